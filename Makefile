@@ -1,0 +1,42 @@
+# What a contributor types. Using Holdfast needs ./run and ./test only.
+PYTHON := .venv/bin/python
+UV := $(or $(shell command -v uv),.tools/bin/uv)
+COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format pins schema openapi bench chaos
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## start the service, as ./run does
+	./run
+
+test: ## every test, as ./test does
+	./test
+
+check: ## lint, format, types, import rules, pins
+	./test checks
+
+format: ## format the code, and fix what the linter can fix
+	$(PYTHON) -m ruff check --fix-only --quiet
+	$(PYTHON) -m ruff format
+
+pins: ## pin the newest versions that pyproject.toml allows
+	$(COMPILE) --upgrade pyproject.toml -o deploy/requirements/run.txt
+	$(COMPILE) --upgrade pyproject.toml --group dev -c deploy/requirements/run.txt -o deploy/requirements/dev.txt
+	echo uv | $(COMPILE) --upgrade - -o deploy/requirements/tools.txt
+	$(PYTHON) deploy/check_pins.py
+
+schema: ## write docs/schema.sql anew from the migrations
+	$(PYTHON) -m tests.schema_snapshot
+
+openapi: ## write docs/openapi.json anew from the code
+	$(PYTHON) -m app openapi > docs/openapi.json.new
+	mv docs/openapi.json.new docs/openapi.json
+
+bench: ## measure, and write the results as JSON
+	$(PYTHON) -m tests.benchmarks
+
+chaos: ## the tests that kill things
+	$(PYTHON) -m pytest -m alone

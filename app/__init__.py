@@ -1,0 +1,3 @@
+"""Holdfast: a job queue service on PostgreSQL."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,157 @@
+"""The command line: python -m app <command>. Settings come from the environment."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from pydantic import SecretStr
+
+from app import __version__, log, supervisor
+from app.db import schema
+from app.db.embedded import EmbeddedPostgres
+from app.errors import ConfigurationError
+from app.settings import PREFIX, Settings
+
+# Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
+# it in memory, and a warm `serve` is ready in half the time.
+
+REFUSED = 2
+SERVER = "_server"  # the command that `serve` starts; nobody types it
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code: 0, 1 for a failure that was explained, 2 for a configuration that can't work, 130 for Ctrl+C."""
+    if argv[:1] == [SERVER]:
+        return _explained(lambda settings: _server(settings, *map(int, argv[1:])), supervisor.REFUSED)
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest and args.command != "demo":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return _explained(lambda settings: _command(settings, args, rest), REFUSED)
+
+
+def _explained(command: Callable[[Settings], int], refused: int) -> int:
+    """Run a command with the settings of the environment; a configuration that can't work is one line on stderr."""
+    try:
+        settings = Settings.from_env(os.environ)
+        log.configure(settings.log_level)
+        return command(settings)
+    except ConfigurationError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return refused
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _command(settings: Settings, args: argparse.Namespace, rest: list[str]) -> int:
+    match args.command:
+        case "serve":
+            code = asyncio.run(supervisor.serve(settings, os.environ))
+        case "migrate":
+            code = asyncio.run(_migrate(settings, args.down))
+        case "reap":
+            code = asyncio.run(_reap(settings))
+        case "openapi":
+            code = _openapi(settings)
+        case _:
+            from app import demo  # noqa: PLC0415  (start time)
+
+            code = demo.main(rest, settings)
+    return code
+
+
+@asynccontextmanager
+async def _database(settings: Settings) -> AsyncIterator[str]:
+    """The URL of the database of the settings; the embedded one runs as long as this is open."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    postgres = EmbeddedPostgres(settings.data_dir, settings.pg_bindir)
+    try:
+        yield await asyncio.to_thread(postgres.start)
+    finally:
+        await asyncio.to_thread(postgres.stop)
+
+
+async def _migrate(settings: Settings, down: str | None) -> int:
+    async with _database(settings) as url:
+        before = await schema.facts(url)
+        outdated = schema.judge(before)
+        if down is not None:
+            print(f"holdfast: going back to {down} drops tables with all that is in them", file=sys.stderr)
+            await schema.downgrade(url, down)
+        elif outdated:
+            await schema.upgrade(url)
+        print(f"schema: {before.revision or 'none'} -> {await schema.current(url) or 'none'}")
+    return 0
+
+
+async def _reap(settings: Settings) -> int:
+    from app.reapers import sweep  # noqa: PLC0415  (start time)
+
+    async with _database(settings) as url:
+        if await schema.check(url):
+            raise ConfigurationError("The schema is older than this version: run `migrate` first")
+        for name, moved in (await sweep.run_all(url)).items():
+            print(f"{name}: {moved}")
+    return 0
+
+
+def _openapi(settings: Settings) -> int:
+    from app.main import create_app  # noqa: PLC0415  (start time)
+
+    print(json.dumps(create_app(settings).openapi(), indent=2, ensure_ascii=False))
+    return 0
+
+
+def _server(settings: Settings, fd: int, lifeline: int) -> int:
+    from app.supervisor import server  # noqa: PLC0415  (start time)
+
+    return server.run(settings, socket.socket(fileno=fd), lifeline)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m app",
+        description="Holdfast: a job queue service on PostgreSQL. Without a database of its own it starts one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_settings_help(),
+    )
+    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+
+    def add(name: str, text: str, *, own_help: bool = True) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, add_help=own_help)
+
+    add("serve", "Run the service: PostgreSQL if none is named, migrations, the HTTP server; restart what dies.")
+    migrate = add("migrate", "Bring the schema to this version, and stop. `serve` does it as well.")
+    migrate.add_argument("--down", metavar="REV", help="go back to a version instead, 'base' for none; deletes data")
+    add("reap", "Run every background sweep once, and print how much each one moved. For cron.")
+    add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
+    add("demo", "Show the queue at work on a running service.", own_help=False)
+    return parser
+
+
+def _settings_help() -> str:
+    lines = ["settings (environment variables):"]
+    for name, field in Settings.model_fields.items():
+        default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
+        default = int(default) if isinstance(default, bool) else default
+        known = "" if default in (None, "") else f" [{default}]"
+        lines.append(f"  {PREFIX}{name.upper()}{known}\n      {field.description}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""Reading a request's body: bounded, JSON, of the shape that the route takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from app.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+
+T = TypeVar("T")
+
+MAX_DEPTH: Final = 128
+# An escape of U+0000 that is none of an escaped backslash. PostgreSQL's text and json can't hold it.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+async def read_json(request: Request, decoder: msgspec.json.Decoder[T], limit: int, *, empty: bytes = b"") -> T:
+    """The decoded body; `empty` stands in for none.
+
+    Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes) and InvalidRequest.
+    """
+    body = await _read(request, limit)
+    if not body and empty:
+        return decoder.decode(empty)
+    kind = request.headers.get("content-type", "")
+    if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+        raise UnsupportedMediaType("The body must be JSON: content-type: application/json.")
+    if not body:
+        raise InvalidRequest("The body is empty.")
+    try:
+        if not body.isascii():
+            body.decode()
+        if b"\\u0000" in body and _NUL.search(body):
+            raise InvalidRequest("The body has a NUL character (U+0000), which can't be stored.")
+        return decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"The body is not UTF-8: byte {error.start}.") from None
+    except RecursionError:
+        raise InvalidRequest(f"The body is nested too deeply; {MAX_DEPTH} levels are the most.") from None
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"{error}.") from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"The body is not JSON: {error}.") from None
+
+
+def check_depth(json: bytes) -> None:
+    """Refuse JSON that is nested more than MAX_DEPTH levels deep. Raises InvalidRequest."""
+    if len(json) <= 2 * MAX_DEPTH or json.count(b"[") + json.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in _STRUCTURE.finditer(json):
+        mark = token.group()
+        if mark in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise InvalidRequest(f"A record is nested too deeply; {MAX_DEPTH} levels are the most.")
+        elif mark in b"]}":
+            depth -= 1
+
+
+_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    length = request.headers.get("content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    message = await request.receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and not message.get("more_body") and len(body) <= limit:
+        return body
+    chunks, size = [body], len(body)
+    while message.get("more_body") or message["type"] == "http.disconnect":
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        if size > limit:
+            raise _too_large(limit)
+        message = await request.receive()
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body is larger than {limit} bytes.", {"max_bytes": limit})

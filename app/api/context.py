@@ -1,0 +1,34 @@
+"""What the routes of an application share, and how one finds it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+if TYPE_CHECKING:
+    from app.api.access import Access
+    from app.db.pool import Pools
+    from app.engine.engine import Engine
+    from app.settings import Settings
+    from app.topics.cache import Policies
+
+
+@dataclass(slots=True)
+class Context:
+    """Made by create_app, complete once the application has started."""
+
+    settings: Settings
+    access: Access
+    pools: Pools
+    policies: Policies
+    engine: Engine
+    started: float = field(default_factory=time.monotonic)
+
+
+def context_of(request: Request) -> Context:
+    """The context of the application that this request came to."""
+    context: Context = request.app.state.context
+    return context

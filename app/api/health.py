@@ -1,0 +1,60 @@
+"""Liveness and readiness, without sign-in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app import __version__
+from app.api.context import context_of
+from app.api.openapi import operation
+from app.db.pool import UNREACHABLE
+from app.errors import Unavailable
+from app.topics import store
+
+router = APIRouter(tags=["health"])
+READY_SECONDS = 2.0
+
+
+class Health(msgspec.Struct):
+    """The process runs."""
+
+    status: str
+    version: str
+    uptime_ms: int
+
+
+class Ready(msgspec.Struct):
+    """The process can work: its database answers. `topics` is how many there are."""
+
+    status: str
+    wal_replay_complete: bool
+    topics: int
+
+
+@router.get("/v0/health", openapi_extra=operation(answers={200: Health}, errors=[]), response_class=Response)
+@router.get("/healthz", openapi_extra=operation(answers={200: Health}, errors=[]), response_class=Response)
+async def health(request: Request) -> Response:
+    """Does the process run? Asks nothing of the database."""
+    uptime = int((time.monotonic() - context_of(request).started) * 1000)
+    return _json(Health("ok", __version__, uptime))
+
+
+@router.get("/v0/ready", openapi_extra=operation(answers={200: Ready}, errors=[503]), response_class=Response)
+@router.get("/readyz", openapi_extra=operation(answers={200: Ready}, errors=[503]), response_class=Response)
+async def ready(request: Request) -> Response:
+    """Can the process work? Asks the database."""
+    try:
+        topics = await asyncio.wait_for(store.count(context_of(request).pools.rest), READY_SECONDS)
+    except UNREACHABLE:
+        raise Unavailable("The database does not answer.") from None
+    return _json(Ready("ready", True, topics))
+
+
+def _json(answer: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")

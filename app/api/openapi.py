@@ -1,0 +1,87 @@
+"""Declares routes for OpenAPI. Schemas come from the msgspec structs that the hot routes decode with, so that nothing
+is described twice; answers' structs exist for it alone, and a test holds real answers against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+_REF = "#/components/schemas/{name}"
+_declared: dict[str, type[msgspec.Struct]] = {}
+
+
+class ErrorBody(msgspec.Struct):
+    """What went wrong. `detail` holds what it is about."""
+
+    code: str
+    message: str
+    detail: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorAnswer(msgspec.Struct):
+    """Every error of the v0 dialect."""
+
+    error: ErrorBody
+
+
+def path(name: str, description: str) -> dict[str, Any]:
+    """A parameter in the path."""
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
+
+
+def query(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    """A parameter in the query."""
+    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+TOPIC = path("topic", "The topic's name.")
+
+
+def operation(
+    *,
+    answers: dict[int, type[msgspec.Struct]],
+    errors: Sequence[int],
+    body: type[msgspec.Struct] | None = None,
+    body_required: bool = True,
+    parameters: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status."""
+    described: dict[str, Any] = {
+        "responses": {
+            **{str(status): _content(answer, "Done.") for status, answer in answers.items()},
+            **{str(status): _content(ErrorAnswer, _MEANING[status]) for status in errors},
+        }
+    }
+    if parameters:
+        described["parameters"] = list(parameters)
+    if body is not None:
+        described["requestBody"] = {"required": body_required, "content": _content(body, "")["content"]}
+    return described
+
+
+def components() -> dict[str, Any]:
+    """The schemas of all structs that routes have named so far."""
+    _, schemas = msgspec.json.schema_components([*_declared.values(), ErrorAnswer], ref_template=_REF)
+    return schemas
+
+
+_MEANING = {
+    400: "The request makes no sense; the message says what.",
+    401: "A key is needed.",
+    403: "The key may not do this.",
+    404: "There is no such topic.",
+    406: "The client does not accept what this route answers with.",
+    409: "The topic is not of the kind that this needs.",
+    413: "The body is too large.",
+    415: "The body must be JSON.",
+    429: "Too many: try again after Retry-After seconds.",
+    503: "Not at the moment: try again after Retry-After seconds.",
+}
+
+
+def _content(struct: type[msgspec.Struct], description: str) -> dict[str, Any]:
+    _declared[struct.__name__] = struct
+    ref = {"$ref": _REF.format(name=struct.__name__)}
+    return {"description": description, "content": {"application/json": {"schema": ref}}}

@@ -1,0 +1,85 @@
+"""POST /v0/topics/:topic/claim."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.access import Scope
+from app.api.body import read_json
+from app.api.context import context_of
+from app.api.openapi import TOPIC, operation
+from app.api.v0.bodies import ClaimAnswer, ClaimBody
+from app.api.v0.fields import answer, check_node, job_fields
+from app.engine.claims import MAX_CLAIM, Claimer, Claims
+from app.queue.model import Job
+from app.topics.config import Policy, check_name, clamp_lease
+
+router = APIRouter(tags=["jobs"])
+
+_body = msgspec.json.Decoder(ClaimBody)
+
+
+@router.post(
+    "/v0/topics/{topic}/claim",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=ClaimBody,
+        answers={200: ClaimAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def claim(request: Request) -> Response:
+    """Lease up to `max` jobs to a worker; with `wait_ms`, wait so long for the first."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name: str = request.path_params["topic"]
+    context.access.check(request, Scope.READ | Scope.WRITE, name)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    check_name(name)
+    check_node(body.node)
+    policy = await context.policies.queue(name)
+    claimer = claimer_of(policy, body.node, body.max, body.lease_ms)
+    claims, settlements = context.engine.claims, context.engine.settlements
+    if body.wait_ms or policy.config.claim_jitter_ms:
+        jobs = await _while_connected(request, claims, claimer, (body.wait_ms or 0) / 1000)
+    else:
+        jobs = await claims.claim(claimer)
+        if jobs and await request.is_disconnected():
+            await settlements.give_back(policy, body.node, jobs)
+            return Response(status_code=499)
+    jobs.sort(key=lambda job: job.seq)
+    counts = await context.engine.counters.read(policy.topic)
+    fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
+        name.encode(),
+        b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),
+        len(jobs),
+        counts.ready,
+    )
+    return answer(fields, began, b',"throttle_wait_ms":0.0')
+
+
+def claimer_of(policy: Policy, node: str, most: int | None, lease_ms: int | None) -> Claimer:
+    """A claimer with its bounds clamped; what is absent is the topic's, or one job."""
+    lease = policy.config.lease_ms if lease_ms is None else clamp_lease(lease_ms)
+    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease)
+
+
+async def _while_connected(request: Request, claims: Claims, claimer: Claimer, seconds: float) -> list[Job]:
+    """Claim, and wait, for as long as the caller is there; what is claimed for one who left goes back."""
+    claiming = asyncio.ensure_future(claims.claim(claimer, seconds))
+    leaving = asyncio.ensure_future(request.receive())  # the body was read: what comes now is the disconnect
+    try:
+        await asyncio.wait([claiming, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if claiming.done():
+            return claiming.result()
+        return []
+    finally:
+        leaving.cancel()
+        claiming.cancel()

@@ -1,0 +1,43 @@
+"""How the v0 dialect shows an error."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.openapi import ErrorAnswer, ErrorBody
+from app.api.v0.fields import encode
+from app.db.pool import as_unavailable
+from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
+
+log = logging.getLogger(__name__)
+
+
+async def show(request: Request, error: Exception) -> Response:
+    """The envelope for any error that a route lets go."""
+    shown = _known(request, error)
+    if shown is None:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        shown = HoldfastError("Something went wrong here; the service's log says what.")
+    body = ErrorBody(shown.code, shown.message)
+    if shown.detail:
+        body.detail = dict(shown.detail)
+    headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
+    if isinstance(error, HTTPException) and error.headers:
+        headers |= dict(error.headers)
+    return Response(encode(ErrorAnswer(body)), shown.status, headers, "application/json")
+
+
+def _known(request: Request, error: Exception) -> HoldfastError | None:
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, HTTPException):
+        if error.status_code == MethodNotAllowed.status:
+            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
+        if b"%2f" in request.scope.get("raw_path", b"").lower():
+            return InvalidRequest("A topic's name can't have a '/'.")
+        return NotFound(f"There is nothing at {request.url.path}.")
+    return as_unavailable(error)

@@ -1,0 +1,117 @@
+"""POST /v0/topics/:topic/ack, /nack and /extend: what holders do with their leases."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.access import Scope
+from app.api.body import read_json
+from app.api.context import Context, context_of
+from app.api.openapi import TOPIC, operation
+from app.api.v0.bodies import AckAnswer, AckBody, ExtendAnswer, ExtendBody, NackAnswer, NackBody
+from app.api.v0.fields import (
+    DAY_MS,
+    MAX_ERROR_BYTES,
+    answer,
+    check_text,
+    encode,
+    fsync_since,
+    held_by,
+    leases_of,
+)
+from app.errors import InvalidRequest
+from app.queue.consumer import Return
+from app.topics.config import Policy, check_name, clamp_lease
+
+router = APIRouter(tags=["jobs"])
+
+_ack_body = msgspec.json.Decoder(AckBody)
+_nack_body = msgspec.json.Decoder(NackBody)
+_extend_body = msgspec.json.Decoder(ExtendBody)
+
+
+def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct]) -> dict[str, Any]:
+    errors = [400, 401, 403, 404, 409, 413, 415, 503]
+    return operation(parameters=[TOPIC], body=body, answers={200: done}, errors=errors)
+
+
+@router.post("/v0/topics/{topic}/ack", response_class=Response, openapi_extra=_operation(AckBody, AckAnswer))
+async def ack(request: Request) -> Response:
+    """Complete jobs: the ack is the delete. Safe to repeat."""
+    began = time.perf_counter()
+    context, name = _open(request)
+    body = await read_json(request, _ack_body, context.settings.max_body_bytes)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    policy = await context.policies.queue(name)
+    sent = time.perf_counter()
+    done = await context.engine.settlements.ack(policy, held)
+    timings = fsync_since(sent) if policy.config.durable else b""
+    return answer(await _settled(context, policy, b"acked", body.seqs, done), began, timings)
+
+
+@router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer))
+async def nack(request: Request) -> Response:
+    """Return jobs to the queue, at once or after `delay_ms`; a job that has had its last delivery goes out instead."""
+    began = time.perf_counter()
+    context, name = _open(request)
+    body = await read_json(request, _nack_body, context.settings.max_body_bytes)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    returns = _returns(body)
+    policy = await context.policies.queue(name)
+    done = await context.engine.settlements.nack(policy, held, returns)
+    return answer(await _settled(context, policy, b"nacked", body.seqs, done), began)
+
+
+@router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
+async def extend(request: Request) -> Response:
+    """Set leases to end `lease_ms` from now: the heartbeat of a long job."""
+    began = time.perf_counter()
+    context, name = _open(request)
+    body = await read_json(request, _extend_body, context.settings.max_body_bytes)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    policy = await context.policies.queue(name)
+    done = await context.engine.settlements.extend(policy, held, clamp_lease(body.lease_ms))
+    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b' % (
+        name.encode(),
+        len(done),
+        encode([seq for i, seq in enumerate(body.seqs) if i not in done]),
+        encode({str(body.seqs[i]): deadline for i, deadline in done.items()}),
+    )
+    return answer(fields, began)
+
+
+def _open(request: Request) -> tuple[Context, str]:
+    context = context_of(request)
+    name: str = request.path_params["topic"]
+    context.access.check(request, Scope.WRITE, name)
+    return context, name
+
+
+def _returns(body: NackBody) -> list[Return]:
+    delay = min(body.delay_ms or 0, DAY_MS)
+    if body.errors is None:
+        return [Return(delay)] * len(body.seqs)
+    if len(body.errors) != len(body.seqs):
+        raise InvalidRequest(f"errors has {len(body.errors)} entries for {len(body.seqs)} seqs.")
+    return [Return(delay, error and check_text(error, "an error", MAX_ERROR_BYTES)) for error in body.errors]
+
+
+async def _settled(context: Context, policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
+    counts = await context.engine.counters.read(policy.topic)
+    return b'"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d' % (
+        policy.topic.name.encode(),
+        verb,
+        len(done),
+        encode([seq for i, seq in enumerate(seqs) if i not in done]),
+        counts.ready,
+        counts.in_flight,
+    )

@@ -1,0 +1,212 @@
+"""PUT, GET and DELETE /v0/topics/:topic, and the list of topics."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.access import Scope
+from app.api.body import read_json
+from app.api.context import Context, context_of
+from app.api.openapi import TOPIC, operation, query
+from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
+from app.api.v0.fields import answer, encode
+from app.errors import InvalidRequest, NotAQueue, TopicNotFound
+from app.queue import inspector
+from app.queue.inspector import State
+from app.topics import store
+from app.topics.config import Asked, Config, Policy, TopicType, check_name, resolve
+
+router = APIRouter(tags=["topics"])
+
+EXACT: Final = 10_000
+TOUCH = query("touch", "Accepted; changes nothing.", {"type": "boolean"})
+
+_body = msgspec.json.Decoder(Asked)
+
+
+@router.put(
+    "/v0/topics/{topic}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=Asked,
+        body_required=False,
+        answers={200: PutAnswer, 201: PutAnswer},
+        errors=[400, 401, 403, 409, 413, 415, 503],
+    ),
+)
+async def put(request: Request) -> Response:
+    """Create a topic, or replace its configuration: what is left out goes back to its default."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name: str = request.path_params["topic"]
+    context.access.check(request, Scope.ADMIN, name)
+    asked = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
+    check_name(name)
+    config = resolve(name, asked)
+    if config.dead_letter is not None:
+        context.access.may_name(request, config.dead_letter)
+        await _must_take_jobs(context, config)
+    created = await store.put(context.pools.rest, name, config)
+    context.policies.forget(name)
+    fields = {"topic": name, "created": created, "config": config_shown(config)}
+    return answer(encode(fields)[1:-1], began, status=201 if created else 200)
+
+
+@router.get(
+    "/v0/topics/{topic}",
+    response_class=Response,
+    openapi_extra=operation(parameters=[TOPIC, TOUCH], answers={200: StateAnswer}, errors=[400, 401, 403, 404, 503]),
+)
+async def get(request: Request) -> Response:
+    """A topic's configuration, and what it holds."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name: str = request.path_params["topic"]
+    context.access.check(request, Scope.READ, name)
+    policy = await context.policies.get(check_name(name))
+    states = await inspector.states(context.pools.rest, [policy.topic], EXACT)
+    state = states[name]
+    fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **_extent(state)}
+    if policy.config.type is TopicType.QUEUE:
+        counts = await context.engine.counters.read(policy.topic)
+        fields["queue"] = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
+        if state.looked == EXACT:
+            fields["count"] = max(EXACT, counts.ready + counts.in_flight)
+            fields["bytes"] = state.bytes // EXACT * fields["count"]
+    fields |= {
+        "next_seq": state.head_seq + 1,
+        "config": config_shown(policy.config),
+        "effective_priority": _effective(policy),
+        "last_write_ts": state.last_write_ms,
+        "last_read_ts": None,
+    }
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.get(
+    "/v0/topics",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[
+            query("prefix", "Only topics whose names start with this.", {"type": "string"}),
+            query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100}),
+            query("cursor", "next_cursor of the page before.", {"type": "string"}),
+            TOUCH,
+        ],
+        answers={200: ListAnswer},
+        errors=[400, 401, 403, 503],
+    ),
+)
+async def page(request: Request) -> Response:
+    """Topics by name, a page at a time."""
+    began = time.perf_counter()
+    context = context_of(request)
+    context.access.check(request, Scope.READ)
+    given = request.query_params
+    size = _page_size(given.get("page_size", "100"))
+    after = _after(given.get("cursor", ""))
+    prefix = given.get("prefix", "")
+    if "\0" in prefix:
+        raise InvalidRequest("prefix has a NUL character.")
+    policies = await store.page(context.pools.rest, prefix, after, size + 1)
+    shown = [policy for policy in policies[:size] if context.access.visible(request, policy.topic.name)]
+    states = await inspector.states(context.pools.rest, [policy.topic for policy in shown], EXACT)
+    items = [_item(policy, states[policy.topic.name]) for policy in shown]
+    fields: dict[str, Any] = {"topics": items}
+    if len(policies) > size:
+        fields["next_cursor"] = _cursor(policies[size - 1].topic.name)
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.delete(
+    "/v0/topics/{topic}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, query("if_empty", "true refuses to delete what holds jobs.", {"type": "boolean"})],
+        answers={200: DeleteAnswer},
+        errors=[400, 401, 403, 409, 503],
+    ),
+)
+async def delete(request: Request) -> Response:
+    """Delete a topic and all its jobs, at once and for good."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name: str = request.path_params["topic"]
+    context.access.check(request, Scope.DELETE, name)
+    check_name(name)
+    try:
+        policy = await context.policies.get(name)
+    except TopicNotFound:
+        return _deleted(name, False, began)
+    deleted = await store.delete(context.pools.rest, name, if_empty=request.query_params.get("if_empty") == "true")
+    context.policies.forget(name)
+    context.engine.drop(policy.topic)
+    return _deleted(name, deleted, began)
+
+
+def _deleted(name: str, deleted: bool, began: float) -> Response:
+    return answer(encode({"topic": name, "deleted": deleted, "routers_removed": []})[1:-1], began)
+
+
+async def _must_take_jobs(context: Context, config: Config) -> None:
+    """A dead-letter topic that exists must be a queue, as long as logs take no jobs."""
+    assert config.dead_letter is not None
+    try:
+        await context.policies.queue(config.dead_letter)
+    except TopicNotFound:
+        return  # it is made when the first job moves there
+    except NotAQueue as error:
+        raise NotAQueue(config.dead_letter) from error
+
+
+def config_shown(config: Config) -> dict[str, Any]:
+    """A configuration as the v0 dialect shows it."""
+    return {"type": config.type, "durable": config.durable, **msgspec.structs.asdict(config)}
+
+
+def _extent(state: State) -> dict[str, int]:
+    return {
+        "head_seq": state.head_seq,
+        "earliest_seq": state.head_seq + 1 if state.earliest_seq is None else state.earliest_seq,
+        "count": state.looked,
+        "bytes": state.bytes,
+    }
+
+
+def _item(policy: Policy, state: State) -> ListItem:
+    return ListItem(
+        topic=policy.topic.name, durable=policy.config.durable, effective_priority=_effective(policy), **_extent(state)
+    )
+
+
+def _effective(policy: Policy) -> int:
+    return min(max(policy.config.priority or 0, -1000), 1000)
+
+
+def _page_size(text: str) -> int:
+    try:
+        return min(max(int(text), 1), 1000)
+    except ValueError:
+        raise InvalidRequest("page_size must be a whole number.") from None
+
+
+def _cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(encode({"after": name})).decode()
+
+
+def _after(cursor: str) -> str:
+    if not cursor:
+        return ""
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=dict[str, str])["after"]
+    except (binascii.Error, ValueError, KeyError, msgspec.DecodeError):
+        raise InvalidRequest("cursor is none that a list has answered.") from None

@@ -1,0 +1,159 @@
+"""GET /v0/topics/:topic/work: jobs pushed over SSE."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from app.api.access import Scope
+from app.api.context import context_of
+from app.api.openapi import TOPIC, operation, query
+from app.api.v0.claims import claimer_of
+from app.api.v0.fields import check_node, encode, job_fields
+from app.engine.streams import Stream, Streams
+from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
+from app.topics.config import check_name
+
+router = APIRouter(tags=["jobs"])
+
+HEARTBEAT_SECONDS: Final = 15.0
+SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
+ADVICE_SECONDS: Final = 1.0
+
+
+@router.get(
+    "/v0/topics/{topic}/work",
+    response_class=Response,
+    openapi_extra={
+        **operation(
+            parameters=[
+                TOPIC,
+                query("node", "Who the jobs are leased to.", {"type": "string"}, required=True),
+                query(
+                    "max", "Most jobs in flight on this stream, 1 to 1000, clamped.", {"type": "integer", "default": 1}
+                ),
+                query("lease_ms", "Length of the leases; the topic's if absent.", {"type": "integer"}),
+                query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+            ],
+            answers={},
+            errors=[400, 401, 403, 404, 406, 409, 429, 503],
+        ),
+    },
+    responses={200: {"description": "Events: job, error.", "content": {"text/event-stream": {}}}},
+)
+async def work(request: Request) -> Response:
+    """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
+    settled. When the connection ends, what was not settled is released at once."""
+    context = context_of(request)
+    name: str = request.path_params["topic"]
+    context.access.check(request, Scope.READ | Scope.WRITE, name, query_token=True)
+    _must_accept_events(request.headers.get("accept"))
+    check_name(name)
+    given = request.query_params
+    node = check_node(given.get("node", ""))
+    if "\0" in node:
+        raise InvalidRequest("node has a NUL character.")
+    most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
+    policy = await context.policies.queue(name)
+    streams = context.engine.streams
+    return WorkStream(streams, streams.open(claimer_of(policy, node, most, lease_ms)))
+
+
+class WorkStream(Response):
+    """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
+
+    def __init__(self, streams: Streams, stream: Stream) -> None:
+        super().__init__(
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type="text/event-stream"
+        )
+        del self.headers["content-length"]
+        self._streams = streams
+        self._stream = stream
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await self._serve(send, leaving)
+        except (OSError, TimeoutError):
+            pass  # the reader is gone, or as good as
+        finally:
+            leaving.cancel()
+            await asyncio.shield(asyncio.ensure_future(self._streams.close(self._stream)))
+
+    async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
+        stream, topic = self._stream, self._stream.claimer.policy.topic.name
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await _push(send, b"retry: 2000\n\n: hb\n\n")
+        quiet_since = time.monotonic()
+        coming = None
+        try:
+            while not leaving.done():
+                if coming is None:
+                    coming = asyncio.ensure_future(self._streams.next(stream))
+                patience = quiet_since + HEARTBEAT_SECONDS - time.monotonic()
+                events: list[asyncio.Future[Any]] = [coming, leaving, stream.ended]
+                await asyncio.wait(events, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if stream.ended.done():
+                    error = stream.ended.result()
+                    await _push(send, _error(error, topic))
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    return
+                if coming.done():
+                    finished, coming = coming, None
+                    try:
+                        jobs = finished.result()
+                    except Unavailable as error:  # advice: the stream goes on
+                        await _push(send, _error(error, topic, code=429))
+                        await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                        continue
+                    frames = (
+                        b'id: %d\nevent: job\ndata: {"topic":%b,%b}\n\n'
+                        % (job.seq, encode(topic), job_fields(topic, job))
+                        for job in jobs
+                    )
+                    await _push(send, b"".join(frames))
+                    quiet_since = time.monotonic()
+                elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
+                    await _push(send, b": hb\n\n")
+                    quiet_since = time.monotonic()
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+
+
+async def _push(send: Send, frames: bytes) -> None:
+    await asyncio.wait_for(send({"type": "http.response.body", "body": frames, "more_body": True}), SEND_SECONDS)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(error: HoldfastError, topic: str, code: int | None = None) -> bytes:
+    shown = {"code": code or error.status, "error": error.code, "message": error.message, "topic": topic}
+    return b"event: error\ndata: %b\n\n" % encode(shown)
+
+
+def _must_accept_events(accept: str | None) -> None:
+    if accept is None:
+        return
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    if not kinds & {"text/event-stream", "text/*", "*/*"}:
+        raise NotAcceptable("This route answers with text/event-stream.")
+
+
+def _whole(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidRequest(f"{field} must be a whole number, 0 or more.")
+    return int(text)

@@ -1,0 +1,1 @@
+"""How the process reaches PostgreSQL: pools, the embedded server, and the statements' texts."""

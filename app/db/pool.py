@@ -1,0 +1,133 @@
+"""Pools of connections, one per class of work, and what their errors mean.
+
+A pool's sessions get their settings at connect and carry no other state, so a connection goes back without a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from app.errors import Unavailable
+
+if TYPE_CHECKING:
+    # Generic in its stubs only.
+    Pool = asyncpg.Pool[asyncpg.Record]
+
+PLANNER: Final = {
+    # A queue's table breathes between empty and millions, so its statistics are always wrong. With these the planner
+    # has one plan for a hot statement, the right one; without them it takes 100 to 1000 times as long at times.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+    "enable_hashjoin": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+HOT_TIMEOUTS: Final = {
+    "statement_timeout": "5s",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "5s",
+}
+REST_TIMEOUTS: Final = {
+    "statement_timeout": "60s",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "30s",
+}
+ACQUIRE_SECONDS: Final = 5.0
+COMMAND_SECONDS: Final = 10.0  # longer than the server's own limit, so that the server decides
+
+UNREACHABLE: Final = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a server killed in mid-answer can surface as a protocol state error
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DiskFullError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """hot: the queue's verbs, answered after the flush. hot_async: the same for topics that don't wait for it.
+    rest: everything else."""
+
+    hot: Pool
+    hot_async: Pool
+    rest: Pool
+
+    def verbs(self, *, durable: bool) -> Pool:
+        """The pool for a topic's verbs."""
+        return self.hot if durable else self.hot_async
+
+    async def close(self, seconds: float) -> None:
+        """Close all three, waiting for what runs; after `seconds` without it."""
+        pools = (self.hot, self.hot_async, self.rest)
+        try:
+            await asyncio.wait_for(asyncio.gather(*(p.close() for p in pools)), seconds)
+        except TimeoutError:
+            for pool in pools:
+                pool.terminate()
+
+
+async def open_pools(url: str, *, hot: int, rest: int, prepared_statements: bool) -> Pools:
+    """Connect. `hot` and `rest` are the most connections of a pool; the second hot pool opens its own on demand.
+
+    Raises what UNREACHABLE lists when the database can't be reached.
+    """
+    cache = 256 if prepared_statements else 0
+
+    async def open_one(low: int, high: int, **settings: str) -> Pool:
+        return await asyncpg.create_pool(
+            url,
+            min_size=low,
+            max_size=high,
+            timeout=ACQUIRE_SECONDS,
+            command_timeout=COMMAND_SECONDS if low else None,
+            statement_cache_size=cache,
+            max_cached_statement_lifetime=0,
+            reset=_keep,
+            server_settings={
+                "application_name": "holdfast",
+                "timezone": "UTC",
+                "search_path": "pg_catalog",
+                **settings,
+            },
+        )
+
+    opened: list[Any] = []
+    try:
+        opened.append(await open_one(2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
+        opened.append(await open_one(1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
+        opened.append(await open_one(0, rest, **REST_TIMEOUTS, synchronous_commit="on"))
+    except BaseException:
+        for pool in opened:
+            pool.terminate()
+        raise
+    return Pools(*opened)
+
+
+async def _keep(_connection: object) -> None:
+    """Nothing to reset: statements here set nothing for their session."""
+
+
+def as_unavailable(error: BaseException) -> Unavailable | None:
+    """What to answer for an error of the database's being away or overloaded; None for any other error."""
+    if isinstance(error, asyncpg.QueryCanceledError | asyncpg.LockNotAvailableError):
+        return Unavailable("The database took too long. Try again.")
+    if isinstance(error, UNREACHABLE):
+        return Unavailable("The database can't be reached at the moment. Try again.")
+    return None

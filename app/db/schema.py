@@ -1,0 +1,166 @@
+"""Which version the schema has, whether this code can work with it, and moving it.
+
+A version is the name of a migration: '0001', '0002', …, the start of its file's name. Alembic keeps the database's in
+holdfast.alembic_version. It runs in a process of its own: a start that has nothing to migrate never loads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import ssl
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from app.db.binaries import OLDEST_MAJOR
+from app.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+ROOT = Path(__file__).parents[2]
+KNOWN = tuple(sorted(path.name.split("_")[0] for path in ROOT.glob("migrations/versions/[0-9]*.py")))
+CONNECT_SECONDS = 10.0
+WAIT_SECONDS = 15.0
+
+FACTS = """
+SELECT current_setting('server_version_num')::int AS number,
+       current_setting('server_version') AS version,
+       pg_is_in_recovery() AS recovering,
+       current_setting('fsync') = 'on' AS fsync,
+       current_setting('full_page_writes') = 'on' AS full_page_writes,
+       to_regclass('holdfast.alembic_version') IS NOT NULL AS migrated
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A database as found. `revision` is None before the first migration."""
+
+    number: int
+    version: str
+    recovering: bool
+    fsync: bool
+    full_page_writes: bool
+    revision: str | None
+
+
+async def current(url: str) -> str | None:
+    """The schema's version; None before the first migration. Raises ConfigurationError when it can't be asked."""
+    return (await facts(url)).revision
+
+
+async def check(url: str) -> bool:
+    """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with the database."""
+    return judge(await facts(url))
+
+
+async def facts(url: str) -> Facts:
+    """Ask the database. Raises ConfigurationError with host, port and reason, and never the password."""
+    connection = await _connect(url)
+    try:
+        row = await connection.fetchrow(FACTS)
+        assert row is not None
+        found = dict(row)
+        found["revision"] = None
+        if found.pop("migrated"):
+            found["revision"] = await connection.fetchval("SELECT max(version_num) FROM holdfast.alembic_version")
+        return Facts(**found)
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise ConfigurationError(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
+    finally:
+        with suppress(Exception):
+            await connection.close(timeout=2)
+        connection.terminate()  # one that is left unclosed can crash the interpreter at its end
+
+
+def judge(found: Facts) -> bool:
+    """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with it."""
+    if found.number < OLDEST_MAJOR * 10000:
+        raise ConfigurationError(f"The database is PostgreSQL {found.version}: {OLDEST_MAJOR} or newer is needed")
+    if found.recovering:
+        raise ConfigurationError("The database is a standby in recovery: HOLDFAST_DATABASE_URL has to name the primary")
+    if found.revision is not None and found.revision not in KNOWN:
+        raise ConfigurationError(
+            f"The database has schema {found.revision}, and this version knows up to {KNOWN[-1]}: "
+            "start the newer version, or one that knows this schema"
+        )
+    for setting, on in (("fsync", found.fsync), ("full_page_writes", found.full_page_writes)):
+        if not on:
+            log.warning("PostgreSQL runs with %s=off: a crash of the machine can lose or corrupt every job", setting)
+    return found.revision != KNOWN[-1]
+
+
+async def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate, one transaction a step; who comes second waits and finds it done. Cancelled, it stops between steps.
+
+    Raises ConfigurationError with the last line of what went wrong.
+    """
+    await _alembic(url, "upgrade", revision)
+
+
+async def downgrade(url: str, revision: str) -> None:
+    """Go back to a version, 'base' for none: drops tables with what is in them. For development."""
+    await _alembic(url, "downgrade", revision)
+
+
+async def _alembic(url: str, *words: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "alembic", "-c", str(ROOT / "alembic.ini"), *words,
+        cwd=ROOT,
+        env=os.environ | {"HOLDFAST_DATABASE_URL": url},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode != 0:
+        text = output.decode(errors="replace").strip()
+        log.debug("alembic %s: %s", " ".join(words), text)
+        raise ConfigurationError(f"The schema could not be migrated: {_last_fault(text)}")
+
+
+async def _connect(url: str) -> asyncpg.Connection:
+    end = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        try:
+            return await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+        except asyncpg.CannotConnectNowError as error:
+            # It is starting up or replays its log; that ends by itself.
+            if asyncio.get_running_loop().time() > end:
+                raise ConfigurationError(f"The database at {_place(url)} is not ready: {_reason(error)}") from None
+            await asyncio.sleep(0.1)
+        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError, ssl.SSLError) as error:
+            raise ConfigurationError(f"The database at {_place(url)} can't be reached: {_reason(error)}") from None
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_SECONDS:.0f} s"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _last_fault(text: str) -> str:
+    """The error's own line of a traceback: SQLAlchemy puts its statement and a link below it."""
+    lines = [line for line in text.splitlines() if line and not line.startswith((" ", "[SQL", "(Background", "["))]
+    faults = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("FAILED")]
+    return re.sub(r"^[\w.]+: (\([\w.]+\) )?(<class '[\w.]+'>: )?", "", (faults or lines or ["no reason given"])[-1])

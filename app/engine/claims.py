@@ -1,0 +1,168 @@
+"""Claims: callers that arrive together are one cohort and share one statement. docs/semantics.md, sections 4 and 16."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.engine.group import GroupCommit
+from app.queue import consumer
+from app.queue.consumer import Slots
+from app.queue.exits import Spent
+from app.queue.model import Job
+from app.topics.config import Policy
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.engine.exits import Exits
+    from app.engine.lanes import Lanes
+    from app.engine.settlements import Settlements
+    from app.engine.waiters import Waiters
+
+MAX_CLAIM: Final = 1_000
+MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
+MAX_PASSES: Final = 20  # of one cohort over jobs that have to be taken out first
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimer:
+    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already)."""
+
+    policy: Policy
+    node: str
+    max: int
+    lease_ms: int
+
+
+class Claims:
+    """One cohort in flight for each topic."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        lanes: Lanes,
+        waiters: Waiters,
+        exits: Exits,
+        settlements: Settlements,
+        *,
+        max_waiting: int,
+    ) -> None:
+        self._pools = pools
+        self._lanes = lanes
+        self._waiters = waiters
+        self._exits = exits
+        self._settlements = settlements
+        self._stopping = False
+        self._returns: set[asyncio.Task[None]] = set()
+        # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
+        # may ask for; with one, the whole cohort shares, however much it asks for.
+        self._greedy = self._group(max_waiting, window=0)
+        self._even = self._group(max_waiting, window=1)
+
+    def _group(self, max_waiting: int, window: int) -> GroupCommit[Claimer, list[Job]]:
+        return GroupCommit(
+            self._commit,
+            max_waiting=max_waiting,
+            most=MAX_SLOTS if window else MAX_CLAIM,
+            weight=lambda claimer: 1 if window else claimer.max,
+            left=self._give_back,
+            window=(lambda claimer: claimer.policy.config.claim_jitter_ms / 1000) if window else None,
+        )
+
+    async def claim(self, claimer: Claimer, wait_seconds: float = 0) -> list[Job]:
+        """Lease up to `claimer.max` jobs, in claim order; wait up to `wait_seconds` for the first.
+
+        Cancelling it is leaving: what was claimed for this caller goes back at once and counts as no delivery.
+        Raises Unavailable, and what the database refuses.
+        """
+        until = time.monotonic() + wait_seconds
+        topic = claimer.policy.topic
+        group = self._even if claimer.policy.config.claim_jitter_ms else self._greedy
+        while True:
+            mark = self._waiters.mark(topic.id)
+            jobs = await self._submit(group, claimer)
+            if jobs:
+                if len(jobs) == claimer.max:
+                    self._waiters.wake(topic.id, 1)  # there may be more, for those who were not woken yet
+                return jobs
+            left = until - time.monotonic()
+            if left <= 0 or self._stopping or not await self._waiters.park(topic, claimer.max, mark, left):
+                return jobs
+
+    async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
+        future = group.submit(claimer.policy.topic.id, claimer)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Too late to be taken out of the statement, and too early to have seen its answer.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._give_back(claimer, future.result())
+            raise
+
+    def _give_back(self, claimer: Claimer, jobs: list[Job]) -> None:
+        if jobs:
+            task = asyncio.create_task(self._settlements.give_back(claimer.policy, claimer.node, jobs))
+            self._returns.add(task)
+            task.add_done_callback(self._returns.discard)
+
+    def stop(self) -> None:
+        """Send those who wait away empty-handed, and let nobody wait any more."""
+        self._stopping = True
+        self._waiters.wake_all()
+
+    async def drain(self) -> None:
+        """Wait for claims under way, and for what callers who left give back."""
+        await self._greedy.drain()
+        await self._even.drain()
+        if self._returns:
+            await asyncio.wait(self._returns)
+
+    async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
+        policy = cohort[-1].policy
+        pool = self._pools.verbs(durable=policy.config.durable)
+        shares: list[list[Job]] = [[] for _ in cohort]
+        lanes = await self._lanes.of(pool, policy.topic)
+        if not lanes:
+            return list(shares)
+        soonest = min(claimer.lease_ms for claimer in cohort)
+        for _ in range(MAX_PASSES):
+            slots = _seats(cohort, shares, even=policy.config.claim_jitter_ms > 0)
+            if not slots.callers:
+                break
+            claimed = await consumer.claim(pool, policy.topic, policy.budget, lanes, slots)
+            for share, jobs in zip(shares, claimed.jobs, strict=True):
+                share.extend(jobs)
+            if not claimed.exhausted and not claimed.expired:
+                break
+            # What stood in the way goes where it belongs; then the cohort looks again for what it still lacks.
+            if claimed.exhausted:
+                await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)])
+            if claimed.expired:
+                await self._exits.expire(policy)
+        if any(shares):
+            self._waiters.due_in(policy.topic.id, soonest / 1000)
+        return list(shares)
+
+
+def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], *, even: bool) -> Slots:
+    """One seat for each job that is still wanted: caller by caller, or, evenly, one each in turn."""
+    lacking = [claimer.max - len(share) for claimer, share in zip(cohort, shares, strict=True)]
+    callers: list[int] = []
+    if even:
+        open_callers = [i for i, n in enumerate(lacking) if n > 0]
+        while open_callers and len(callers) < MAX_SLOTS:
+            callers.extend(open_callers)
+            for i in open_callers:
+                lacking[i] -= 1
+            open_callers = [i for i in open_callers if lacking[i] > 0]
+        del callers[MAX_SLOTS:]
+    else:
+        for i, n in enumerate(lacking):
+            callers.extend([i] * n)
+    return Slots(callers, [claimer.node for claimer in cohort], [claimer.lease_ms for claimer in cohort])

@@ -1,0 +1,51 @@
+"""The engine of one process: its parts, made and stopped together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.engine.claims import Claims
+from app.engine.counters import Counters
+from app.engine.enqueues import Enqueues
+from app.engine.exits import Exits
+from app.engine.lanes import Lanes
+from app.engine.settlements import Settlements
+from app.engine.streams import Streams
+from app.engine.waiters import Waiters
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.queue.model import Topic
+    from app.topics.cache import Policies
+
+
+class Engine:
+    """What the edges call. Each part documents its own verbs."""
+
+    def __init__(self, pools: Pools, policies: Policies, *, max_waiting: int, max_streams: int) -> None:
+        self.lanes = Lanes()
+        self.waiters = Waiters(pools)
+        self.exits = Exits(pools, policies, self.lanes, self.waiters)
+        self.enqueues = Enqueues(pools, policies, self.lanes, self.waiters, max_waiting=max_waiting)
+        self.settlements = Settlements(pools, self.waiters, self.exits, max_waiting=max_waiting)
+        self.claims = Claims(pools, self.lanes, self.waiters, self.exits, self.settlements, max_waiting=max_waiting)
+        self.counters = Counters(pools, max_waiting=max_waiting)
+        self.streams = Streams(pools, policies, self.claims, self.settlements, most=max_streams)
+
+    def drop(self, topic: Topic) -> None:
+        """A topic was deleted: forget what was known of it, and close its streams."""
+        self.streams.lost(topic.name)
+        self.lanes.drop(topic.id)
+        self.counters.drop(topic.id)
+
+    def stop(self) -> None:
+        """The service is stopping: close the streams, and send those who wait for work away empty-handed."""
+        self.streams.stop()
+        self.claims.stop()
+
+    async def drain(self) -> None:
+        """Wait for every statement under way; afterwards nothing runs any more."""
+        self.waiters.close()
+        await self.enqueues.group.drain()
+        await self.claims.drain()
+        await self.settlements.drain()

@@ -1,0 +1,135 @@
+"""Group commit: whatever arrives while a statement runs is the next statement.
+
+A statement costs as much as fifty rows do, so callers share one. There is never a fixed delay: a call that finds
+nothing under way is sent at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final, Generic, TypeVar
+
+import asyncpg
+
+from app.db.pool import LOST_RACE, as_unavailable
+from app.errors import HoldfastError, Unavailable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+RETRIES: Final = 3  # of a statement that lost a deadlock, rolled back whole
+
+
+class GroupCommit(Generic[Item, Result]):
+    """Groups of calls, one statement in flight for each key.
+
+    `commit(items)` runs one statement for all and answers one result, or one error, for each item in order.
+    `weight(item)` is what it adds to a statement; a statement carries `most` at most, or one item that is heavier.
+    `left(item, result)` is told of a result whose caller had gone. `window(item)` is for how many seconds the first
+    of a group waits for others (0: not at all).
+    At most `max_waiting` calls wait for one key: more raise Unavailable.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
+        *,
+        max_waiting: int,
+        most: int = 1_000,
+        weight: Callable[[Item], int] = lambda _item: 1,
+        left: Callable[[Item, Result], None] | None = None,
+        window: Callable[[Item], float] | None = None,
+    ) -> None:
+        self._commit = commit
+        self._max_waiting = max_waiting
+        self._most = most
+        self._weight = weight
+        self._left = left
+        self._window = window
+        self._waiting: dict[Hashable, deque[tuple[Item, asyncio.Future[Result]]]] = {}
+        self._runners: dict[Hashable, asyncio.Task[None]] = {}
+
+    def submit(self, key: Hashable, item: Item) -> asyncio.Future[Result]:
+        """Join the group that is forming; the future is done once its statement is committed.
+
+        Cancelling it takes the item out, if its statement has not been sent yet. Raises Unavailable at once when too
+        many wait; the future raises what `commit` answers, or Unavailable.
+        """
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = deque()
+            self._runners[key] = asyncio.create_task(self._run(key, waiting))
+        elif len(waiting) >= self._max_waiting:
+            raise Unavailable("Too many calls are waiting for this topic. Try again.")
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        waiting.append((item, future))
+        return future
+
+    async def drain(self) -> None:
+        """Wait for all that was submitted."""
+        while self._runners:
+            await asyncio.wait(list(self._runners.values()))
+
+    async def _run(self, key: Hashable, waiting: deque[tuple[Item, asyncio.Future[Result]]]) -> None:
+        try:
+            while waiting:
+                if self._window is not None and (seconds := self._window(waiting[0][0])) > 0:
+                    await asyncio.sleep(seconds)
+                calls = self._take(waiting)
+                if calls:
+                    await self._settle(calls)
+        finally:
+            # Nothing can be appended between the check above and here: no await stands between them.
+            del self._waiting[key], self._runners[key]
+
+    def _take(self, waiting: deque[tuple[Item, asyncio.Future[Result]]]) -> list[tuple[Item, asyncio.Future[Result]]]:
+        calls: list[tuple[Item, asyncio.Future[Result]]] = []
+        room = self._most
+        while waiting:
+            item, future = waiting[0]
+            if not future.done():  # done: its caller has gone
+                weight = self._weight(item)
+                if calls and weight > room:
+                    break
+                room -= weight
+                calls.append((item, future))
+            waiting.popleft()
+        return calls
+
+    async def _settle(self, calls: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        results = await self._attempt([item for item, _ in calls])
+        for (item, future), result in zip(calls, results, strict=True):
+            if future.done():
+                if self._left is not None and not isinstance(result, BaseException):
+                    self._left(item, result)
+            elif isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+    async def _attempt(self, items: Sequence[Item]) -> Sequence[Result | BaseException]:
+        for attempt in range(RETRIES + 1):
+            try:
+                return await self._commit(items)
+            except LOST_RACE as error:
+                if attempt == RETRIES:
+                    return [_shown(error)] * len(items)
+                await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
+            except asyncpg.PostgresError as error:
+                # The server refused it, so nothing was done: find out whose fault it is.
+                if len(items) == 1 or as_unavailable(error) is not None:
+                    return [_shown(error)] * len(items)
+                return [(await self._attempt([item]))[0] for item in items]
+            except Exception as error:
+                return [_shown(error)] * len(items)
+        raise AssertionError("unreachable")
+
+
+def _shown(error: Exception) -> Exception:
+    """The error for a caller. Each future gets the same object; its traceback is of no use to them."""
+    if isinstance(error, HoldfastError):
+        return error
+    return as_unavailable(error) or error

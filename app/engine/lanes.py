@@ -1,0 +1,49 @@
+"""Which lanes a topic has, as a process remembers it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.queue import consumer, producer
+from app.queue.model import Batch, Connection, Lane
+
+if TYPE_CHECKING:
+    from app.queue.model import Topic
+
+TTL_SECONDS: Final = 0.5  # another process's new lane is found within a second
+
+
+class Lanes:
+    """Lanes by topic id. A new lane of this process's own is known at once, another's within TTL_SECONDS."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[Lane], float]] = {}
+        self._written: dict[int, set[Lane]] = {}
+
+    async def of(self, db: Connection, topic: Topic) -> list[Lane]:
+        """The topic's lanes, in claim order."""
+        known = self._known.get(topic.id)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        lanes = await consumer.lanes(db, topic)
+        self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
+        return lanes
+
+    async def ensure(self, db: Connection, topic: Topic, batch: Batch) -> None:
+        """Make the batch's lanes known to every process, before their first job is."""
+        written = self._written.setdefault(topic.id, set())
+        new = batch.lanes() - written
+        if new:
+            await producer.add_lanes(db, topic, sorted(new, key=lambda lane: (lane.tenant, lane.priority)))
+            written |= new
+            self.forget(topic.id)
+
+    def forget(self, topic_id: int) -> None:
+        """Ask again before the next claim."""
+        self._known.pop(topic_id, None)
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._known.pop(topic_id, None)
+        self._written.pop(topic_id, None)

@@ -1,0 +1,155 @@
+"""What holders do with their leases: ack, nack, extend, in groups. docs/semantics.md, sections 1 to 3."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asyncpg.pgproto.pgproto import UUID
+
+from app.engine.group import GroupCommit
+from app.errors import HoldfastError
+from app.queue import consumer
+from app.queue.consumer import Return
+from app.queue.exits import Spent
+from app.queue.model import Held, Job, LeaseId
+from app.topics.config import Policy
+
+if TYPE_CHECKING:
+    from app.db.pool import Pool, Pools
+    from app.engine.exits import Exits
+    from app.engine.waiters import Waiters
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One caller's jobs; `returns` and `leases_ms` stand beside `held` for nack and extend."""
+
+    policy: Policy
+    held: Sequence[Held]
+    returns: Sequence[Return] = field(default_factory=tuple)
+    leases_ms: Sequence[int] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    held: Held
+    call: int  # the caller's place in the group
+    place: int  # the job's place in the caller's list
+
+
+class Settlements:
+    """One statement in flight for each verb and topic. Each answer is by place in the caller's list: what is missing
+    was not its holder's any more, and nothing was changed there."""
+
+    def __init__(self, pools: Pools, waiters: Waiters, exits: Exits, *, max_waiting: int) -> None:
+        self._pools = pools
+        self._waiters = waiters
+        self._exits = exits
+        # Told of (topic id, seqs) that are no longer leased by their holder's own doing.
+        self.on_settled: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
+        size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
+        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=max_waiting, weight=size)
+        self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=max_waiting, weight=size)
+        self._extends: GroupCommit[_Call, dict[int, int]] = GroupCommit(
+            self._extend, max_waiting=max_waiting, weight=size
+        )
+
+    async def ack(self, policy: Policy, held: Sequence[Held]) -> set[int]:
+        """Complete jobs: the places in `held` that were."""
+        return await self._acks.submit(policy.topic.id, _Call(policy, held)) if held else set()
+
+    async def nack(self, policy: Policy, held: Sequence[Held], returns: Sequence[Return]) -> set[int]:
+        """Return jobs to the queue, or take them out where their deliveries are spent: the places that were held."""
+        return await self._nacks.submit(policy.topic.id, _Call(policy, held, returns)) if held else set()
+
+    async def extend(self, policy: Policy, held: Sequence[Held], lease_ms: int) -> dict[int, int]:
+        """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970."""
+        if not held:
+            return {}
+        return await self._extends.submit(policy.topic.id, _Call(policy, held, (), [lease_ms] * len(held)))
+
+    async def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> None:
+        """Return jobs that their holder can't work on. Best effort: where it fails, the deadline returns them."""
+        held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
+        try:
+            await self.nack(policy, held, [Return(refund=refund)] * len(held))
+        except HoldfastError as error:
+            log.warning("%d leases of %s wait for their deadline: %s", len(jobs), policy.topic.name, error)
+
+    async def drain(self) -> None:
+        """Wait for all that is under way."""
+        for group in (self._acks, self._nacks, self._extends):
+            await group.drain()
+
+    async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
+        policy, entries = calls[-1].policy, _sorted(calls)
+        done = await consumer.ack(self._verbs(policy), policy.topic, [entry.held for entry in entries])
+        self._settled(policy, entries, done)
+        return _shares(calls, entries, done)
+
+    async def _nack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
+        policy, entries = calls[-1].policy, _sorted(calls)
+        held = [entry.held for entry in entries]
+        returns = [calls[entry.call].returns[entry.place] for entry in entries]
+        result = await consumer.nack(self._verbs(policy), policy.topic, policy.budget, held, returns)
+        done = result.done | await self._retire(policy, entries, returns, result.spent)
+        self._settled(policy, entries, done)
+        self._waiters.wake(policy.topic.id, sum(1 for i in result.done if returns[i].delay_ms == 0))
+        delays = [returns[i].delay_ms for i in result.done if returns[i].delay_ms > 0]
+        if delays:
+            self._waiters.due_in(policy.topic.id, min(delays) / 1000)
+        return _shares(calls, entries, done)
+
+    async def _retire(
+        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseId]
+    ) -> set[int]:
+        """Take out what had its last delivery. A heartbeat that came in between is no reason to keep it: try again."""
+        gone: set[int] = set()
+        for _ in range(consumer.MAX_RUNS):
+            rest = [place for place in sorted(leases) if place not in gone]
+            if not rest:
+                break
+            spent = [Spent(entries[i].held.seq, leases[i], returns[i].error) for i in rest]
+            done = await self._exits.retire(policy, spent)
+            gone.update(rest[i] for i in done)
+        return gone
+
+    async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
+        policy, entries = calls[-1].policy, _sorted(calls)
+        done = await consumer.extend(
+            self._verbs(policy),
+            policy.topic,
+            [entry.held for entry in entries],
+            [calls[entry.call].leases_ms[entry.place] for entry in entries],
+        )
+        shares: list[dict[int, int] | BaseException] = []
+        parts: list[dict[int, int]] = [{} for _ in calls]
+        for i, deadline in done.items():
+            parts[entries[i].call][entries[i].place] = deadline
+        shares.extend(parts)
+        return shares
+
+    def _verbs(self, policy: Policy) -> Pool:
+        return self._pools.verbs(durable=policy.config.durable)
+
+    def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
+        self.on_settled(policy.topic.id, [entries[i].held.seq for i in done])
+
+
+def _sorted(calls: Sequence[_Call]) -> list[_Entry]:
+    """All jobs of all callers, ascending by seq: the order in which every verb locks."""
+    entries = [_Entry(held, c, p) for c, call in enumerate(calls) for p, held in enumerate(call.held)]
+    entries.sort(key=lambda entry: entry.held.seq)
+    return entries
+
+
+def _shares(calls: Sequence[_Call], entries: Sequence[_Entry], done: set[int]) -> list[set[int] | BaseException]:
+    parts: list[set[int]] = [set() for _ in calls]
+    for i in done:
+        parts[entries[i].call].add(entries[i].place)
+    return list(parts)

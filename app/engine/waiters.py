@@ -1,0 +1,148 @@
+"""Who waits for work, and what wakes them. docs/semantics.md, section 15.
+
+Waiting costs the database nothing per waiter: a job of this process's own wakes just enough of them at once; for
+delays, leases that end and other processes' jobs, one statement looks every POLL_SECONDS, for all topics together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE
+from app.queue import inspector
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.queue.model import Topic
+
+POLL_SECONDS: Final = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class _Topic:
+    """A topic that is waited for: (future, jobs wanted), first come first served, and the next look for it."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.parked: deque[tuple[asyncio.Future[None], int]] = deque()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Waiters:
+    """Parks callers that found nothing, by topic."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self._topics: dict[int, _Topic] = {}
+        self._clock = itertools.count(1)
+        self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
+        self._base = 0
+        self._poller: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
+
+    def mark(self, topic_id: int) -> int:
+        """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
+        return self._changes.get(topic_id, self._base)
+
+    async def park(self, topic: Topic, wanted: int, mark: int, seconds: float) -> bool:
+        """Wait until there may be work: True; or until `seconds` have passed: False."""
+        if mark != self.mark(topic.id):
+            return True  # something came between the claim and now
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waited = self._topics.get(topic.id)
+        if waited is None:
+            waited = self._topics[topic.id] = _Topic(topic)
+            self._look(waited)
+        waited.parked.append((future, wanted))
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            return future.done() and not future.cancelled()
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.wake(topic.id, wanted)  # the next in line gets what this one was woken for
+            raise
+        return True
+
+    def wake(self, topic_id: int, jobs: int) -> None:
+        """There are `jobs` more to claim: wake those who want them, no more."""
+        self._changes[topic_id] = next(self._clock)
+        waited = self._topics.get(topic_id)
+        if waited is None:
+            return
+        while waited.parked and jobs > 0:
+            future, wanted = waited.parked.popleft()
+            if not future.done():
+                future.set_result(None)
+                jobs -= wanted
+
+    def wake_all(self) -> None:
+        """Let every waiter look again, for instance to find that the service is stopping."""
+        for topic_id, waited in self._topics.items():
+            self.wake(topic_id, sum(wanted for _, wanted in waited.parked))
+
+    def due_in(self, topic_id: int, seconds: float) -> None:
+        """A job's time comes in so many seconds. Those later than the next poll are found by it."""
+        waited = self._topics.get(topic_id)
+        if waited is not None and seconds <= POLL_SECONDS:
+            self._look_in(waited, seconds)
+
+    def close(self) -> None:
+        """Stop looking."""
+        for task in [*self._looks, *([self._poller] if self._poller else [])]:
+            task.cancel()
+        for waited in self._topics.values():
+            if waited.timer is not None:
+                waited.timer.cancel()
+
+    def _look_in(self, waited: _Topic, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(seconds, 0.001)
+        if waited.timer is not None:
+            if waited.timer.when() <= at:
+                return
+            waited.timer.cancel()
+        waited.timer = loop.call_at(at, self._look, waited)
+
+    def _look(self, waited: _Topic) -> None:
+        waited.timer = None
+        task = asyncio.create_task(self._probe([waited]))
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            for topic_id, waited in list(self._topics.items()):
+                while waited.parked and waited.parked[0][0].done():
+                    waited.parked.popleft()
+                if not waited.parked and waited.timer is None:
+                    del self._topics[topic_id]
+            if not self._topics:
+                self._changes.clear()
+                self._base = next(self._clock)  # no mark taken before is taken for unchanged
+                self._poller = None
+                return
+            await self._probe(list(self._topics.values()))
+
+    async def _probe(self, topics: list[_Topic]) -> None:
+        try:
+            found = await inspector.probe(self._pools.hot, [waited.topic.name for waited in topics])
+        except UNREACHABLE as error:
+            log.warning("can't look for work at the moment: %r", error)
+            return
+        for waited in topics:
+            probe = found.get(waited.topic.name)
+            if probe is None:
+                continue
+            if probe.claimable:
+                self.wake(waited.topic.id, 1)
+            elif probe.wait_ms is not None and probe.wait_ms <= POLL_SECONDS * 1000:
+                self._look_in(waited, (probe.wait_ms + 1) / 1000)

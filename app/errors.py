@@ -1,0 +1,103 @@
+"""Every error that a caller can be answered with: a code, an HTTP status, a message and what it is about.
+
+One tree for all edges; each dialect renders it with one function of its own. Imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """The root. `detail` holds JSON-ready values; `retry_after` is in seconds, sent as a header."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    retry_after: ClassVar[int | None] = None
+
+    def __init__(self, message: str, detail: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+
+class ConfigurationError(Exception):
+    """The service can't start like this. Its text is the one line that the operator reads."""
+
+
+class InvalidRequest(HoldfastError):
+    code, status = "invalid_request", 400
+
+
+class BatchTooLarge(HoldfastError):
+    code, status = "batch_too_large", 400
+
+
+class RecordTooLarge(HoldfastError):
+    code, status = "record_too_large", 400
+
+
+class Unauthorized(HoldfastError):
+    code, status = "unauthorized", 401
+
+
+class Forbidden(HoldfastError):
+    code, status = "forbidden", 403
+
+
+class NotFound(HoldfastError):
+    code, status = "not_found", 404
+
+
+class TopicNotFound(HoldfastError):
+    code, status = "topic_not_found", 404
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"There is no topic {topic!r}.", {"topic": topic})
+
+
+class MethodNotAllowed(HoldfastError):
+    code, status = "method_not_allowed", 405
+
+
+class NotAcceptable(HoldfastError):
+    code, status = "not_acceptable", 406
+
+
+class TopicExistsIncompatible(HoldfastError):
+    code, status = "topic_exists_incompatible", 409
+
+
+class TopicNotEmpty(HoldfastError):
+    code, status = "topic_not_empty", 409
+
+
+class NotAQueue(HoldfastError):
+    code, status = "not_a_queue", 409
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic!r} is a log, and only a queue can do this.", {"topic": topic})
+
+
+class PayloadTooLarge(HoldfastError):
+    code, status = "payload_too_large", 413
+
+
+class UnsupportedMediaType(HoldfastError):
+    code, status = "unsupported_media_type", 415
+
+
+class Throttled(HoldfastError):
+    code, status, retry_after = "throttled", 429, 1
+
+
+class Unavailable(HoldfastError):
+    """The database can't be reached, or too much is waiting for it. What was asked for may have happened:
+    a caller that needs to know repeats it, and a job's verbs are safe to repeat."""
+
+    code, status, retry_after = "not_ready", 503, 1
+
+
+class ShuttingDown(HoldfastError):
+    code, status, retry_after = "shutting_down", 503, 1

@@ -1,0 +1,85 @@
+"""create_app: opens pools, caches and the engine, mounts the edges. The only wiring there is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+
+from app import __version__
+from app.api import health, openapi
+from app.api.access import Access
+from app.api.context import Context
+from app.api.v0 import claims, errors, records, settlements, topics, work
+from app.db.pool import open_pools
+from app.engine.engine import Engine
+from app.errors import ConfigurationError, HoldfastError
+from app.reapers.loop import Reapers
+from app.settings import Settings
+from app.topics.cache import Policies
+
+ROUTERS = (health.router, topics.router, records.router, claims.router, settlements.router, work.router)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service as an ASGI application. Its database must have the current schema.
+
+    `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
+    Raises ConfigurationError for API keys that make no sense.
+    """
+    access = Access(settings.api_keys.get_secret_value())
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if settings.database_url is None:
+            raise ConfigurationError("HOLDFAST_DATABASE_URL is not set")
+        pools = await open_pools(
+            settings.database_url.get_secret_value(),
+            hot=settings.hot_connections,
+            rest=settings.rest_connections,
+            prepared_statements=settings.prepared_statements,
+        )
+        policies = Policies(pools.rest)
+        engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
+        reapers = Reapers(pools, engine)
+        app.state.context = Context(settings, access, pools, policies, engine)
+        app.state.stopping = engine.stop
+        reapers.start()
+        try:
+            yield
+        finally:
+            engine.stop()
+            await reapers.stop()
+            # What is still under way afterwards is unanswered, and nothing worse.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
+            await pools.close(settings.stop_seconds / 4)
+
+    app = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        summary="A job queue on PostgreSQL: leased, fenced, durable.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    for router in ROUTERS:
+        app.include_router(router)
+    for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
+        app.add_exception_handler(kind, errors.show)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        document["components"] = {"schemas": openapi.components()}
+        app.openapi_schema = document
+    return app.openapi_schema

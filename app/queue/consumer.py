@@ -1,0 +1,188 @@
+"""Taking jobs out: claim, and what the holder of a lease may do with it. docs/semantics.md, sections 1 to 4.
+
+Each verb is one statement, and checks the lease in it. ack, nack and extend lock before they change: what somebody
+changed between the two comes back as picked and not done, and the verb runs again for it, or the verb of a good
+lease that met a heartbeat would be lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from asyncpg.pgproto.pgproto import UUID
+
+from app.db import sql
+from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Topic
+
+_CLAIM = sql.load(__package__, "claim")
+_ACK = sql.load(__package__, "ack")
+_NACK = sql.load(__package__, "nack")
+_EXTEND = sql.load(__package__, "extend")
+_HELD = sql.load(__package__, "held")
+_LANES = sql.load(__package__, "lanes")
+
+MAX_RUNS: Final = 5  # two were the most ever needed under stress
+EVER: Final = datetime.min  # encodes as -infinity
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Seats for the jobs of one claim: seat i belongs to caller `callers[i]` (from 0) and takes the i-th job."""
+
+    callers: list[int]
+    nodes: list[str]
+    leases_ms: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """`jobs[i]` are those of caller i, in claim order. The seqs of jobs met that have no delivery left; whether
+    any was met whose time to live has passed."""
+
+    jobs: list[list[Job]]
+    exhausted: list[int]
+    expired: bool
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.jobs))
+
+
+async def lanes(db: Connection, topic: Topic) -> list[Lane]:
+    """The lanes that a topic has, in claim order."""
+    return [Lane(row["tenant"], row["priority"]) for row in await db.fetch(_LANES, topic.name)]
+
+
+async def claim(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], slots: Slots) -> Claimed:
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once."""
+    wanted = len(slots.callers)
+    noise = os.urandom(16 * wanted)
+    leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
+    rows = await db.fetch(
+        _CLAIM,
+        topic.name,
+        wanted,
+        [lane.tenant for lane in lanes],
+        [lane.priority for lane in lanes],
+        [0] * len(lanes),
+        [EVER] * len(lanes),
+        leases,
+        [caller + 1 for caller in slots.callers],
+        slots.nodes,
+        slots.leases_ms,
+        budget.ends,
+        budget.max_deliveries,
+    )
+    jobs: list[list[Job]] = [[] for _ in slots.nodes]
+    exhausted: list[int] = []
+    expired = False
+    for slot, seq, *shown, spent in rows:  # RETURNING promises no order; each row says whose it is
+        if spent is None:
+            start = 16 * (slot - 1)
+            jobs[slots.callers[slot - 1]].append(Job(seq, noise[start : start + 16].hex(), *shown))
+        elif spent == "exhausted":
+            exhausted.append(seq)
+        else:
+            expired = True
+    return Claimed(jobs, exhausted, expired)
+
+
+async def ack(db: Connection, topic: Topic, held: Sequence[Held]) -> set[int]:
+    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq."""
+    done: set[int] = set()
+    for _ in range(MAX_RUNS):
+        places = _open(held, done)
+        row = await _one(db, _ACK, topic.name, *_columns(held, places))
+        done.update(places[i - 1] for i in row["done"])
+        if len(row["done"]) == len(row["picked"]):
+            break
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """How one job goes back: after `delay_ms` (0: at once), with the holder's error, and whether the delivery that
+    ends here counts."""
+
+    delay_ms: int = 0
+    error: str | None = None
+    refund: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Places in `held`: returned to the queue; and out of deliveries, with the lease that still holds the job."""
+
+    done: set[int]
+    spent: dict[int, LeaseId]
+
+
+async def nack(
+    db: Connection, topic: Topic, budget: Budget, held: Sequence[Held], returns: Sequence[Return]
+) -> Returned:
+    """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
+
+    What is `spent` has had its last delivery: the caller takes it out (`retire`).
+    """
+    done: set[int] = set()
+    spent: dict[int, LeaseId] = {}
+    for _ in range(MAX_RUNS):
+        places = _open(held, done | spent.keys())
+        row = await _one(
+            db,
+            _NACK,
+            topic.name,
+            *_columns(held, places),
+            [returns[i].delay_ms for i in places],
+            [returns[i].error for i in places],
+            [returns[i].refund for i in places],
+            budget.ends,
+            budget.max_deliveries,
+        )
+        done.update(places[i - 1] for i in row["done"])
+        spent.update((places[i - 1], lease) for i, lease in zip(row["spent"], row["leases"], strict=True))
+        if len(row["done"]) == len(row["picked"]):
+            break
+    return Returned(done, spent)
+
+
+async def extend(db: Connection, topic: Topic, held: Sequence[Held], leases_ms: Sequence[int]) -> dict[int, int]:
+    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq."""
+    done: dict[int, int] = {}
+    for _ in range(MAX_RUNS):
+        places = _open(held, done)
+        row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places])
+        done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
+        if len(row["done"]) == len(row["picked"]):
+            break
+    return done
+
+
+async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, LeaseId]]) -> set[int]:
+    """Of (seq, lease id) pairs: the places whose lease is good."""
+    places: list[int] = await db.fetchval(_HELD, topic.name, [seq for seq, _ in leases], [lease for _, lease in leases])
+    return {place - 1 for place in places}
+
+
+def _open(held: Sequence[Held], settled: set[int] | dict[int, int]) -> list[int]:
+    """The places that a further run has to look at."""
+    if settled:
+        return [i for i in range(len(held)) if i not in settled]
+    # Rows are locked in this order by every verb; out of order, two batches deadlock.
+    assert all(a.seq <= b.seq for a, b in itertools.pairwise(held)), "held must ascend by seq"
+    return list(range(len(held)))
+
+
+def _columns(held: Sequence[Held], places: list[int]) -> tuple[list[int], list[LeaseId | None], list[str | None]]:
+    return [held[i].seq for i in places], [held[i].lease for i in places], [held[i].node for i in places]
+
+
+async def _one(db: Connection, query: str, *args: Any) -> Any:
+    row = await db.fetchrow(query, *args)
+    assert row is not None, "the statement answers one row always"
+    return row

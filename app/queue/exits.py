@@ -1,0 +1,61 @@
+"""The ways out other than an ack: dead letters, failure, expiry, retention. docs/semantics.md, sections 2 and 10."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.db import sql
+from app.queue.model import Budget, Connection, Lane, LeaseId, Topic
+
+_BURY = sql.load(__package__, "bury")
+_FAIL = sql.load(__package__, "fail")
+_EXPIRE = sql.load(__package__, "expire")
+_EXHAUSTED = sql.load(__package__, "exhausted")
+_SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A job without a delivery left. With a lease, its holder gives it up; without, nobody holds it any more."""
+
+    seq: int
+    lease: LeaseId | None = None
+    error: str | None = None
+
+
+async def bury(db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent], dead_letter: Topic) -> set[int]:
+    """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq."""
+    done = await db.fetchval(_BURY, *_who(topic, budget, spent), dead_letter.name, dead_letter.id, dead_letter.sequence)
+    return {place - 1 for place in done}
+
+
+async def fail(db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent]) -> set[int]:
+    """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq."""
+    done = await db.fetchval(_FAIL, *_who(topic, budget, spent))
+    return {place - 1 for place in done}
+
+
+async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, limit: int) -> list[Spent]:
+    """Jobs of a lane whose last lease ended in silence, at most `limit`, ascending by seq."""
+    rows = await db.fetch(_EXHAUSTED, topic.name, lane.tenant, lane.priority, budget.max_deliveries, limit)
+    return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
+
+
+async def expire(db: Connection, topic: str, limit: int) -> int:
+    """Mark jobs whose time to live has passed, at most `limit`: how many."""
+    count: int = await db.fetchval(_EXPIRE, topic, limit)
+    return count
+
+
+async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int) -> int:
+    """Delete jobs that failed or expired longer ago than `keep`, at most `limit`: how many."""
+    count: int = await db.fetchval(_SWEEP_FINISHED, topic, keep, limit)
+    return count
+
+
+def _who(topic: Topic, budget: Budget, spent: Sequence[Spent]) -> tuple[object, ...]:
+    seqs = [job.seq for job in spent]
+    assert seqs == sorted(seqs), "spent must ascend by seq: rows are locked in this order"
+    return topic.name, seqs, [job.lease for job in spent], [job.error for job in spent], budget.max_deliveries

@@ -1,0 +1,130 @@
+"""What the verbs take and give: topics as statements know them, jobs, leases and batches of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, NewType, Protocol
+
+import asyncpg
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+Seq = NewType("Seq", int)
+LeaseId = UUID
+
+
+class Connection(Protocol):
+    """A pool or a connection; with the latter, the caller owns the transaction."""
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]: ...
+    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None: ...
+    async def fetchval(self, query: str, *args: Any) -> Any: ...
+    async def execute(self, query: str, *args: Any) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the statements name it. `id` tells it from an earlier one of the same name."""
+
+    name: str
+    id: int
+    sequence: int  # oid of the sequence that gives its seqs and positions
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many deliveries a job gets. Without `ends` any number; with it, `max_deliveries`, unless the job has its
+    own limit; 0 is no limit."""
+
+    ends: bool
+    max_deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Jobs of one tenant and priority: first in, first out."""
+
+    tenant: str
+    priority: int
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A job as a claim hands it out. Times are in ms since 1970, by the database's clock."""
+
+    seq: Seq
+    lease: str  # 32 hex digits
+    deliveries: int
+    deadline_ms: int
+    created_ms: int
+    tag: str | None
+    metadata: str | None  # the text of a JSON object
+    payload: bytes
+    original_topic: str | None
+    original_seq: int | None
+    original_deliveries: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job and how its holder names itself: by node, by lease id, or by both. None matches any."""
+
+    seq: Seq
+    lease: LeaseId | None
+    node: str | None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
+
+    Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
+    JSON object.
+    """
+
+    payloads: list[bytes] = field(default_factory=list)
+    tags: list[str | None] = field(default_factory=list)
+    producers: list[str | None] = field(default_factory=list)
+    metadata: list[str | None] = field(default_factory=list)
+    tenants: list[str | None] = field(default_factory=list)
+    priorities: list[int | None] = field(default_factory=list)
+    delays_ms: list[int | None] = field(default_factory=list)
+    run_ats: list[datetime | None] = field(default_factory=list)
+    ttls_ms: list[int | None] = field(default_factory=list)
+    max_deliveries: list[int | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def columns(self) -> list[list[Any]]:
+        """All columns, in the order of the enqueue statement's parameters."""
+        return [getattr(self, name) for name in _COLUMNS]
+
+    def lanes(self) -> set[Lane]:
+        """The lanes that these records go into."""
+        if not self.tenants and not self.priorities:
+            return {Lane("", 0)}
+        short = len(self) - len(self.priorities)
+        priorities: list[int | None] = [*self.priorities, *([None] * short)]
+        tenants: list[str | None] = [*self.tenants, *([None] * (len(self) - len(self.tenants)))]
+        return {Lane(t or "", p or 0) for t, p in zip(tenants, priorities, strict=True)}
+
+
+_COLUMNS = [f.name for f in fields(Batch)]
+
+
+def merge(batches: Sequence[Batch]) -> Batch:
+    """One batch with the records of all, in order. Copies; the parts stay as they are."""
+    if len(batches) == 1:
+        return batches[0]
+    whole = Batch()
+    for batch in batches:
+        before = len(whole)
+        for name in _COLUMNS:
+            part: list[Any] = getattr(batch, name)
+            if part:
+                column: list[Any] = getattr(whole, name)
+                column.extend([None] * (before - len(column)))
+                column.extend(part)
+    return whole

@@ -1,0 +1,24 @@
+-- Complete jobs that their holders still have: the ack is the delete.
+--   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; one each per seq
+-- Answers one row: `done`, the places in $2 (from 1) that were completed, and `picked`, those that were locked.
+-- What was picked and not done was changed by a verb that this one waited for: the caller runs the statement again
+-- for those, or a good lease's ack would be lost. The rest is no longer the caller's.
+-- state::text keeps the planner off jobs_due, whose predicate would fit; the LATERAL leaves it no join to choose.
+-- Index: primary key.
+WITH picked AS MATERIALIZED (
+    SELECT r.ord, x.tid
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[]) WITH ORDINALITY AS r(seq, lease, node, ord)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+          AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
+        FOR UPDATE
+    ) x
+), done AS (
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
+    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
+)
+SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked) AS picked

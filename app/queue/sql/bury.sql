@@ -1,0 +1,46 @@
+-- Move jobs that have no delivery left to their dead-letter topic: out of one and into the other, or neither.
+--   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
+--   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
+--   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
+-- Answers one row: the places in $2 (from 1) that were moved. The job starts there with no delivery, no end of its
+-- time and its own priority; where it came from stands in original_*.
+-- Index: primary key (see ack).
+WITH picked AS MATERIALIZED (
+    SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
+        WITH ORDINALITY AS r(seq, lease, error, ord)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid, j.lease_id, j.node FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+          AND coalesce(j.max_deliveries, $5::integer) > 0
+          AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
+          AND CASE WHEN r.lease IS NULL THEN j.visible_at < now()
+                   ELSE j.state::text = 'leased' AND j.lease_id = r.lease AND j.visible_at >= now() END
+        FOR UPDATE
+    ) x
+), gone AS (
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    RETURNING p.ord, p.error, p.lease_id, p.node, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
+              j.producer, j.last_error, j.metadata, j.payload
+), arriving AS MATERIALIZED (
+    SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at FROM (SELECT * FROM gone ORDER BY ord) g
+), moved AS (
+    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at, updated_at, tag,
+                               producer, metadata, payload, last_error, original_topic, original_seq,
+                               original_deliveries, dlq_moved_at)
+    SELECT $6, $7, new_seq, new_seq, 'ready', priority, at, created_at, at, tag, producer, metadata, payload,
+           coalesce(error, last_error), $1, seq, deliveries, at
+    FROM arriving
+), lane AS (
+    INSERT INTO holdfast.lanes (topic, priority) SELECT DISTINCT $6, priority FROM arriving ORDER BY 2
+    ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO holdfast.topic_stats AS s (topic_id, dead_lettered)
+    SELECT topic_id, count(*) FROM gone GROUP BY topic_id
+    ON CONFLICT (topic_id) DO UPDATE SET dead_lettered = s.dead_lettered + excluded.dead_lettered
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
+    SELECT $1, topic_id, seq, 'dead_lettered'::holdfast.job_event, deliveries, lease_id, node, coalesce(error, last_error) FROM arriving
+    UNION ALL
+    SELECT $6, $7, new_seq, 'enqueued', 0, NULL, NULL, 'from ' || $1 || ' ' || seq FROM arriving
+)
+SELECT array(SELECT ord FROM gone ORDER BY ord) AS done

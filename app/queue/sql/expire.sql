@@ -1,0 +1,18 @@
+-- Mark jobs whose time to live has passed as expired. A lease that is still good shields its job.
+--   $1 topic  $2 most jobs to mark
+-- Answers one row: how many were marked.   Index: jobs_expiring.
+WITH picked AS MATERIALIZED (
+    SELECT ctid AS tid, j.lease_id, j.node FROM holdfast.jobs j
+    WHERE j.topic = $1 AND j.expires_at IS NOT NULL AND j.expires_at <= now()
+      AND j.state IN ('ready', 'scheduled', 'blocked', 'leased') AND (j.state <> 'leased' OR j.visible_at < now())
+    ORDER BY j.expires_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+), done AS (
+    UPDATE holdfast.jobs j
+    SET state = 'expired', updated_at = clock_timestamp(), lease_id = NULL, node = NULL
+    FROM picked p WHERE j.ctid = p.tid
+    RETURNING p.lease_id, p.node, j.topic_id, j.seq, j.deliveries
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
+    SELECT $1, topic_id, seq, 'expired', deliveries, lease_id, node FROM done
+)
+SELECT count(*) FROM done

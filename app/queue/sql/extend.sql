@@ -1,0 +1,25 @@
+-- Set the deadlines of leases that their holders still have, counted from now; the lease id stays.
+--   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 lease lengths in ms
+-- Answers one row: `done` and `picked` as in ack, and `deadlines` in ms since 1970, one each per entry of `done`.
+-- Index: primary key (see ack).
+WITH picked AS MATERIALIZED (
+    SELECT r.ord, r.lease_ms, x.tid
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::bigint[])
+        WITH ORDINALITY AS r(seq, lease, node, lease_ms, ord)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+          AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
+        FOR UPDATE
+    ) x
+), done AS (
+    UPDATE holdfast.jobs j SET visible_at = clock_timestamp() + p.lease_ms * interval '1 ms'
+    FROM picked p WHERE j.ctid = p.tid
+    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
+    SELECT $1, topic_id, seq, 'extended', deliveries, lease_id, node, visible_at FROM done
+)
+SELECT array(SELECT ord FROM done ORDER BY ord) AS done,
+       array(SELECT (date_part('epoch', visible_at) * 1000)::bigint FROM done ORDER BY ord) AS deadlines,
+       array(SELECT ord FROM picked) AS picked

@@ -1,0 +1,27 @@
+-- End jobs that have no delivery left, on a topic that has no dead-letter topic: they stay as failed, until retention.
+--   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
+--   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
+-- Answers one row: the places in $2 (from 1) that ended.   Index: primary key (see ack).
+WITH picked AS MATERIALIZED (
+    SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
+        WITH ORDINALITY AS r(seq, lease, error, ord)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid, j.lease_id, j.node FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+          AND coalesce(j.max_deliveries, $5::integer) > 0
+          AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
+          AND CASE WHEN r.lease IS NULL THEN j.visible_at < now()
+                   ELSE j.state::text = 'leased' AND j.lease_id = r.lease AND j.visible_at >= now() END
+        FOR UPDATE
+    ) x
+), done AS (
+    UPDATE holdfast.jobs j
+    SET state = 'failed', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
+        last_error = coalesce(p.error, j.last_error)
+    FROM picked p WHERE j.ctid = p.tid
+    RETURNING p.ord, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, j.last_error
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
+    SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error FROM done
+)
+SELECT array(SELECT ord FROM done ORDER BY ord) AS done

@@ -1,0 +1,35 @@
+-- Return jobs that their holders still have, to be claimed again now or after a delay.
+--   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 delays in ms
+--   $6 errors, or NULL  $7 whether the delivery is given back; one each per seq
+--   $8 whether deliveries run out here  $9 the topic's max_deliveries, 0 for no end
+-- Answers one row: `done` and `picked` as in ack, and `spent`, places whose job has no delivery left, with the `leases`
+-- under which they are still held: the caller takes those out with bury or fail.
+-- A returned job enters the due lane, never the ready lane: its position lies below what claims have passed.
+-- Index: primary key (see ack).
+WITH picked AS MATERIALIZED (
+    SELECT r.ord, r.delay_ms, r.error, r.refund, x.tid, x.lease_id, x.node, x.spent AND NOT r.refund AS spent
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::boolean[])
+        WITH ORDINALITY AS r(seq, lease, node, delay_ms, error, refund, ord)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid, j.lease_id, j.node,
+               $8::boolean AND coalesce(j.max_deliveries, $9::integer) > 0
+               AND j.deliveries >= coalesce(j.max_deliveries, $9::integer) AS spent
+        FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+          AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
+        FOR UPDATE
+    ) x
+), done AS (
+    UPDATE holdfast.jobs j
+    SET state = 'scheduled', visible_at = clock_timestamp() + p.delay_ms * interval '1 ms',
+        updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
+        deliveries = j.deliveries - p.refund::integer, last_error = coalesce(p.error, j.last_error)
+    FROM picked p WHERE j.ctid = p.tid AND NOT p.spent
+    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, p.lease_id, p.node, j.visible_at, p.error
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, detail)
+    SELECT $1, topic_id, seq, 'released', deliveries, lease_id, node, visible_at, error FROM done
+)
+SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked WHERE NOT spent) AS picked,
+       array(SELECT ord FROM picked WHERE spent ORDER BY ord) AS spent,
+       array(SELECT lease_id FROM picked WHERE spent ORDER BY ord) AS leases

@@ -1,0 +1,82 @@
+"""Runs the sweeps: in a loop beside the service, or once for cron."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE, open_pools
+from app.engine.engine import Engine
+from app.errors import HoldfastError
+from app.reapers import sweeps
+from app.topics.cache import Policies
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep, and how often it runs, in seconds."""
+
+    name: str
+    run: Callable[[Pools, Engine], Awaitable[int]]
+    every: float
+
+
+SWEEPS: Final = (
+    Sweep("partitions", sweeps.partitions, 3600),
+    Sweep("expiry", sweeps.expiry, 60),
+    Sweep("exhaustion", sweeps.exhaustion, 60),
+    Sweep("retention", sweeps.retention, 3600),
+)
+
+
+class Reapers:
+    """The sweeps as tasks of a running service."""
+
+    def __init__(self, pools: Pools, engine: Engine) -> None:
+        self._pools = pools
+        self._engine = engine
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start one loop a sweep."""
+        self._tasks = [asyncio.create_task(self._loop(sweep)) for sweep in SWEEPS]
+
+    async def stop(self) -> None:
+        """Stop them; a statement under way is rolled back."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _loop(self, sweep: Sweep) -> None:
+        while True:
+            try:
+                done = await sweep.run(self._pools, self._engine)
+                log.log(logging.INFO if done else logging.DEBUG, "%s: %d", sweep.name, done)
+                pause = sweep.every
+            except (*UNREACHABLE, HoldfastError) as error:
+                log.warning("%s: %r; trying again", sweep.name, error)
+                pause = min(sweep.every, 5.0)
+            except Exception:
+                log.exception("%s failed; trying again", sweep.name)
+                pause = sweep.every
+            # Apart from those of other processes, that started at the same moment.
+            await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
+
+
+async def run_all(url: str) -> dict[str, int]:
+    """Run each sweep once: name → how much it did. For cron. Raises what the database raises."""
+    pools = await open_pools(url, hot=2, rest=2, prepared_statements=False)
+    try:
+        engine = Engine(pools, Policies(pools.rest), max_waiting=1_000, max_streams=0)
+        return {sweep.name: await sweep.run(pools, engine) for sweep in SWEEPS}
+    finally:
+        await pools.close(5)

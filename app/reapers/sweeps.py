@@ -1,0 +1,81 @@
+"""The sweeps. Each is a bounded pass that says how much it did; a loop, a cron job and tests call the same ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from app.db import sql
+from app.engine.exits import EXPIRE_BATCH
+from app.queue import consumer, exits
+from app.topics import store
+from app.topics.config import Policy, TopicType
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from app.db.pool import Pools
+    from app.engine.engine import Engine
+
+PARTITIONS_AHEAD: Final = 3  # days
+EVENTS_KEPT: Final = 7  # days
+FINISHED_KEPT: Final = timedelta(days=14)
+BATCH: Final = 1_000
+PAGE: Final = 500
+
+_CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
+_DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
+
+
+async def partitions(pools: Pools, _engine: Engine) -> int:
+    """Make the ledger's days ahead of time, and drop those past retention: how many of both."""
+    made: int = await pools.rest.fetchval(_CREATE_PARTITIONS, PARTITIONS_AHEAD)
+    gone: int = await pools.rest.fetchval(_DROP_PARTITIONS, EVENTS_KEPT)
+    return made + gone
+
+
+async def expiry(pools: Pools, engine: Engine) -> int:
+    """Mark jobs whose time to live has passed: how many."""
+    count = 0
+    async for policy in _queues(pools):
+        while (marked := await engine.exits.expire(policy)) > 0:
+            count += marked
+            if marked < EXPIRE_BATCH:
+                break
+    return count
+
+
+async def exhaustion(pools: Pools, engine: Engine) -> int:
+    """Take out jobs whose last delivery ended in silence: how many."""
+    count = 0
+    async for policy in _queues(pools):
+        if not policy.budget.ends:
+            continue
+        for lane in await consumer.lanes(pools.hot, policy.topic):
+            while spent := await exits.exhausted(pools.hot, policy.topic, policy.budget, lane, BATCH):
+                done = await engine.exits.retire(policy, spent)
+                count += len(done)
+                if not done or len(spent) < BATCH:
+                    break
+    return count
+
+
+async def retention(pools: Pools, _engine: Engine) -> int:
+    """Delete jobs that failed or expired longer ago than they are kept: how many."""
+    count = 0
+    async for policy in _queues(pools):
+        while (gone := await exits.sweep_finished(pools.hot, policy.topic.name, FINISHED_KEPT, BATCH)) > 0:
+            count += gone
+            if gone < BATCH:
+                break
+    return count
+
+
+async def _queues(pools: Pools) -> AsyncIterator[Policy]:
+    """Every queue, a page at a time."""
+    after = ""
+    while page := await store.page(pools.rest, "", after, PAGE):
+        for policy in page:
+            if policy.config.type is TopicType.QUEUE:
+                yield policy
+        after = page[-1].topic.name

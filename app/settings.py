@@ -1,0 +1,124 @@
+"""The settings of a process: one frozen model, read from HOLDFAST_* once at boot."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+from app.errors import ConfigurationError
+
+PREFIX = "HOLDFAST_"
+IGNORED_PREFIX = "HOLDFAST_TEST_"
+MIB = 1024 * 1024
+
+
+class Settings(BaseModel):
+    """What an operator can set. Each field is read from HOLDFAST_<NAME IN CAPITALS>."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: SecretStr | None = Field(
+        None,
+        description="postgresql://user:password@host:port/name. Unset: the embedded PostgreSQL in the data folder.",
+    )
+    redis_url: SecretStr | None = Field(
+        None,
+        description="redis://host:port/0. Optional: wakes waiting workers and spreads configuration between processes.",
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(Path("var"), description="Where the embedded PostgreSQL keeps its data.")
+    pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded server.")
+    api_keys: SecretStr = Field(
+        SecretStr(""), description="Comma list of key[:scopes[:prefixes]]; empty: open, and loopback only."
+    )
+    allow_insecure_no_auth: bool = Field(False, description="1 allows an address that is not loopback without any key.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe line that is logged."
+    )
+    hot_connections: int = Field(
+        8, ge=2, le=200, description="Connections for enqueue, claim, ack, nack, extend; per class of durability."
+    )
+    rest_connections: int = Field(4, ge=1, le=100, description="Connections for everything else.")
+    prepared_statements: bool = Field(True, description="0 behind a pooler that can't keep them.")
+    max_body_bytes: int = Field(64 * MIB, ge=1024, le=1024 * MIB, description="Largest request body.")
+    max_waiting: int = Field(
+        10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
+    )
+    max_streams: int = Field(5_000, ge=1, le=100_000, description="Open work streams in one process; more get 429.")
+    stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgres_url(cls, value: SecretStr | None) -> SecretStr | None:
+        return _url(value, {"postgresql", "postgres"})
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_url(cls, value: SecretStr | None) -> SecretStr | None:
+        return _url(value, {"redis", "rediss", "unix"})
+
+    @model_validator(mode="after")
+    def _open_only_on_loopback(self) -> Settings:
+        if not self.api_keys.get_secret_value() and not self.allow_insecure_no_auth and not is_loopback(self.host):
+            raise ValueError(
+                f"HOLDFAST_HOST={self.host} is reachable from elsewhere and no key is set: set HOLDFAST_API_KEYS, "
+                "or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+            )
+        return self
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+        """Read and validate. Raises ConfigurationError with one line that names every fault."""
+        given = {
+            name.removeprefix(PREFIX).lower(): value
+            for name, value in environ.items()
+            if name.startswith(PREFIX) and not name.startswith(IGNORED_PREFIX) and value != ""
+        }
+        unknown = sorted(set(given) - set(cls.model_fields))
+        if unknown:
+            raise ConfigurationError("; ".join(_unknown(name, list(cls.model_fields)) for name in unknown))
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise ConfigurationError("; ".join(_fault(e["loc"], e["msg"]) for e in error.errors())) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind to can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _url(value: SecretStr | None, schemes: set[str]) -> SecretStr | None:
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(value.get_secret_value())
+        fits = parts.scheme in schemes and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"must be a URL that starts with {' or '.join(sorted(s + '://' for s in schemes))}")
+    return value
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
+    return f"{PREFIX}{name.upper()} is not a setting{hint}"
+
+
+def _fault(loc: tuple[int | str, ...], message: str) -> str:
+    text = message.removeprefix("Value error, ")
+    return f"{PREFIX}{str(loc[0]).upper()}: {text[0].lower()}{text[1:]}" if loc else text

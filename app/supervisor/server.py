@@ -1,0 +1,115 @@
+"""The server process: uvicorn on the supervisor's socket, for as long as the supervisor lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib.util import find_spec
+from typing import Any
+
+import uvicorn
+
+from app.errors import ConfigurationError
+from app.main import create_app
+from app.settings import Settings
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual proxies, so that they close first
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def run(settings: Settings, listener: socket.socket, lifeline: int) -> int:
+    """Serve until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
+
+    Raises ConfigurationError when the application's start refused the configuration.
+    """
+    logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
+    app = create_app(settings)
+    entry = Entry(app)
+    config = uvicorn.Config(
+        entry,
+        interface="asgi3",
+        loop="uvloop" if find_spec("uvloop") else "asyncio",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.stop_seconds),
+    )
+    try:
+        Server(config, getattr(app.state, "stopping", _nothing), lifeline).run(sockets=[listener])
+    except SystemExit as end:
+        if entry.refused is not None:
+            raise entry.refused from None
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+class Entry:
+    """The application, with a start that a ConfigurationError ended told apart from one that a fault ended."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.refused: ConfigurationError | None = None
+
+    def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]:
+        return (self._lifespan if scope["type"] == "lifespan" else self._app)(scope, receive, send)
+
+    async def _lifespan(self, scope: Message, receive: Receive, send: Send) -> None:
+        held: list[Message] = []  # Starlette reports a traceback before it raises
+
+        async def hold_failure(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                held.append(message)
+            else:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, hold_failure)
+        except ConfigurationError as error:
+            self.refused = error
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+            await send({"type": "lifespan.startup.failed", "message": ""})
+            raise
+        except BaseException:
+            for message in held:
+                await send(message)
+            raise
+
+
+class Server(uvicorn.Server):
+    """Ends when the supervisor is gone, and lets long answers go before it waits for connections to close."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None], lifeline: int) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._lifeline = lifeline
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # Nobody writes to the pipe: it becomes readable when the kernel closes the supervisor's end.
+        asyncio.get_running_loop().add_reader(self._lifeline, self._orphaned)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping()
+        await super().shutdown(sockets)
+
+    def _orphaned(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._lifeline)
+        logging.getLogger(__name__).warning("The supervisor is gone: stopping")
+        self.should_exit = True
+
+
+def _nothing() -> None:
+    """For an application that has nothing to let go."""

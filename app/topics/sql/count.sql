@@ -1,0 +1,2 @@
+-- How many topics there are.
+SELECT count(*) FROM holdfast.topics

@@ -1,0 +1,17 @@
+-- Replace a topic's configuration, unless its type would change.   $1 name  $2 configuration as a JSON object of columns
+-- Answers one row: the type it has. No row: there is no such topic. An equal configuration changes nothing.
+WITH held AS (
+    SELECT t.* FROM holdfast.topics t WHERE t.name = $1 FOR UPDATE
+), changed AS (
+    UPDATE holdfast.topics t
+    SET durability = c.durability, lease_ms = c.lease_ms, claim_jitter_ms = c.claim_jitter_ms,
+        max_deliveries = c.max_deliveries, dead_letter = c.dead_letter, on_exhausted = c.on_exhausted,
+        ttl_ms = c.ttl_ms, cap_records = c.cap_records, cap_bytes = c.cap_bytes, discard = c.discard,
+        idempotency_window_ms = c.idempotency_window_ms, priority = c.priority, auto_priority = c.auto_priority,
+        auto_create = c.auto_create, dedupe_node = c.dedupe_node, leases_durable = c.leases_durable,
+        updated_at = clock_timestamp(), version = h.version + 1
+    FROM held h CROSS JOIN json_populate_record(NULL::holdfast.topics, $2::json) c
+    WHERE t.name = $1 AND h.type = c.type
+      AND (to_jsonb(h) || $2::jsonb) <> to_jsonb(h)
+)
+SELECT type FROM held

@@ -1,0 +1,92 @@
+"""A topic's row in PostgreSQL: made, read, replaced, deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.db import sql
+from app.errors import TopicExistsIncompatible, TopicNotEmpty
+from app.queue.model import Connection, Topic
+from app.topics.config import FIELDS, Config, Policy
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from app.db.pool import Pool
+
+_GET = sql.load(__package__, "get")
+_PAGE = sql.load(__package__, "page")
+_INSERT = sql.load(__package__, "insert")
+_UPDATE = sql.load(__package__, "update")
+_LOCK = sql.load(__package__, "lock")
+_CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
+_DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
+_DELETE = sql.load(__package__, "delete")
+_COUNT = sql.load(__package__, "count")
+_ANY_JOB = sql.load(__package__, "any_job")
+
+DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
+
+
+async def get(db: Connection, name: str) -> Policy | None:
+    """A topic's policy, or None."""
+    row = await db.fetchrow(_GET, name)
+    return None if row is None else _policy(row)
+
+
+async def page(db: Connection, prefix: str, after: str, limit: int) -> list[Policy]:
+    """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order."""
+    return [_policy(row) for row in await db.fetch(_PAGE, prefix, after, limit)]
+
+
+async def count(db: Connection) -> int:
+    """How many topics there are."""
+    topics: int = await db.fetchval(_COUNT)
+    return topics
+
+
+async def put(pool: Pool, name: str, config: Config) -> bool:
+    """Create a topic, or replace its configuration; whether it was created.
+
+    Raises TopicExistsIncompatible if it exists with another type.
+    """
+    columns = msgspec.json.encode(config).decode()
+    async with pool.acquire() as db, db.transaction():
+        while True:
+            new_id = await db.fetchval(_INSERT, name, columns)
+            if new_id is not None:
+                await db.execute(_CREATE_SEQUENCE, new_id)
+                return True
+            existing = await db.fetchval(_UPDATE, name, columns)
+            if existing is None:
+                continue  # deleted between the two
+            if existing != config.type.value:
+                raise TopicExistsIncompatible(
+                    f"Topic {name!r} is a {existing}; a topic's type can't be changed.",
+                    {"topic": name, "existing_type": existing, "requested_type": config.type.value},
+                )
+            return False
+
+
+async def delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
+    """Delete a topic and everything in it, in one transaction; whether it existed.
+
+    Raises TopicNotEmpty where `if_empty` and it holds a live job.
+    """
+    async with pool.acquire() as db, db.transaction():
+        await db.execute(f"SET LOCAL statement_timeout = '{DELETE_SECONDS:.0f}s'")
+        topic_id = await db.fetchval(_LOCK, name)
+        if topic_id is None:
+            return False
+        await db.execute(_DROP_SEQUENCE, topic_id)
+        if if_empty and await db.fetchval(_ANY_JOB, name):
+            raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
+        await db.fetchval(_DELETE, name, topic_id, timeout=DELETE_SECONDS)
+        return True
+
+
+def _policy(row: asyncpg.Record) -> Policy:
+    config = msgspec.convert({name: row[name] for name in FIELDS}, Config)
+    return Policy(Topic(row["name"], row["id"], row["sequence"]), config, row["version"])

@@ -1,0 +1,77 @@
+# shellcheck shell=bash
+# Sourced by ./run and ./test in the repository's folder. `bootstrap run|dev` makes .venv with the pinned packages of
+# deploy/requirements/<name>.txt, and does nothing when they are there. What it installs it says on stderr.
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "holdfast: $*"; exit 1; }
+
+bootstrap() {
+  local pins="deploy/requirements/$1.txt" sum installed=""
+  sum="$1 $(cksum <"$pins")"
+  [[ -r .venv/.holdfast ]] && installed=$(<.venv/.holdfast)
+  # What ./test needs includes what ./run needs: after it, ./run has nothing to do.
+  if [[ -x .venv/bin/python && $'\n'$installed$'\n' == *$'\n'"$sum"$'\n'* ]]; then
+    return 0
+  fi
+  find_uv
+  if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    say "Making .venv …"
+    rm -rf .venv
+    "$UV" venv --quiet --python "${PYTHON:-3.13}" .venv || die "no virtual environment could be made in $PWD/.venv"
+  fi
+  say "Installing the pinned packages …"
+  rm -f .venv/.holdfast
+  "$UV" pip install --quiet --python .venv/bin/python --require-hashes -r "$pins" || die "the packages could not be installed"
+  {
+    echo "run $(cksum <deploy/requirements/run.txt)"
+    [[ $1 == run ]] || echo "$sum"
+  } >.venv/.holdfast
+}
+
+# Sets UV, and PYTHON where one was found.
+find_uv() {
+  PYTHON=$(find_python || true)
+  local place
+  for place in "$(command -v uv || true)" .tools/bin/uv .tools/target/bin/uv; do
+    if [[ -n $place ]] && "$place" --version >/dev/null 2>&1; then
+      UV=$place
+      return 0
+    fi
+  done
+  [[ -n $PYTHON ]] || die "Python 3.11 or newer is needed, and none was found on PATH. Install it (apt-get install python3; brew install python), or install uv."
+  say "Installing uv into .tools …"
+  install_uv
+}
+
+find_python() {
+  local name path
+  for name in python3.14 python3.13 python3.12 python3.11 python3 python; do
+    path=$(command -v "$name") || continue
+    if "$path" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+      printf '%s\n' "$path"
+      return 0
+    fi
+  done
+  return 1
+}
+
+install_uv() {
+  local pins="deploy/requirements/tools.txt"
+  rm -rf .tools
+  if ! "$PYTHON" -m venv .tools >/dev/null 2>&1; then
+    # Debian and Ubuntu keep ensurepip in a package of its own.
+    rm -rf .tools
+    if "$PYTHON" -m pip --version >/dev/null 2>&1; then
+      UV=.tools/target/bin/uv
+      "$PYTHON" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --require-hashes --target .tools/target -r "$pins" || die "uv could not be installed"
+      return 0
+    fi
+    [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || die "this Python can make no virtual environment. Install python3-venv (apt-get install python3-venv), or uv, and run this again."
+    say "Installing python3-venv …"
+    { apt-get install -y python3-venv || { apt-get update && apt-get install -y python3-venv; }; } >/dev/null 2>&1 || die "apt-get install python3-venv failed"
+    rm -rf .tools
+    "$PYTHON" -m venv .tools || die "this Python can make no virtual environment, though python3-venv is installed"
+  fi
+  UV=.tools/bin/uv
+  .tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$pins" || die "uv could not be installed"
+}

@@ -1,0 +1,65 @@
+"""Checks deploy/requirements/*.txt against pyproject.toml, without a network. Prints the faults; 1 for any."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "deploy/requirements"
+
+
+def main() -> int:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    faults: list[str] = []
+    pins = {path.stem: read_pins(path.read_text(), path.name, faults) for path in sorted(FOLDER.glob("*.txt"))}
+    wanted = project["project"]["dependencies"]
+    faults += missing(wanted, pins["run"], "run.txt")
+    faults += missing([*wanted, *project["dependency-groups"]["dev"]], pins["dev"], "dev.txt")
+    for name, version in pins["run"].items():
+        if pins["dev"].get(name) != version:
+            faults.append(f"run.txt pins {name} {version}, and dev.txt {pins['dev'].get(name, 'does not')}")
+    for fault in faults:
+        print(f"pins: {fault}", file=sys.stderr)
+    if faults:
+        print("pins: `make pins` makes them anew from pyproject.toml", file=sys.stderr)
+    return 1 if faults else 0
+
+
+def read_pins(text: str, source: str, faults: list[str]) -> dict[str, str]:
+    """Versions by name. Adds to `faults` what is not a pin with hashes, and every address of an index."""
+    pins: dict[str, str] = {}
+    for entry in re.sub(r"\\\n\s*", " ", text).splitlines():
+        line = entry.partition(" #")[0].strip()
+        if not line or line.startswith("#"):
+            continue
+        match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)(.*)", line)
+        if match is None:
+            faults.append(f"{source}: not a pin: {line[:80]}")
+            continue
+        name, version, rest = match.groups()
+        pins[canonicalize_name(name)] = version
+        if "--hash=sha256:" not in rest:
+            faults.append(f"{source}: {name} has no hash")
+    if "://" in text or re.search(r"^\s*(-i|--index-url|--extra-index-url|--find-links)\b", text, re.MULTILINE):
+        faults.append(f"{source}: names an index; pins are the same from each")
+    return pins
+
+
+def missing(wanted: list[str], pins: dict[str, str], source: str) -> list[str]:
+    """Requirements that no pin satisfies. Markers are left alone: the pins are for every platform."""
+    faults = []
+    for requirement in map(Requirement, wanted):
+        version = pins.get(canonicalize_name(requirement.name))
+        if version is None or not requirement.specifier.contains(version, prereleases=True):
+            faults.append(f"{source}: {requirement} is pinned to {version or 'nothing'}")
+    return faults
+
+
+if __name__ == "__main__":
+    sys.exit(main())

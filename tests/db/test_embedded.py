@@ -1,0 +1,326 @@
+"""The embedded PostgreSQL: who starts it, who stops it, and what a crash of either leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.db import binaries
+from app.db.embedded import EmbeddedPostgres
+from app.errors import ConfigurationError
+from tests.processes import account, lives, until
+
+ROOT = Path(__file__).parents[2]
+Make = Callable[..., EmbeddedPostgres]
+
+OWNER = """
+import sys
+from pathlib import Path
+from app.db.embedded import EmbeddedPostgres
+postgres = EmbeddedPostgres(Path(sys.argv[1]), unsafe_fast=True)
+postgres.start()
+print(postgres.pid, flush=True)
+sys.stdin.read()
+postgres.stop()
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Servers on a folder of this test, stopped at its end in the reverse order."""
+    made: list[EmbeddedPostgres] = []
+
+    def build(folder: Path = tmp_path / "data", **more: Any) -> EmbeddedPostgres:
+        made.append(EmbeddedPostgres(folder, **({"unsafe_fast": True} | more)))
+        return made[-1]
+
+    yield build
+    for postgres in reversed(made):
+        postgres.stop()
+
+
+@pytest.fixture
+def tools() -> Iterator[Callable[..., str]]:
+    """A PATH with these programs only, which every account can read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+
+        def build(*names: str) -> str:
+            for name in names:
+                place = shutil.which(name)
+                if place is None:
+                    pytest.skip(f"{name} is not installed")
+                (Path(folder) / name).symlink_to(place)
+            return folder
+
+        yield build
+
+
+def ask(url: str, statement: str) -> Any:
+    async def run() -> Any:
+        connection = await asyncpg.connect(url, timeout=10)
+        try:
+            return await connection.fetchval(statement)
+        finally:
+            connection.terminate()
+
+    return asyncio.run(run())
+
+
+def owner(folder: Path, path: str | None = None) -> tuple[subprocess.Popen[str], int]:
+    """Another process that owns the server of that folder: it, and the server's number."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, folder],
+        cwd=ROOT, env=os.environ | ({"PATH": path} if path else {}), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_the_first_start_makes_a_durable_server_for_this_machine_only(make: Make, tmp_path: Path) -> None:
+    postgres = make(unsafe_fast=False)
+    url = postgres.start()
+    shown = {
+        name: ask(url, f"SHOW {name}")
+        for name in (
+            "fsync",
+            "full_page_writes",
+            "synchronous_commit",
+            "timezone",
+            "listen_addresses",
+            "server_encoding",
+        )
+    }
+    assert shown == {
+        "fsync": "on",
+        "full_page_writes": "on",
+        "synchronous_commit": "on",
+        "timezone": "UTC",
+        "listen_addresses": "127.0.0.1",
+        "server_encoding": "UTF8",
+    }
+    assert ask(url, "SHOW unix_socket_directories") == ""
+    assert url.endswith("/holdfast")
+    password = tmp_path / f"data/pg{postgres.cluster.programs.major}.password"
+    assert password.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        ask(url.replace(password.read_text(), "guessed"), "SELECT 1")
+
+
+def test_a_later_start_keeps_the_data_and_the_address(make: Make) -> None:
+    first = make()
+    url = first.start()
+    ask(url, "CREATE TABLE kept AS SELECT 42 AS n")
+    first.stop()
+    assert not first.alive()
+    again = make()
+    assert again.start() == url
+    assert ask(url, "SELECT n FROM kept") == 42
+
+
+def test_a_cluster_that_was_half_made_is_made_anew(make: Make, tmp_path: Path) -> None:
+    half = tmp_path / f"data/pg{binaries.find(None).major}.init"
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("broken")
+    assert ask(make().start(), "SELECT 1") == 1
+    assert not half.exists()
+
+
+@pytest.mark.alone
+def test_the_server_ends_with_its_owner(tmp_path: Path) -> None:
+    if not binaries.dies_with_parent():
+        pytest.skip("setpriv --pdeathsig is not to be had here")
+    process, pid = owner(tmp_path)
+    kill(process)
+    until(lambda: not lives(pid))
+
+
+@pytest.mark.alone
+def test_a_server_that_was_left_behind_is_adopted(make: Make, tmp_path: Path, tools: Callable[..., str]) -> None:
+    # Without setpriv on PATH, as on a Mac, the server outlives its owner.
+    process, pid = owner(tmp_path / "data", path=tools("unshare", "true"))
+    kill(process)
+    assert lives(pid)
+    heir = make()
+    assert ask(heir.start(), "SELECT 1") == 1
+    assert (heir.pid, heir.owned) == (pid, True)
+    heir.stop()
+    assert not lives(pid)
+
+
+@pytest.mark.alone
+def test_a_server_that_is_on_its_way_out_is_waited_for(make: Make, tmp_path: Path) -> None:
+    process, pid = owner(tmp_path / "data")
+    os.kill(pid, signal.SIGTERM)  # waits for its clients: there are none, so it ends in a moment
+    kill(process)
+    heir = make()
+    assert ask(heir.start(), "SELECT 1") == 1
+    assert heir.owned
+
+
+def test_the_second_user_of_a_folder_joins_and_never_stops_it(make: Make) -> None:
+    first, second = make(), make()
+    url = first.start()
+    assert second.start() == url
+    assert (first.owned, second.owned, second.pid) == (True, False, first.pid)
+    second.stop()
+    assert ask(url, "SELECT 1") == 1
+
+
+def test_who_joined_takes_over_when_the_owner_has_gone(make: Make) -> None:
+    first, second = make(), make()
+    url = first.start()
+    second.start()
+    first.stop()
+    assert not second.alive()
+    assert second.restart() == url
+    assert second.owned
+    assert ask(url, "SELECT 1") == 1
+
+
+def test_many_first_starts_at_once_make_one_cluster(make: Make) -> None:
+    servers = [make() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        urls = set(threads.map(lambda server: server.start(), servers))
+    assert len(urls) == 1
+    assert [server.owned for server in servers].count(True) == 1
+
+
+@pytest.mark.alone
+def test_a_killed_server_comes_back_on_its_port_with_what_was_committed(make: Make) -> None:
+    postgres = make(unsafe_fast=False)
+    url = postgres.start()
+    ask(url, "CREATE TABLE kept AS SELECT 42 AS n")
+    killed = postgres.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: not postgres.alive())
+    assert postgres.restart() == url
+    assert postgres.pid != killed
+    assert ask(url, "SELECT n FROM kept") == 42
+
+
+@pytest.mark.alone
+async def test_a_restart_waits_for_the_children_of_the_killed_server(make: Make) -> None:
+    postgres = make()
+    url = await asyncio.to_thread(postgres.start)
+    connection = await asyncpg.connect(url)
+    try:
+        # Never waits, so it does not notice that its postmaster has died, and holds the shared memory until its end.
+        busy = asyncio.ensure_future(connection.fetchval("SELECT count(*) FROM generate_series(1, 10000000)"))
+        backend = connection.get_server_pid()
+        until(lambda: is_active(url, backend))
+        assert postgres.pid is not None
+        os.kill(postgres.pid, signal.SIGKILL)
+        until(lambda: not postgres.alive())
+        assert await asyncio.to_thread(postgres.restart) == url
+        assert not lives(backend)
+        await asyncio.gather(busy, return_exceptions=True)
+    finally:
+        connection.terminate()
+
+
+@pytest.mark.alone
+def test_a_number_that_another_process_has_now_does_not_stop_a_start(make: Make, tmp_path: Path) -> None:
+    first = make()
+    first.start()
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
+    until(lambda: not first.alive())
+    file = first.cluster.data / "postmaster.pid"
+    first.stop()
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        try:
+            lines = file.read_text().splitlines(keepends=True)
+            file.write_text("".join([f"{stranger.pid}\n", *lines[1:]]))
+            assert ask(make().start(), "SELECT 1") == 1
+        finally:
+            stranger.kill()
+
+
+def test_stop_gives_up_a_start_that_is_under_way(make: Make) -> None:
+    postgres = make()
+    with ThreadPoolExecutor(1) as thread:
+        start = thread.submit(postgres.start)
+        until(lambda: postgres._child is not None or start.done())
+        began = time.monotonic()
+        postgres.stop()
+        assert time.monotonic() - began < 8
+        if start.exception() is not None:
+            assert isinstance(start.exception(), ConfigurationError)
+    assert not postgres.alive()
+
+
+def refused(postgres: EmbeddedPostgres) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        postgres.start()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_the_data_of_another_major_version_is_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "data/pg13").mkdir(parents=True)
+    (tmp_path / "data/pg13/PG_VERSION").write_text("13\n")
+    message = refused(make())
+    assert "is of PostgreSQL 13" in message
+    assert "HOLDFAST_PG_BINDIR" in message
+
+
+def test_a_folder_without_programs_is_refused(make: Make, tmp_path: Path) -> None:
+    assert "no postgres and initdb" in refused(make(bindir=tmp_path))
+
+
+def test_a_folder_that_can_not_be_written_is_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "HOLDFAST_DATA_DIR" in refused(make(tmp_path / "file/data"))
+
+
+def test_a_running_server_with_another_password_is_refused(make: Make) -> None:
+    first = make()
+    first.start()
+    first.cluster.password.write_text("another")
+    message = refused(make())
+    assert "does not take the password" in message
+    assert "another" not in message
+
+
+def test_a_damaged_cluster_is_refused_with_the_servers_reason(make: Make) -> None:
+    first = make()
+    first.start()
+    first.stop()
+    (first.cluster.data / "global/pg_control").unlink()
+    assert "postgres.log" in refused(make())
+
+
+def test_root_without_user_namespaces_runs_it_as_nobody(tools: Callable[..., str]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root hands the server to another account")
+    programs = binaries.find(None).bindir
+    if any(not parent.stat().st_mode & 0o001 for parent in programs.parents):
+        pytest.skip(f"nobody can't reach {programs}")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        process, pid = owner(Path(folder), path=tools("setpriv", "true"))
+        assert account(pid) == "nobody"
+        process.communicate()
+        assert process.returncode == 0
+        assert not lives(pid)

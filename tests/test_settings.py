@@ -1,0 +1,88 @@
+"""Settings: nonsense refuses to start, and the message says which and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.errors import ConfigurationError
+from app.settings import Settings, is_loopback
+
+
+def refused(**environ: str) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        Settings.from_env({f"HOLDFAST_{name}": value for name, value in environ.items()})
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_nothing_set_is_a_service_for_this_machine_only() -> None:
+    settings = Settings.from_env({})
+    assert (settings.host, settings.port, settings.database_url) == ("127.0.0.1", 8080, None)
+    assert settings.data_dir == Path("var")
+
+
+def test_other_variables_and_those_of_the_tests_are_left_alone() -> None:
+    environ = {"PATH": "/bin", "HOLDFAST_TEST_DATABASE_URL": "x", "HOLDFAST_PORT": ""}
+    assert Settings.from_env(environ) == Settings.from_env({})
+
+
+def test_a_misspelt_name_suggests_the_right_one() -> None:
+    assert refused(PROT="80") == "HOLDFAST_PROT is not a setting; did you mean HOLDFAST_PORT?"
+    assert refused(ZZZZZZ="80") == "HOLDFAST_ZZZZZZ is not a setting"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("PORT", "eighty", "integer"),
+        ("PORT", "65536", "less than or equal to 65535"),
+        ("HOT_CONNECTIONS", "1", "greater than or equal to 2"),
+        ("STOP_SECONDS", "0", "greater than or equal to 0.5"),
+        ("LOG_LEVEL", "loud", "'debug'"),
+        ("PREPARED_STATEMENTS", "perhaps", "boolean"),
+        ("DATABASE_URL", "mysql://localhost/x", "postgres://"),
+        ("DATABASE_URL", "postgresql://localhost:port/x", "postgres://"),
+        ("REDIS_URL", "localhost:6379", "redis://"),
+    ],
+)
+def test_a_value_that_can_not_be_is_named_with_its_reason(name: str, value: str, why: str) -> None:
+    message = refused(**{name: value})
+    assert message.startswith(f"HOLDFAST_{name}: ")
+    assert why in message
+
+
+def test_every_fault_is_named_at_once() -> None:
+    message = refused(PORT="x", HOT_CONNECTIONS="y")
+    assert "HOLDFAST_PORT: " in message
+    assert "HOLDFAST_HOT_CONNECTIONS: " in message
+
+
+def test_an_open_service_listens_on_loopback_only() -> None:
+    message = refused(HOST="0.0.0.0")
+    assert "HOLDFAST_API_KEYS" in message
+    assert "HOLDFAST_ALLOW_INSECURE_NO_AUTH=1" in message
+    for allowed in ({"HOLDFAST_API_KEYS": "secret"}, {"HOLDFAST_ALLOW_INSECURE_NO_AUTH": "1"}):
+        assert Settings.from_env({"HOLDFAST_HOST": "0.0.0.0"} | allowed).host == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("example.test", False)],
+)  # fmt: skip
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = Settings.from_env(
+        {"HOLDFAST_DATABASE_URL": "postgresql://u:topsecret@localhost/x", "HOLDFAST_API_KEYS": "topsecret"}
+    )
+    assert "topsecret" not in repr(settings)
+    assert "topsecret" not in refused(DATABASE_URL="mysql://u:topsecret@localhost/x")
+
+
+def test_every_setting_is_described() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []

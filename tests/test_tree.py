@@ -1,0 +1,66 @@
+"""What holds for every file of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).parents[1]
+HARD_LIMIT = 400
+NAMELESS = {"utils", "util", "common", "helpers", "services", "repositories", "core", "misc"}
+STATEMENTS = ("app/queue/sql", "app/topics/sql")
+
+# In pieces, so that this file does not name them.
+REGISTRIES = [
+    "py" + "pi.org",
+    "pythonhosted" + ".org",
+    "registry.npm" + "js.org",
+    "repo1.mav" + "en.org",
+    "proxy.gol" + "ang.org",
+]
+INDEX_VARIABLES = (
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX_URL",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "npm_config_registry",
+    "GOPROXY",
+)
+
+
+def tree() -> list[Path]:
+    """Tracked files, and those that would be: new ones that are not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def test_no_file_of_code_is_too_long() -> None:
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in tree() if path.suffix == ".py"}
+    assert lengths, "git names no file"
+    assert {path: lines for path, lines in lengths.items() if lines > HARD_LIMIT} == {}
+
+
+def test_every_module_is_named_after_its_job() -> None:
+    paths = [path.relative_to(ROOT) for path in tree() if path.suffix == ".py"]
+    assert [path for path in paths if NAMELESS & {part.removesuffix(".py") for part in path.parts}] == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """Where packages come from is the reader's business: a mirror's address in a file ties the project to it."""
+    hosts = set(REGISTRIES)
+    for name in INDEX_VARIABLES:
+        hosts |= {host for url in re.split(r"[\s,|]+", os.environ.get(name, "")) if (host := urlsplit(url).hostname)}
+    found = {
+        str(path.relative_to(ROOT)): host for path in tree() for host in hosts if host.encode() in path.read_bytes()
+    }
+    assert found == {}
+
+
+def test_every_statement_says_what_it_promises() -> None:
+    statements = [path for folder in STATEMENTS for path in sorted((ROOT / folder).glob("*.sql"))]
+    assert statements
+    assert [path.name for path in statements if not re.match(r"-- \S.{10,}", path.read_text())] == []
