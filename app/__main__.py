@@ -98,12 +98,12 @@ async def _migrate(settings: Settings, down: str | None) -> int:
 
 
 async def _reap(settings: Settings) -> int:
-    from app.reapers import sweep  # noqa: PLC0415  (start time)
+    from app.reapers import loop  # noqa: PLC0415  (start time)
 
     async with _database(settings) as url:
         if await schema.check(url):
             raise ConfigurationError("The schema is older than this version: run `migrate` first")
-        for name, moved in (await sweep.run_all(url)).items():
+        for name, moved in (await loop.run_all(url)).items():
             print(f"{name}: {moved}")
     return 0
 

@@ -1,0 +1,231 @@
+"""The real thing for every test: a PostgreSQL, one database for each worker process, and the service over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import httpx
+import pytest
+import uvicorn
+from pydantic import SecretStr
+
+from app.db import schema
+from app.db.embedded import EmbeddedPostgres
+from app.db.pool import Pools, open_pools
+from app.engine.engine import Engine
+from app.main import create_app
+from app.settings import Settings
+from app.topics import store
+from app.topics.cache import Policies
+from app.topics.config import Asked, Policy, resolve
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"PostgreSQL of the tests: {_source()[1]}"
+
+
+def _source() -> tuple[str, str]:
+    """Which PostgreSQL the tests use, and why: HOLDFAST_TEST_DATABASE_URL, a container, or the embedded one."""
+    if os.environ.get("HOLDFAST_TEST_DATABASE_URL"):
+        return "url", "HOLDFAST_TEST_DATABASE_URL"
+    if _engine_answers():
+        return "container", "a container (an engine answers)"
+    return "embedded", "embedded (no container engine answers)"
+
+
+def _engine_answers() -> bool:
+    host = os.environ.get("DOCKER_HOST", "")
+    paths = [host.removeprefix("unix://")] if host.startswith("unix://") else []
+    paths += ["/var/run/docker.sock", str(Path.home() / ".docker/run/docker.sock")]
+    for path in paths:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except OSError:
+                continue
+            return True
+    return host.startswith("tcp://")
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """A PostgreSQL server that this worker may do anything to, short of stopping it."""
+    kind = _source()[0]
+    if kind == "url":
+        yield os.environ["HOLDFAST_TEST_DATABASE_URL"]
+    elif kind == "container":
+        os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+        from testcontainers.community.postgres import PostgresContainer
+
+        with PostgresContainer("postgres:18", driver=None) as container:
+            yield container.get_connection_url()
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+        postgres = EmbeddedPostgres(folder, unsafe_fast=True)
+        try:
+            yield postgres.start()
+        finally:
+            postgres.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+async def new_database(server_url: str) -> AsyncIterator[Callable[[], Awaitable[str]]]:
+    """Makes further empty databases on this worker's server; dropped at the end."""
+    made: list[str] = []
+
+    async def make() -> str:
+        name = f"holdfast_{secrets.token_hex(6)}"
+        await _on(server_url, f'CREATE DATABASE "{name}"')
+        made.append(name)
+        return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+
+    yield make
+    for name in made:
+        await _on(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def _on(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+async def database_url(new_database: Callable[[], Awaitable[str]]) -> str:
+    """This worker's database, with the current schema."""
+    url = await new_database()
+    await schema.upgrade(url)
+    return url
+
+
+@pytest.fixture(scope="session")
+async def pools(database_url: str) -> AsyncIterator[Pools]:
+    """The pools as the service has them."""
+    pools = await open_pools(database_url, hot=8, rest=4, prepared_statements=True)
+    yield pools
+    await pools.close(5)
+
+
+@pytest.fixture
+async def connect(
+    database_url: str,
+) -> AsyncIterator[Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]]:
+    """Opens connections of a test's own, with the hot pool's planner settings; closed afterwards."""
+    from app.db.pool import PLANNER
+
+    opened: list[asyncpg.Connection[asyncpg.Record]] = []
+
+    async def open_one() -> asyncpg.Connection[asyncpg.Record]:
+        connection = await asyncpg.connect(database_url, server_settings={"timezone": "UTC", **PLANNER})
+        opened.append(connection)
+        return connection
+
+    yield open_one
+    for connection in opened:
+        connection.terminate()
+
+
+@pytest.fixture(scope="session")
+async def policies(pools: Pools) -> Policies:
+    return Policies(pools.rest)
+
+
+@pytest.fixture(scope="session")
+async def engine(pools: Pools, policies: Policies) -> AsyncIterator[Engine]:
+    """An engine on this worker's database."""
+    engine = Engine(pools, policies, max_waiting=10_000, max_streams=1_000)
+    yield engine
+    engine.stop()
+    await engine.drain()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic's name that no other test has."""
+    return f"t{next(_numbers)}-{secrets.token_hex(3)}"
+
+
+@pytest.fixture
+def make_queue(pools: Pools, policies: Policies) -> Callable[..., Awaitable[Policy]]:
+    """Creates a queue by name, with settings of the v0 dialect; its policy."""
+
+    async def make(name: str, **settings: object) -> Policy:
+        asked = Asked(**{"type": "queue", **settings})  # type: ignore[arg-type]
+        await store.put(pools.rest, name, resolve(name, asked))
+        policies.forget(name)
+        return await policies.queue(name)
+
+    return make
+
+
+class Running:
+    """A service in this process, listening on a port of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app = create_app(settings)
+        self._socket = socket.create_server((settings.host, 0), backlog=1024)
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(self.app, http="httptools", lifespan="on", access_log=False, log_config=None)
+        self._server = uvicorn.Server(config)
+        self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        while not self._server.started:
+            if self._serving.done():
+                self._serving.result()
+                raise AssertionError("the service did not start")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        self.app.state.stopping()
+        self._server.should_exit = True
+        assert self._serving is not None
+        await self._serving
+
+
+@pytest.fixture(scope="session")
+async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Running]]]:
+    """Starts further services on this worker's database, with settings of their own."""
+    running: list[Running] = []
+
+    async def start(**settings: object) -> Running:
+        service = Running(Settings(database_url=SecretStr(database_url), **settings))  # type: ignore[arg-type]
+        await service.start()
+        running.append(service)
+        return service
+
+    yield start
+    for service in running:
+        await service.stop()
+
+
+@pytest.fixture(scope="session")
+async def service(serve: Callable[..., Awaitable[Running]]) -> Running:
+    """The service that most tests share."""
+    return await serve()
+
+
+@pytest.fixture
+async def http(service: Running) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of it."""
+    async with httpx.AsyncClient(base_url=service.url, timeout=35) as client:
+        yield client
