@@ -6,11 +6,13 @@ say() { printf '%s\n' "$*" >&2; }
 die() { say "holdfast: $*"; exit 1; }
 
 bootstrap() {
-  local pins="deploy/requirements/$1.txt" sum installed=""
+  local pins="deploy/requirements/$1.txt" sum
   sum="$1 $(cksum <"$pins")"
-  [[ -r .venv/.holdfast ]] && installed=$(<.venv/.holdfast)
-  # What ./test needs includes what ./run needs: after it, ./run has nothing to do.
-  if [[ -x .venv/bin/python && $'\n'$installed$'\n' == *$'\n'"$sum"$'\n'* ]]; then
+  is_installed "$sum" && return 0
+  # Two at once: the second waits, and finds it done. Where there is no flock, it does the same work again.
+  exec 9<.
+  if command -v flock >/dev/null && flock 9 && is_installed "$sum"; then
+    exec 9<&-
     return 0
   fi
   find_uv
@@ -26,6 +28,14 @@ bootstrap() {
     echo "run $(cksum <deploy/requirements/run.txt)"
     [[ $1 == run ]] || echo "$sum"
   } >.venv/.holdfast
+  exec 9<&-
+}
+
+# What ./test needs includes what ./run needs, and its note names both: after ./test, ./run has nothing to do.
+is_installed() {
+  local noted=""
+  [[ -r .venv/.holdfast ]] && noted=$(<.venv/.holdfast)
+  [[ -x .venv/bin/python && $'\n'$noted$'\n' == *$'\n'"$1"$'\n'* ]]
 }
 
 # Sets UV, and PYTHON where one was found.

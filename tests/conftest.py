@@ -208,7 +208,7 @@ async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Runn
     running: list[Running] = []
 
     async def start(**settings: object) -> Running:
-        service = Running(Settings(database_url=SecretStr(database_url), **settings))  # type: ignore[arg-type]
+        service = Running(Settings.model_validate({"database_url": SecretStr(database_url), **settings}))
         await service.start()
         running.append(service)
         return service

@@ -37,4 +37,4 @@ def account(pid: int) -> str:
 
 
 def _ps(*words: str) -> list[str]:
-    return subprocess.run(["ps", *words], capture_output=True, text=True, check=False).stdout.splitlines()
+    return subprocess.run(["ps", "-ww", *words], capture_output=True, text=True, check=False).stdout.splitlines()

@@ -29,6 +29,6 @@ class Context:
 
 
 def context_of(request: Request) -> Context:
-    """The context of the application that this request came to."""
-    context: Context = request.app.state.context
+    """The context of the application that this request came to: what its lifespan yielded."""
+    context: Context = request.scope["state"]["context"]
     return context

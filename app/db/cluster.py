@@ -13,10 +13,9 @@ from pathlib import Path
 from random import SystemRandom
 
 from app.db import binaries
-from app.db.postmaster import Launcher
+from app.db.postmaster import HOST, Launcher
 from app.errors import ConfigurationError
 
-HOST = "127.0.0.1"
 USER = DATABASE = "holdfast"
 INIT_SECONDS = 120.0
 LOG_BYTES = 32 * 1024 * 1024
@@ -97,10 +96,11 @@ class Cluster:
     def remember(self, port: int) -> None:
         self.port.write_text(f"{port}\n")
 
-    def trim_log(self) -> None:
-        """Start a new log when the old one is long; the one before is kept."""
+    def trim_log(self) -> int:
+        """Start a new log when the old one is long, and keep that one. Returns how many bytes the log has now."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
+        return self.log.stat().st_size if self.log.exists() else 0
 
     def last_words(self, start: int) -> str:
         """Why a server did not start: its FATAL lines after `start` bytes of the log, else where the log is."""

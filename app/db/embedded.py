@@ -13,8 +13,6 @@ Everything here blocks: call it through asyncio.to_thread.
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
 import itertools
 import logging
 import os
@@ -29,7 +27,8 @@ from pathlib import Path
 import asyncpg
 
 from app.db import binaries, postmaster
-from app.db.cluster import DATABASE, HOST, Cluster
+from app.db.cluster import DATABASE, Cluster
+from app.db.owner import OwnerLock
 from app.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -41,21 +40,6 @@ RESTART_SECONDS = 30.0
 TICK = 0.01
 STOPPED = "Stopped while PostgreSQL was starting"
 
-SETTINGS = {
-    "listen_addresses": HOST,
-    "unix_socket_directories": "",
-    "timezone": "UTC",
-    "log_timezone": "UTC",
-    "cluster_name": "holdfast",
-    "shared_buffers": "128MB",
-    "max_connections": "200",
-    "max_wal_size": "2GB",
-    "checkpoint_timeout": "15min",
-    "autovacuum_naptime": "15s",  # a queue's tables turn over in minutes
-    "jit": "off",  # every statement here is short
-}
-UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-
 
 class EmbeddedPostgres:
     """One cluster. `unsafe_fast` gives up durability for speed: for tests, whose data nobody misses."""
@@ -66,7 +50,7 @@ class EmbeddedPostgres:
         self._unsafe_fast = unsafe_fast
         self._guard = threading.Lock()
         self._halt = threading.Event()
-        self._owner_fd: int | None = None
+        self._lock = OwnerLock()
         self._launcher: postmaster.Launcher | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
@@ -92,7 +76,7 @@ class EmbeddedPostgres:
     @property
     def owned(self) -> bool:
         """Whether stop() will stop the server."""
-        return self._owner_fd is not None
+        return self._lock.held
 
     def start(self) -> str:
         """Start, adopt or join the server; the URL of its database, which is created when absent.
@@ -149,20 +133,19 @@ class EmbeddedPostgres:
                         os.kill(self._pid, sig)
                     _until(lambda: not self.alive(), patience)
         finally:
-            if self._owner_fd is not None:
-                os.close(self._owner_fd)
+            self._lock.release()
             if self._launcher is not None:
                 self._launcher.close()
-            self._owner_fd = self._child = self._pid = self._launcher = None
+            self._child = self._pid = self._launcher = None
 
     def _bring_up(self, ports: Iterator[int], patience: float) -> None:
         end = time.monotonic() + JOIN_SECONDS
-        while not self._take_lock():
+        while not self._lock.take(self.cluster.lock):
             if self._use_running():
                 return
             if time.monotonic() > end:
                 raise ConfigurationError(
-                    f"Process {self.cluster.lock.read_text().strip()} owns {self._folder}, and its PostgreSQL is not "
+                    f"Process {self._lock.holder(self.cluster.lock)} owns {self._folder}, and its PostgreSQL is not "
                     "ready: try again in a moment, or set HOLDFAST_DATA_DIR to another folder"
                 )
             self._pause()
@@ -177,22 +160,6 @@ class EmbeddedPostgres:
         assert self._launcher is not None
         self.cluster.make(self._launcher, sync=not self._unsafe_fast)
         self._launch(ports, patience)
-
-    def _take_lock(self) -> bool:
-        if self._owner_fd is not None:
-            return True
-        fd = os.open(self.cluster.lock, os.O_RDWR)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                return False
-            raise
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        self._owner_fd = fd
-        return True
 
     def _use_running(self) -> bool:
         """Whether a server that runs on these files lets us in; it is the one we use then."""
@@ -229,14 +196,11 @@ class EmbeddedPostgres:
     def _spawn(self, port: int) -> int:
         assert self._launcher is not None
         postmaster.disown_stale_file(self.cluster.data)
-        settings = SETTINGS | {"port": str(port)} | (UNSAFE if self._unsafe_fast else {})
-        command: list[str | Path] = [self.cluster.programs.bindir / "postgres", "-D", self.cluster.data]
-        for name, value in settings.items():
-            command += ["-c", f"{name}={value}"]
-        self.cluster.trim_log()
+        start_of_log = self.cluster.trim_log()
         with self.cluster.log.open("ab") as file:
-            start_of_log = file.tell()
-            self._child = self._launcher.server(command, file)
+            self._child = self._launcher.server(
+                self.cluster.programs.bindir, self.cluster.data, port, file, unsafe_fast=self._unsafe_fast
+            )
         self._pid = self._child.pid
         return start_of_log
 

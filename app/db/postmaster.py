@@ -13,6 +13,23 @@ from typing import IO
 from app.db import binaries
 from app.errors import ConfigurationError
 
+HOST = "127.0.0.1"
+
+SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "cluster_name": "holdfast",
+    "shared_buffers": "128MB",
+    "max_connections": "200",
+    "max_wal_size": "2GB",
+    "checkpoint_timeout": "15min",
+    "autovacuum_naptime": "15s",  # a queue's tables turn over in minutes
+    "jit": "off",  # every statement here is short
+}
+UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
@@ -76,9 +93,15 @@ class Launcher:
         """Run one to its end, apart from this process's signals. Raises ConfigurationError when it can't be run."""
         return self.thread.submit(self._popen, list(command), output).result()
 
-    def server(self, command: list[str | Path], output: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start one that ends with this process, where the system can do that."""
-        return self.program([*binaries.dies_with_parent(), *command], output)
+    def server(
+        self, bindir: Path, data: Path, port: int, output: IO[bytes], *, unsafe_fast: bool
+    ) -> subprocess.Popen[bytes]:
+        """Start a server that ends with this process, where the system can do that."""
+        settings = SETTINGS | {"port": str(port)} | (UNSAFE if unsafe_fast else {})
+        command: list[str | Path] = [*binaries.dies_with_parent(), bindir / "postgres", "-D", data]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        return self.program(command, output)
 
     def _popen(self, command: list[str | Path], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
         account = binaries.account()

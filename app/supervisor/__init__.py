@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import ipaddress
 import logging
 import os
 import signal
@@ -22,20 +20,16 @@ from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from app.settings import Settings
+from app.supervisor import listener
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 2048
 TICK = 0.1
 QUICK_DEATH = 2.0  # seconds; a process that lived longer is started again without a delay
 LONGEST_DELAY = 5.0
 STILLBORN = 5  # quick deaths without an answer ever, after which it is given up
 REFUSED = 3  # exit code of a server process that can't start like this; it has said why
 WHOLE_STOP = 10.0
-
-
-class Taken(Exception):
-    """Another process listens there."""
 
 
 class GaveUp(Exception):
@@ -45,41 +39,20 @@ class GaveUp(Exception):
 async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT; the exit code. Raises ConfigurationError when the service can't start like this."""
     try:
-        with bind(settings.host, settings.port) as listener:
-            return await Supervisor(settings, environ, listener).run()
-    except (Taken, GaveUp) as error:
+        with listener.bind(settings.host, settings.port) as bound:
+            return await Supervisor(settings, environ, bound).run()
+    except (listener.Taken, GaveUp) as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The listening socket. Raises Taken, or ConfigurationError for an address that this machine doesn't have."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, proto, _, address = found[0]
-        listener = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise ConfigurationError(f"HOLDFAST_HOST={host} is not an address to listen on: {error.strerror}") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            text = f"Port {port} on {host} is taken: set HOLDFAST_PORT, or stop what listens there."
-            raise Taken(text) from None
-        raise ConfigurationError(f"Can't listen on {host} port {port}: {error.strerror}") from None
-    return listener
 
 
 class Supervisor:
     """One run of the service around a listening socket that the caller closes."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, environ: Mapping[str, str], bound: socket.socket) -> None:
         self._settings = settings
         self._environ = environ
-        self._listener = listener
+        self._bound = bound
         self._postgres: EmbeddedPostgres | None = None
         self._child: asyncio.subprocess.Process | None = None
         self._url = ""
@@ -148,7 +121,7 @@ class Supervisor:
         """Start the server process and wait for its end: its exit code, negative for a signal."""
         lifeline, held = os.pipe()
         environ = dict(self._environ) | {"HOLDFAST_DATABASE_URL": self._url}
-        fd = self._listener.fileno()
+        fd = self._bound.fileno()
         try:
             command = [sys.executable, "-m", "app", "_server", str(fd), str(lifeline)]
             child = await asyncio.create_subprocess_exec(
@@ -166,7 +139,6 @@ class Supervisor:
 
     async def _end_server(self, child: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGCONT)
             child.terminate()
         try:
             await asyncio.wait_for(child.wait(), self._settings.stop_seconds + 1.5)
@@ -195,10 +167,8 @@ class Supervisor:
                     self._child.terminate()
 
     async def _announce(self) -> None:
-        host, port = self._listener.getsockname()[:2]
-        if ipaddress.ip_address(host).is_unspecified:
-            host = "::1" if ":" in host else "127.0.0.1"
-        while not await _is_healthy(host, port):  # noqa: ASYNC110  (another process's state: there is no event)
+        host, port = listener.nearest(self._bound)
+        while not await listener.is_healthy(host, port):  # noqa: ASYNC110  (another process's state: there is no event)
             await asyncio.sleep(TICK / 2)
         self._answered = True
         print(self._greeting(f"http://{f'[{host}]' if ':' in host else host}:{port}"), flush=True)
@@ -212,19 +182,6 @@ class Supervisor:
             f"Try:  curl -X PUT {base}/v0/topics/hello{key} -H 'content-type: application/json' "
             """-d '{"type": "queue", "durable": true}'"""
         )
-
-
-async def _is_healthy(host: str, port: int) -> bool:
-    """One GET /healthz. While no server process runs it waits in the socket's backlog."""
-    try:
-        reader, writer = await asyncio.open_connection(host, port)
-        try:
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return (await reader.readline()).startswith(b"HTTP/1.1 200")
-        finally:
-            writer.close()
-    except OSError:
-        return False
 
 
 def _end(code: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 
@@ -22,16 +23,25 @@ KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual proxies, so that t
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def run(settings: Settings, listener: socket.socket, lifeline: int) -> int:
-    """Serve until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
+class App(Protocol):
+    """An ASGI application as the framework makes them; `state.stopping`, if it is there, is called before the stop."""
+
+    state: Any
+
+    def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]: ...
+
+
+def run(
+    settings: Settings, listener: socket.socket, lifeline: int, build: Callable[[Settings], App] = create_app
+) -> int:
+    """Serve what `build` makes until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
 
     Raises ConfigurationError when the application's start refused the configuration.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
-    app = create_app(settings)
+    app = build(settings)
     entry = Entry(app)
     config = uvicorn.Config(
         entry,
@@ -43,12 +53,19 @@ def run(settings: Settings, listener: socket.socket, lifeline: int) -> int:
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(settings.stop_seconds),
     )
+
+    def let_go() -> None:
+        stopping: Callable[[], None] | None = getattr(app.state, "stopping", None)
+        if stopping is not None:
+            stopping()
+
     try:
-        Server(config, getattr(app.state, "stopping", _nothing), lifeline).run(sockets=[listener])
+        Server(config, let_go, lifeline).run(sockets=[listener])
     except SystemExit as end:
         if entry.refused is not None:
             raise entry.refused from None
@@ -100,6 +117,11 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         # Nobody writes to the pipe: it becomes readable when the kernel closes the supervisor's end.
         asyncio.get_running_loop().add_reader(self._lifeline, self._orphaned)
+        # What is alive now stays. Collections that walk it, every 700 objects, took a third of an enqueue's time;
+        # a request leaves no cycles behind.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping()
@@ -109,7 +131,3 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().remove_reader(self._lifeline)
         logging.getLogger(__name__).warning("The supervisor is gone: stopping")
         self.should_exit = True
-
-
-def _nothing() -> None:
-    """For an application that has nothing to let go."""

@@ -161,9 +161,10 @@ UP = [
         FOR day IN 0..ahead LOOP
             name := 'lease_events_' || to_char(today + day, 'YYYYMMDD');
             CONTINUE WHEN to_regclass('holdfast.' || name) IS NOT NULL;
-            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.lease_events INCLUDING DEFAULTS INCLUDING STORAGE)', name);
-            EXECUTE format('ALTER TABLE holdfast.lease_events ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
-                           name, (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
+            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.lease_events INCLUDING DEFAULTS)', name);
+            EXECUTE format(
+                'ALTER TABLE holdfast.lease_events ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', name,
+                (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
             made := made + 1;
         END LOOP;
         RETURN made;
@@ -192,7 +193,13 @@ UP = [
     "SELECT holdfast.create_event_partitions(3)",
 ]
 
-DOWN = ["DROP SCHEMA holdfast CASCADE"]
+# Alembic's own table lives in the schema, and must outlive it.
+DOWN = [
+    "ALTER TABLE holdfast.alembic_version SET SCHEMA public",
+    "DROP SCHEMA holdfast CASCADE",
+    "CREATE SCHEMA holdfast",
+    "ALTER TABLE public.alembic_version SET SCHEMA holdfast",
+]
 
 
 def upgrade() -> None:

@@ -23,7 +23,7 @@ class Record(msgspec.Struct, gc=False):
     data: Raw
     tag: str | None = None
     node: str | None = None
-    meta: Raw = Raw()  # an object; null or absent is none
+    meta: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})] = msgspec.field(default_factory=Raw)
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
     delay_ms: Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None = None
     run_at: str | None = None

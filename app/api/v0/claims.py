@@ -13,6 +13,7 @@ from starlette.responses import Response
 from app.api.access import Scope
 from app.api.body import read_json
 from app.api.context import context_of
+from app.api.departure import has_left
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
@@ -51,7 +52,7 @@ async def claim(request: Request) -> Response:
         jobs = await _while_connected(request, claims, claimer, (body.wait_ms or 0) / 1000)
     else:
         jobs = await claims.claim(claimer)
-        if jobs and await request.is_disconnected():
+        if jobs and has_left(request):
             await settlements.give_back(policy, body.node, jobs)
             return Response(status_code=499)
     jobs.sort(key=lambda job: job.seq)

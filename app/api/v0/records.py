@@ -60,7 +60,8 @@ async def append(request: Request) -> Response:
     sent = time.perf_counter()
     seqs = await context.engine.enqueues.enqueue(policy, batch, size)
     timings = fsync_since(sent) if policy.config.durable else b""
-    shown = b"" if request.query_params.get("return_seqs") == "false" else b',"seqs":%b' % encode(seqs)
+    plain = not request.scope["query_string"] or request.query_params.get("return_seqs") != "false"
+    shown = b',"seqs":%b' % encode(seqs) if plain else b""
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":false' % (
         name.encode(),
         seqs[0],
@@ -132,7 +133,7 @@ def columns_of(body: AppendBody) -> tuple[Batch, int]:
 
 def _unless_default(column: list[Any]) -> list[Any]:
     """The column, or none at all where every record leaves it to its default: it is not sent then."""
-    return column if any(value is not None for value in column) else []
+    return [] if column.count(None) == len(column) else column
 
 
 def _metadata(place: int, raw: msgspec.Raw) -> str | None:

@@ -1,0 +1,58 @@
+"""The socket that the service listens on, and whether somebody answers there."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+
+from app.errors import ConfigurationError
+
+BACKLOG = 2048
+
+
+class Taken(Exception):
+    """Another process listens there."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket. Raises Taken, or ConfigurationError for an address that this machine doesn't have."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = found[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise ConfigurationError(f"HOLDFAST_HOST={host} is not an address to listen on: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            text = f"Port {port} on {host} is taken: set HOLDFAST_PORT, or stop what listens there."
+            raise Taken(text) from None
+        raise ConfigurationError(f"Can't listen on {host} port {port}: {error.strerror}") from None
+    return listener
+
+
+def nearest(bound: socket.socket) -> tuple[str, int]:
+    """Address and port under which this machine reaches the socket."""
+    host, port = bound.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "::1" if ":" in host else "127.0.0.1"
+    return host, port
+
+
+async def is_healthy(host: str, port: int) -> bool:
+    """One GET /healthz. While no server process runs it waits in the socket's backlog."""
+    try:
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return (await reader.readline()).startswith(b"HTTP/1.1 200")
+        finally:
+            writer.close()
+    except OSError:
+        return False

@@ -1,0 +1,111 @@
+"""A work stream as a client reads it: frames with the time of their arrival."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx
+
+from tests.api.dialect import Body, Topic
+
+HEARTBEAT = ": hb"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame, without the empty line that ends it; `at` by the monotonic clock."""
+
+    text: str
+    at: float
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Its fields by name. A heartbeat has none."""
+        return dict(line.split(": ", 1) for line in self.text.splitlines() if not line.startswith(":"))
+
+    @property
+    def data(self) -> Body:
+        body: Body = json.loads(self.fields["data"])
+        return body
+
+
+class WorkStream:
+    """An open stream. `seqs` are those of all jobs that came."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.headers = response.headers
+        self.seqs: list[int] = []
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        rest = ""
+        try:
+            async for text in self.response.aiter_text():
+                *frames, rest = (rest + text).split("\n\n")
+                for frame in frames:
+                    self._frames.put_nowait(Frame(frame, time.monotonic()))
+        finally:
+            self._frames.put_nowait(None)
+
+    async def frame(self, seconds: float = 15) -> Frame | None:
+        """The next frame, of any kind; None once the server has closed the stream."""
+        return await asyncio.wait_for(self._frames.get(), seconds)
+
+    async def event(self, kind: str, seconds: float = 15) -> Frame:
+        """The next frame that is no comment, which must be of this kind."""
+        while True:
+            frame = await self.frame(seconds)
+            assert frame is not None, "the server closed the stream"
+            if "event" in frame.fields:
+                assert frame.fields["event"] == kind, frame.text
+                return frame
+
+    async def job(self, seconds: float = 15) -> Body:
+        """The next job."""
+        job = (await self.event("job", seconds)).data
+        self.seqs.append(job["$seq"])
+        return job
+
+    async def jobs(self, count: int) -> list[Body]:
+        return [await self.job() for _ in range(count)]
+
+    async def error(self) -> Body:
+        return (await self.event("error")).data
+
+    def waiting(self) -> list[Frame]:
+        """Frames that came and were not asked for yet, heartbeats left out."""
+        frames = [self._frames.get_nowait() for _ in range(self._frames.qsize())]
+        return [frame for frame in frames if frame is not None and frame.text != HEARTBEAT]
+
+    async def close(self) -> None:
+        """Leave, as a client whose process ends does."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self.response.aclose()
+
+
+@contextlib.asynccontextmanager
+async def working(topic: Topic, node: str = "n", **query: str | int) -> AsyncIterator[WorkStream]:
+    """A work stream, open once its first frame has come; left at the end."""
+    asked = topic.http.build_request(
+        "GET", f"{topic.path}/work", params={"node": node, **query}, headers={"accept": "text/event-stream"}
+    )
+    response = await topic.http.send(asked, stream=True)
+    if response.status_code != 200:
+        await response.aread()
+    assert response.status_code == 200, response.text
+    stream = WorkStream(response)
+    try:
+        first = await stream.frame()
+        assert first is not None
+        assert first.text == "retry: 2000"
+        yield stream
+    finally:
+        await stream.close()

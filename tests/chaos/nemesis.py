@@ -1,0 +1,110 @@
+"""A service as a process, and who kills its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.history import Outage
+from tests.chaos.traffic import Traffic
+from tests.processes import children, until
+
+ROOT: Final = Path(__file__).parents[2]
+RECOVERY_SECONDS: Final = 10.0
+PROGRESS_SECONDS: Final = 10.0
+
+
+class Target(Enum):
+    SERVER = "app _server"
+    POSTGRES = "postgres"
+
+
+class Service:
+    """`python -m app serve` with a PostgreSQL of its own that flushes, as everybody gets it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._out, self._err = folder / "serve.out", folder / "serve.err"
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        mine = {"HOLDFAST_PORT": "0", "HOLDFAST_DATA_DIR": str(folder / "data")}
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            command = [sys.executable, "-m", "app", "serve"]
+            self._process = subprocess.Popen(command, cwd=ROOT, env=clean | mine, stdout=out, stderr=err)
+
+    def url(self) -> str:
+        """Where it answers, once it does."""
+        found = until(lambda: re.search(r"is running on (\S+) ", self._out.read_text()), 60, or_show=self.log)
+        assert found is not None
+        return found.group(1)
+
+    def pid(self, target: Target) -> int | None:
+        return next(iter(children(self._process.pid, target.value)), None)
+
+    def log(self) -> str:
+        """The end of what it said."""
+        return self._err.read_text()[-4000:]
+
+    def stop(self) -> int:
+        self._process.terminate()
+        try:
+            return self._process.wait(30)
+        finally:
+            self._process.kill()
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """Kills a part of the service, waits until clients are served again and have got somewhere, and does it again.
+
+    Nobody helps the service up: the clients only call it.
+    """
+
+    service: Service
+    traffic: Traffic
+    dice: random.Random
+    recoveries: dict[Target, list[float]] = field(default_factory=lambda: {target: [] for target in Target})
+
+    async def kill(self, target: Target) -> None:
+        """One kill, and its recovery. Fails the test where it takes longer than it may."""
+        pid = await asyncio.to_thread(until, lambda: self.service.pid(target), or_show=self.service.log)
+        await asyncio.sleep(self.dice.uniform(0, 0.6))
+        assert pid is not None
+        began = time.time() * 1000
+        os.kill(pid, signal.SIGKILL)
+        progress = self.traffic.progress
+        await self._wait(target, lambda: min(progress.enqueued, progress.claimed) > began, RECOVERY_SECONDS)
+        ended = time.time() * 1000
+        self.traffic.history.outages.append(Outage(began, ended))
+        self.recoveries[target].append((ended - began) / 1000)
+        await self._wait(target, lambda: min(progress.got, progress.acked) > ended, PROGRESS_SECONDS)
+
+    async def _wait(self, target: Target, fact: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not fact():
+            count = sum(map(len, self.recoveries.values()))
+            assert time.monotonic() < end, (
+                f"no progress {seconds:.0f} s after kill {count + 1} ({target.name}): {self.traffic.progress}\n"
+                f"{self.traffic.surprises[-5:]}\n{self.service.log()}"
+            )
+            await asyncio.sleep(0.01)
+
+    def report(self) -> str:
+        """The distribution of recovery times, a line for each target."""
+        lines = []
+        for target, seconds in self.recoveries.items():
+            sorted_ = sorted(seconds)
+            if sorted_:
+                points = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+                shown = "  ".join(f"{name} {sorted_[round(p * (len(sorted_) - 1))]:.2f}" for name, p in points.items())
+                lines.append(f"{target.name:<9} {len(sorted_)} kills; seconds to the next answer: {shown}")
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Tests of what lives in the process."""

@@ -1,0 +1,1 @@
+"""Tests of the core: each verb is one statement."""

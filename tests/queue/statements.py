@@ -1,0 +1,74 @@
+"""Every statement of the service: the .sql files, and the modules that load them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CALL = re.compile(r"\$(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A file: `app/<package>/sql/<name>.sql`."""
+
+    package: str
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.package}/{self.name}"
+
+    @property
+    def header(self) -> str:
+        """The comment that the file begins with."""
+        lines = []
+        for line in self.text.splitlines():
+            if not line.startswith("--"):
+                break
+            lines.append(line.removeprefix("--").strip())
+        return "\n".join(lines)
+
+    @property
+    def body(self) -> str:
+        """The statement without its comments, on one line."""
+        return " ".join(re.sub(r"--.*", "", self.text).split())
+
+    @property
+    def parameters(self) -> set[int]:
+        """The numbers of the parameters that it uses."""
+        return {int(number) for number in CALL.findall(self.body)}
+
+
+def every() -> list[Statement]:
+    """All of them, by path."""
+    return [
+        Statement(_package(path.parents[1]), path.stem, path.read_text())
+        for path in sorted((ROOT / "app").rglob("sql/*.sql"))
+    ]
+
+
+def named(name: str) -> Statement:
+    """A statement of the queue by its file's name."""
+    return next(s for s in every() if (s.package, s.name) == ("queue", name))
+
+
+def loaded() -> set[str]:
+    """What the modules load: `<package>/<name>` of each `sql.load(__package__, "<name>")`."""
+    found = set()
+    for path in (ROOT / "app").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="sql"), attr="load"),
+                    args=[ast.Name(id="__package__"), ast.Constant(value=str(name))],
+                ):
+                    found.add(f"{_package(path.parent)}/{name}")
+    return found
+
+
+def _package(folder: Path) -> str:
+    return folder.relative_to(ROOT / "app").as_posix()

@@ -1,0 +1,207 @@
+"""Every statement against the schema and against the code that reads it."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+
+import pytest
+
+from app.queue.inspector import Counts, Probe, State
+from app.queue.model import Batch, Job, Lane
+from app.topics.config import FIELDS
+from tests.queue import statements
+from tests.queue.calls import Session
+from tests.queue.statements import Statement
+
+EVERY = statements.every()
+MUTATES = re.compile(r"\b(UPDATE|DELETE|INSERT)\b")
+
+# PostgreSQL's types, as asyncpg hands them over.
+PYTHON = {
+    "int2": int,
+    "int4": int,
+    "int8": int,
+    "oid": int,
+    "text": str,
+    "json": str,
+    "bytea": bytes,
+    "bool": bool,
+    "timestamptz": datetime,
+}
+
+
+@pytest.mark.parametrize("statement", EVERY, ids=str)
+async def test_it_fits_the_schema(statement: Statement, connect: Callable[[], Awaitable[Session]]) -> None:
+    db = await connect()
+    prepared = await db.prepare(statement.text)
+    assert len(prepared.get_parameters()) == len(statement.parameters), "a parameter is left out of the numbering"
+
+
+@pytest.mark.parametrize("statement", EVERY, ids=str)
+def test_its_header_names_every_parameter(statement: Statement) -> None:
+    assert len(statement.header) > 20
+    told = {int(number) for number in statements.CALL.findall(statement.header)}
+    assert statement.parameters <= told
+
+
+def test_the_files_are_those_that_some_module_loads() -> None:
+    assert {str(statement) for statement in EVERY} == statements.loaded()
+
+
+async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Awaitable[Session]]) -> None:
+    """consumer.claim hands the columns between seq and spent to Job in their order, after the lease."""
+    columns = await _columns(await connect(), "claim")
+    assert (columns[0], columns[-1]) == (("slot", int), ("spent", str))
+    assert columns[1:2] + columns[2:-1] == [pair for pair in _fields(Job) if pair[0] != "lease"]
+
+
+async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
+    assert set(await _columns(await connect(), "state")) == set(_fields(State))
+
+
+async def test_counts_are_what_their_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
+    columns = dict(await _columns(await connect(), "count"))
+    assert columns.items() >= {pair for pair in _fields(Counts) if pair[0] != "exact"}
+    assert columns.keys() - {field.name for field in fields(Counts)} == {"looked_ready", "looked_due"}
+
+
+async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callable[[], Awaitable[Session]]) -> None:
+    db = await connect()
+    assert await _columns(db, "probe") == [("topic", str), *_fields(Probe)]
+    assert await _columns(db, "lanes") == _fields(Lane)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("ack", {"done", "picked"}),
+        ("nack", {"done", "picked", "spent", "leases"}),
+        ("extend", {"done", "picked", "deadlines"}),
+        ("held", {"held"}),
+        ("bury", {"done"}),
+        ("fail", {"done"}),
+        ("exhausted", {"seq"}),
+        ("enqueue", {"seqs"}),
+    ],
+)
+async def test_a_verb_answers_what_it_says(
+    name: str, columns: set[str], connect: Callable[[], Awaitable[Session]]
+) -> None:
+    db = await connect()
+    prepared = await db.prepare(statements.named(name).text)
+    assert {column.name for column in prepared.get_attributes()} == columns
+
+
+async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[Session]]) -> None:
+    """producer.enqueue hands the batch's columns over in their order, after topic, id and sequence."""
+    db = await connect()
+    prepared = await db.prepare(statements.named("enqueue").text)
+    taken = [PYTHON[parameter.name.removesuffix("[]")] for parameter in prepared.get_parameters()[3:-1]]
+    hints = typing.get_type_hints(Batch)
+    assert taken == [_plain(typing.get_args(hints[field.name])[0]) for field in fields(Batch)]
+
+
+@pytest.mark.parametrize("name", ["get", "page"])
+async def test_a_topics_row_has_every_setting(name: str, connect: Callable[[], Awaitable[Session]]) -> None:
+    db = await connect()
+    statement = next(s for s in EVERY if str(s) == f"topics/{name}")
+    prepared = await db.prepare(statement.text)
+    assert {*FIELDS, "name", "id", "sequence", "version"} <= {a.name for a in prepared.get_attributes()}
+
+
+@pytest.mark.parametrize("statement", EVERY, ids=str)
+def test_no_limit_is_left_to_a_subselect(statement: Statement) -> None:
+    """`IN (SELECT … LIMIT … SKIP LOCKED)` may run its sub-select once a row, and lease the whole backlog at once."""
+    assert re.search(r"\bIN\s*\(\s*SELECT[^)]*SKIP LOCKED", statement.body, re.IGNORECASE) is None
+    if "SKIP LOCKED" in statement.body:
+        assert statement.body.count("SKIP LOCKED") == len(
+            re.findall(r"LIMIT \$\d+::integer FOR UPDATE SKIP LOCKED", statement.body)
+        ), "lock and limit belong to one level"
+        assert "MATERIALIZED" in statement.body
+
+
+@pytest.mark.parametrize("statement", EVERY, ids=str)
+def test_no_clock_that_an_index_cannot_serve_decides(statement: Statement) -> None:
+    """now() in a condition, since it is one value a statement; clock_timestamp() in what is written."""
+    conditions = [_scope(statement.body, found.end()) for found in re.finditer(r"\bWHERE\b", statement.body)]
+    ends = re.compile(r"\b(?:RETURNING|ORDER BY|GROUP BY|LIMIT|ON CONFLICT)\b")
+    assert not [condition for condition in conditions if "clock_timestamp" in ends.split(condition)[0]]
+
+
+@pytest.mark.parametrize("statement", [s for s in EVERY if s.package == "queue"], ids=str)
+def test_it_can_be_routed_by_its_topic(statement: Statement) -> None:
+    """Every look at the jobs names one topic, or a place in the table that a look with a topic has found."""
+    for condition in _conditions_on_jobs(statement.body):
+        by_topic = re.search(r"\bj\.topic = (\$1\b|l\.topic\b|t\.topic\b)", condition)
+        by_place = re.search(r"\bj\.ctid = [a-z]\.tid\b", condition)
+        assert by_topic or by_place, condition
+
+
+def test_every_kind_of_look_at_the_jobs_is_seen_by_the_test_above() -> None:
+    for statement in EVERY:
+        mentions = len(re.findall(r"\bjobs\b(?! AS)", statement.body.replace("FROM jobs", "")))
+        inserts = statement.body.count("INSERT INTO holdfast.jobs")
+        assert mentions == inserts + len(_conditions_on_jobs(statement.body)), statement
+    body = "SELECT 1 FROM (SELECT 1 FROM holdfast.jobs j WHERE j.seq = $2 LIMIT 1) x"
+    assert _conditions_on_jobs(body) == ["j.seq = $2 LIMIT 1"]
+
+
+@pytest.mark.parametrize("statement", [s for s in EVERY if s.package == "queue" and MUTATES.search(s.body)], ids=str)
+def test_what_changes_a_job_is_in_the_ledger(statement: Statement) -> None:
+    changes = re.search(r"(INSERT INTO|UPDATE|DELETE FROM) holdfast\.jobs\b", statement.body)
+    assert (changes is not None) == ("INSERT INTO holdfast.lease_events" in statement.body)
+
+
+async def test_nothing_hot_has_a_foreign_key(connect: Callable[[], Awaitable[Session]]) -> None:
+    """Its check would lock rows FOR KEY SHARE, and a claim would skip them."""
+    db = await connect()
+    keys = await db.fetchval(
+        """
+        SELECT count(*) FROM pg_constraint
+        WHERE contype = 'f' AND 'holdfast'::regnamespace IN (
+            SELECT relnamespace FROM pg_class WHERE oid IN (conrelid, confrelid))
+        """
+    )
+    assert keys == 0
+
+
+def _conditions_on_jobs(body: str) -> list[str]:
+    """What follows each mention of the jobs table, from its WHERE to the end of that sub-select."""
+    mentions = re.finditer(r"(?:FROM|JOIN|UPDATE|USING) holdfast\.jobs\b", body)
+    return [_scope(body, mention.end()).partition(" WHERE ")[2] for mention in mentions]
+
+
+def _scope(body: str, start: int) -> str:
+    """The text from `start` to the bracket that closes what it stands in."""
+    depth = 0
+    for place, letter in enumerate(body[start:], start):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return body[start:place]
+    return body[start:]
+
+
+async def _columns(db: Session, name: str) -> list[tuple[str, type]]:
+    prepared = await db.prepare(statements.named(name).text)
+    return [(column.name, PYTHON[column.type.name]) for column in prepared.get_attributes()]
+
+
+def _fields(of: type) -> list[tuple[str, type]]:
+    hints = typing.get_type_hints(of)
+    names = [field.name for field in fields(of)] if is_dataclass(of) else list(hints)
+    return [(name, _plain(hints[name])) for name in names]
+
+
+def _plain(hint: object) -> type:
+    """A hint without its None, and a NewType as what it is."""
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in hint.__args__ if part is not type(None))
+    if isinstance(hint, typing.NewType):
+        hint = hint.__supertype__
+    assert isinstance(hint, type)
+    return hint

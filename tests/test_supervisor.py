@@ -1,0 +1,301 @@
+"""`python -m app serve` as an operator meets it: what it prints, what it refuses, and what it survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import asyncpg
+import pytest
+
+from app.db import schema
+from app.db.embedded import EmbeddedPostgres
+from tests.processes import children, lives, until
+
+ROOT = Path(__file__).parents[1]
+
+
+class Service:
+    """One `serve` as a process."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.out = folder / f"out-{time.monotonic_ns()}"
+        self.err = self.out.with_suffix(".err")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        mine = {"HOLDFAST_PORT": "0", "HOLDFAST_DATA_DIR": str(folder / "data")} | settings
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=clean | mine, stdout=out, stderr=err
+            )
+
+    @property
+    def words(self) -> str:
+        return self.out.read_text() + self.err.read_text()
+
+    def up(self) -> str:
+        """The address, once it has been printed."""
+
+        def printed() -> str | None:
+            assert self.process.poll() is None, self.words
+            match = re.search(r"is running on (\S+) .*\nTry:  .*\n", self.out.read_text())
+            return match and match.group(1)
+
+        return until(printed, 30, or_show=lambda: self.words) or ""
+
+    def server(self) -> int | None:
+        return next(iter(children(self.process.pid, "app _server")), None)
+
+    def postgres(self) -> int | None:
+        return next(iter(children(self.process.pid, "postgres")), None)
+
+    def refused(self) -> tuple[int, str]:
+        """The exit code, and the one line on stderr."""
+        code = self.process.wait(30)
+        line = self.err.read_text()
+        assert self.out.read_text() == ""
+        assert "Traceback" not in line
+        assert line.count("\n") == 1, line
+        return code, line.strip()
+
+    def stop(self) -> tuple[int, float]:
+        """The exit code and the seconds it took."""
+        began = time.monotonic()
+        self.process.terminate()
+        return self.process.wait(30), time.monotonic() - began
+
+
+Serve = Callable[..., Service]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared by the tests of this file: the cluster is made once."""
+    return tmp_path_factory.mktemp("service")
+
+
+@pytest.fixture
+def serve(folder: Path) -> Iterator[Serve]:
+    """Starts services, and ends those that still run."""
+    started: list[Service] = []
+
+    def start(folder: Path = folder, **settings: str) -> Service:
+        started.append(Service(folder, **{f"HOLDFAST_{name}": value for name, value in settings.items()}))
+        return started[-1]
+
+    yield start
+    for service in started:
+        if service.process.poll() is None:
+            service.stop()
+
+
+def call(url: str, method: str = "GET", body: object = None) -> Any:
+    request = urllib.request.Request(url, method=method, headers={"content-type": "application/json"})
+    request.data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(request, timeout=15) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def answers(url: str) -> bool:
+    """Whether a statement gets through to the database."""
+    with suppress(OSError, HTTPError):
+        call(f"{url}/v0/topics/probe", "PUT", {"type": "queue"})
+        return True
+    return False
+
+
+def test_it_prints_its_address_and_a_line_that_works(serve: Serve) -> None:
+    service = serve()
+    url = service.up()
+    greeting, line = service.out.read_text().strip().splitlines()
+    assert re.fullmatch(
+        r"Holdfast \S+ is running on http://127\.0\.0\.1:\d+  \(PostgreSQL \d\S*, data in \S+/\)", greeting
+    )
+    tried = subprocess.run(
+        ["bash", "-c", line.removeprefix("Try:  ") + " --silent --fail-with-body"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tried.returncode == 0, tried
+    assert json.loads(tried.stdout)["config"]["durability"] == "fsync"
+    assert answers(url)
+    code, seconds = service.stop()
+    assert code == 0
+    assert seconds < 10
+    assert service.postgres() is None
+
+
+def test_a_later_start_is_warm(serve: Serve) -> None:
+    serve().up()
+    began = time.monotonic()
+    serve().up()
+    assert time.monotonic() - began < 10
+
+
+def test_keys_are_asked_for_in_the_printed_line(serve: Serve) -> None:
+    service = serve(API_KEYS="a-key-of-some-length")
+    service.up()
+    assert "-H 'authorization: Bearer <" in service.out.read_text()
+    assert "a-key-of-some-length" not in service.words
+
+
+def test_a_taken_port_is_one_line(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        code, line = serve(PORT=str(port)).refused()
+    assert code == 1
+    assert line == f"holdfast: Port {port} on 127.0.0.1 is taken: set HOLDFAST_PORT, or stop what listens there."
+
+
+def test_a_database_that_can_not_be_reached_is_one_line(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    code, line = serve(DATABASE_URL=f"postgresql://someone:topsecret@127.0.0.1:{port}/x").refused()
+    assert code == 2
+    assert line == f"holdfast: The database at 127.0.0.1:{port} can't be reached: Connection refused"
+
+
+def test_a_schema_from_the_future_is_one_line(serve: Serve, tmp_path: Path) -> None:
+    async def age(url: str) -> None:
+        await schema.upgrade(url)
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute("UPDATE holdfast.alembic_version SET version_num = '9999'")
+        finally:
+            connection.terminate()
+
+    postgres = EmbeddedPostgres(tmp_path, unsafe_fast=True)
+    try:
+        url = postgres.start()
+        asyncio.run(age(url))
+        code, line = serve(DATABASE_URL=url).refused()
+    finally:
+        postgres.stop()
+    assert code == 2
+    assert line.startswith(f"holdfast: The database has schema 9999, and this version knows up to {schema.KNOWN[-1]}: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"PROT": "80"}, "HOLDFAST_PROT is not a setting; did you mean HOLDFAST_PORT?"),
+        ({"PORT": "99999"}, "HOLDFAST_PORT: "),
+        ({"HOST": "0.0.0.0"}, "HOLDFAST_API_KEYS"),
+        ({"HOST": "no.such.name.invalid", "API_KEYS": "a-key-of-some-length"}, "HOLDFAST_HOST=no.such.name.invalid"),
+        ({"DATABASE_URL": "mysql://localhost/x"}, "HOLDFAST_DATABASE_URL: "),
+        ({"PG_BINDIR": "/nowhere"}, "HOLDFAST_PG_BINDIR=/nowhere"),
+        ({"DATA_DIR": "/dev/null/data"}, "HOLDFAST_DATA_DIR"),
+    ],
+)
+def test_nonsense_is_one_line(serve: Serve, settings: dict[str, str], expected: str) -> None:
+    code, line = serve(**settings).refused()
+    assert code == 2
+    assert line.startswith("holdfast: ")
+    assert expected in line
+
+
+def test_a_stop_during_the_first_start_leaves_nothing(serve: Serve, tmp_path: Path) -> None:
+    service = serve(tmp_path)
+    until((tmp_path / "data/owner.lock").exists)
+    postgres = until(lambda: service.postgres() or service.process.poll() is not None)
+    code, seconds = service.stop()
+    assert code == 0, service.words
+    assert seconds < 10
+    assert not lives(postgres)
+
+
+@pytest.mark.alone
+def test_a_stop_sends_away_who_waits_for_work(serve: Serve) -> None:
+    service = serve()
+    url = service.up()
+    call(f"{url}/v0/topics/idle", "PUT", {"type": "queue"})
+    stream = urllib.request.Request(f"{url}/v0/topics/idle/work?node=n2", headers={"accept": "text/event-stream"})
+    with ThreadPoolExecutor(1) as thread, urllib.request.urlopen(stream, timeout=30) as events:
+        waiting = thread.submit(call, f"{url}/v0/topics/idle/claim", "POST", {"node": "n1", "wait_ms": 20000})
+        until(lambda: waiting.done() or established(url) >= 2)
+        assert not waiting.done(), waiting.result()
+        code, seconds = service.stop()
+        events.read()
+        waiting.exception()
+    assert code == 0
+    assert seconds < 5
+
+
+def established(url: str) -> int:
+    """Connections that the server there has accepted, or is about to."""
+    port = url.rsplit(":", 1)[1]
+    command = ["ss", "-Htn", "state", "established", f"( sport = :{port} )"]
+    return len(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
+
+
+@pytest.mark.alone
+def test_a_killed_server_process_comes_back_and_no_connection_is_refused(serve: Serve) -> None:
+    service = serve()
+    url = service.up()
+    killed = service.server()
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    # Sent while nobody serves: it waits in the socket's backlog.
+    assert answers(url)
+    assert service.server() not in {None, killed}
+    assert "was killed by SIGKILL" in service.err.read_text()
+    assert service.stop()[0] == 0
+
+
+@pytest.mark.alone
+def test_a_killed_postgres_comes_back(serve: Serve) -> None:
+    service = serve()
+    url = service.up()
+    call(f"{url}/v0/topics/kept", "PUT", {"type": "queue", "durable": True})
+    killed = service.postgres()
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: service.postgres() not in {None, killed})
+    until(lambda: answers(url), or_show=lambda: service.words)
+    assert call(f"{url}/v0/topics/kept")["config"]["durability"] == "fsync"
+    assert service.stop()[0] == 0
+
+
+@pytest.mark.alone
+def test_a_server_process_that_hangs_does_not_hold_up_a_stop(serve: Serve) -> None:
+    service = serve(STOP_SECONDS="1")
+    service.up()
+    server = service.server()
+    assert server is not None
+    os.kill(server, signal.SIGSTOP)
+    code, seconds = service.stop()
+    assert code == 0
+    assert seconds < 10
+    assert not lives(server)
+
+
+@pytest.mark.alone
+def test_what_it_started_ends_with_it(serve: Serve) -> None:
+    service = serve()
+    url = service.up()
+    server, postgres = service.server(), service.postgres()
+    assert server is not None
+    assert postgres is not None
+    service.process.kill()
+    service.process.wait()
+    until(lambda: not lives(server))
+    if shutil.which("setpriv") is not None:
+        until(lambda: not lives(postgres))
+    # And the port is free for the next one.
+    again = serve(PORT=url.rsplit(":", 1)[1])
+    assert again.up() == url
