@@ -22,6 +22,7 @@ from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.reapers.loop import Reapers
 from app.settings import Settings
+from app.topics.bus import Bus
 from app.topics.cache import Policies
 
 # Hot ones first: routes are matched in order.
@@ -49,6 +50,11 @@ def create_app(settings: Settings) -> FastAPI:
         policies = Policies(pools.rest)
         engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
         reapers = Reapers(pools, engine)
+        bus = None if settings.redis_url is None else Bus(settings.redis_url.get_secret_value())
+        if bus is not None:
+            bus.on_changed, bus.on_missed, bus.on_work = policies.forget, policies.forget_all, engine.heard_of_work
+            policies.on_changed, engine.waiters.on_work = bus.changed, bus.work
+            bus.start()
         app.state.stopping = engine.stop
         reapers.start()
         try:
@@ -56,6 +62,8 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             engine.stop()
             await reapers.stop()
+            if bus is not None:
+                await bus.stop()
             # What is still under way afterwards is unanswered, and nothing worse.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)

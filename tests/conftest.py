@@ -20,6 +20,7 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
+from app.api.context import Context
 from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from app.db.pool import Pools, open_pools
@@ -194,6 +195,16 @@ class Running:
                 self._serving.result()
                 raise AssertionError("the service did not start")
             await asyncio.sleep(0.005)
+
+    @property
+    def context(self) -> Context:
+        """What its routes share."""
+        context: Context = self._server.lifespan.state["context"]
+        return context
+
+    def waiting(self, topic: str) -> int:
+        """How many callers wait for work on a topic."""
+        return self.context.engine.waiters.parked(topic)
 
     async def stop(self) -> None:
         self.app.state.stopping()

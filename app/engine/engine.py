@@ -32,6 +32,12 @@ class Engine:
         self.counters = Counters(pools, max_waiting=max_waiting)
         self.streams = Streams(pools, policies, self.claims, self.settlements, most=max_streams)
 
+    def heard_of_work(self, topic_id: int, jobs: int) -> None:
+        """Another process has made so many jobs claimable, perhaps in a lane that is new."""
+        if self.waiters.wanted(topic_id):
+            self.lanes.forget(topic_id)
+        self.waiters.wake(topic_id, jobs)
+
     def drop(self, topic: Topic) -> None:
         """A topic was deleted: forget what was known of it, and close its streams."""
         self.streams.lost(topic.name)

@@ -55,7 +55,7 @@ class Enqueues:
         await self._lanes.ensure(pool, policy.topic, batch)
         seqs = await producer.enqueue(pool, policy.topic, batch, ttl_ms=policy.config.ttl_ms)
         delays = [delay for delay in batch.delays_ms if delay]
-        self._waiters.wake(policy.topic.id, len(seqs) - len(delays))
+        self._waiters.added(policy.topic.id, len(seqs) - len(delays))
         if delays:
             self._waiters.due_in(policy.topic.id, min(delays) / 1000)
         shares: list[list[Seq] | BaseException] = []

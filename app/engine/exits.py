@@ -47,7 +47,7 @@ class Exits:
             self._policies.forget(target.topic.name)  # deleted through another process: the next try makes it anew
             raise
         self._lanes.forget(target.topic.id)
-        self._waiters.wake(target.topic.id, len(done))
+        self._waiters.added(target.topic.id, len(done))
         return done
 
     async def expire(self, policy: Policy) -> int:
@@ -65,6 +65,6 @@ class Exits:
             except TopicNotFound:
                 config = Config(type=TopicType.QUEUE, durability=policy.config.durability)
                 await store.put(self._pools.rest, name, config)
-                self._policies.forget(name)
+                self._policies.changed(name)
                 continue
             return target if target.config.type is TopicType.QUEUE else None

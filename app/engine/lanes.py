@@ -27,7 +27,8 @@ class Lanes:
         if known is not None and time.monotonic() < known[1]:
             return known[0]
         lanes = await consumer.lanes(db, topic)
-        self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
+        if lanes:
+            self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes
 
     async def ensure(self, db: Connection, topic: Topic, batch: Batch) -> None:

@@ -99,7 +99,7 @@ class Settlements:
         result = await consumer.nack(self._verbs(policy), policy.topic, policy.budget, held, returns)
         done = result.done | await self._retire(policy, entries, returns, result.spent)
         self._settled(policy, entries, done)
-        self._waiters.wake(policy.topic.id, sum(1 for i in result.done if returns[i].delay_ms == 0))
+        self._waiters.added(policy.topic.id, sum(1 for i in result.done if returns[i].delay_ms == 0))
         delays = [returns[i].delay_ms for i in result.done if returns[i].delay_ms > 0]
         if delays:
             self._waiters.due_in(policy.topic.id, min(delays) / 1000)

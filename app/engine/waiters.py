@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from app.queue.model import Topic
 
 POLL_SECONDS: Final = 0.5
+MOST_MARKS: Final = 50_000
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class Waiters:
         self._base = 0
         self._poller: asyncio.Task[None] | None = None
         self._looks: set[asyncio.Task[None]] = set()
+        # Told of (topic id, jobs) that this process has made claimable: other processes' waiters want to know.
+        self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
 
     def mark(self, topic_id: int) -> int:
         """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
@@ -71,8 +75,16 @@ class Waiters:
             raise
         return True
 
+    def added(self, topic_id: int, jobs: int) -> None:
+        """This process has made so many more jobs claimable: wake who wants them, here and elsewhere."""
+        if jobs:
+            self.wake(topic_id, jobs)
+            self.on_work(topic_id, jobs)
+
     def wake(self, topic_id: int, jobs: int) -> None:
         """There are `jobs` more to claim: wake those who want them, no more."""
+        if len(self._changes) >= MOST_MARKS:
+            self._forget_marks()
         self._changes[topic_id] = next(self._clock)
         waited = self._topics.get(topic_id)
         if waited is None:
@@ -94,6 +106,19 @@ class Waiters:
         if waited is not None and seconds <= POLL_SECONDS:
             self._look_in(waited, seconds)
 
+    def wanted(self, topic_id: int) -> bool:
+        """Whether anybody waits, or has just waited, for this topic."""
+        return topic_id in self._topics
+
+    def parked(self, topic: str) -> int:
+        """How many callers wait for work on a topic."""
+        return sum(
+            not future.done()
+            for waited in self._topics.values()
+            if waited.topic.name == topic
+            for future, _ in waited.parked
+        )
+
     def close(self) -> None:
         """Stop looking."""
         for task in [*self._looks, *([self._poller] if self._poller else [])]:
@@ -101,6 +126,10 @@ class Waiters:
         for waited in self._topics.values():
             if waited.timer is not None:
                 waited.timer.cancel()
+
+    def _forget_marks(self) -> None:
+        self._changes.clear()
+        self._base = next(self._clock)  # a mark taken before is not taken for unchanged
 
     def _look_in(self, waited: _Topic, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -126,8 +155,7 @@ class Waiters:
                 if not waited.parked and waited.timer is None:
                     del self._topics[topic_id]
             if not self._topics:
-                self._changes.clear()
-                self._base = next(self._clock)  # no mark taken before is taken for unchanged
+                self._forget_marks()
                 self._poller = None
                 return
             await self._probe(list(self._topics.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from app.errors import NotAQueue, TopicNotFound
@@ -25,6 +26,8 @@ class Policies:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        # Told of a topic that this process has changed: other processes' caches want to know.
+        self.on_changed: Callable[[str], None] = lambda _name: None
         self._known: dict[str, tuple[Policy, float]] = {}
         self._loads: dict[str, asyncio.Task[Policy | None]] = {}
 
@@ -48,6 +51,11 @@ class Policies:
         if policy.config.type is not TopicType.QUEUE:
             raise NotAQueue(name)
         return policy
+
+    def changed(self, name: str) -> None:
+        """This process has changed the topic: forget it, here and elsewhere."""
+        self.forget(name)
+        self.on_changed(name)
 
     def forget(self, name: str) -> None:
         """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""

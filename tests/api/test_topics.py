@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from tests.api.dialect import Topic, accepted, refused
-from tests.api.events import working
 
 DEFAULTS = {
     "type": "queue",
@@ -363,7 +362,4 @@ async def test_no_verb_creates_a_topic(http: httpx.AsyncClient, topic: str, verb
 
 async def test_neither_does_a_stream(http: httpx.AsyncClient, topic: str) -> None:
     refused(await http.get(f"/v0/topics/{topic}/work", params={"node": "n"}), 404, "topic_not_found")
-    queue = Topic(http, topic)
-    await queue.put()
-    async with working(queue):
-        pass
+    refused(await http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")

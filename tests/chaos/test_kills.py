@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from tests.chaos.checker import check
-from tests.chaos.history import History, Outcome, Verb
+from tests.chaos.history import Delivery, Enqueue, History, Outage, Outcome, Settlement, Verb
 from tests.chaos.nemesis import Nemesis, Service, Target
 from tests.chaos.traffic import LEASE_MS, Traffic
 
@@ -122,7 +122,11 @@ def _shown(counts: Counter[str]) -> str:
 
 def write(history: History, path: Path) -> None:
     """A history for a reader, a line for each entry."""
-    entries = [*history.enqueues, *history.deliveries, *history.settlements, *history.outages]
+    entries: list[Enqueue | Delivery | Settlement | Outage] = []
+    entries += history.enqueues
+    entries += history.deliveries
+    entries += history.settlements
+    entries += history.outages
     with path.open("w") as file:
         for entry in entries:
             file.write(json.dumps({"kind": type(entry).__name__, **asdict(entry)}, default=str) + "\n")

@@ -55,7 +55,10 @@ class Traffic:
                     continue
                 ids = tuple(itertools.islice(self._ids, dice.randint(1, MOST_A_BATCH)))
                 outcome = await self._enqueue(http, ids)
-                while outcome is Outcome.IN_DOUBT and dice.random() < 0.5:
+                while outcome is Outcome.IN_DOUBT:
+                    await asyncio.sleep(dice.uniform(0.05, 0.2))
+                    if dice.random() < 0.5:
+                        break
                     outcome = await self._enqueue(http, ids)
 
     async def consume(self, name: int) -> None:

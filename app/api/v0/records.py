@@ -86,7 +86,7 @@ async def _policy(request: Request, context: Context, name: str, body: AppendBod
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
     created = await store.put(context.pools.rest, name, config)
-    context.policies.forget(name)
+    context.policies.changed(name)
     return await context.policies.queue(name), created
 
 

