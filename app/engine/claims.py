@@ -13,7 +13,7 @@ from app.engine.group import GroupCommit
 from app.queue import consumer
 from app.queue.consumer import Slots
 from app.queue.exits import Spent
-from app.queue.model import Job
+from app.queue.model import Job, Lane
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
@@ -130,24 +130,37 @@ class Claims:
         lanes = await self._lanes.of(pool, policy.topic)
         if not lanes:
             return list(shares)
-        soonest = min(claimer.lease_ms for claimer in cohort)
-        for _ in range(MAX_PASSES):
-            slots = _seats(cohort, shares, even=policy.config.claim_jitter_ms > 0)
-            if not slots.callers:
-                break
-            claimed = await consumer.claim(pool, policy.topic, policy.budget, lanes, slots)
-            for share, jobs in zip(shares, claimed.jobs, strict=True):
-                share.extend(jobs)
-            if not claimed.exhausted and not claimed.expired:
-                break
-            # What stood in the way goes where it belongs; then the cohort looks again for what it still lacks.
-            if claimed.exhausted:
-                await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)])
-            if claimed.expired:
-                await self._exits.expire(policy)
+        try:
+            for _ in range(MAX_PASSES):
+                if not await self._pass(policy, cohort, shares, lanes):
+                    break
+        except Exception:
+            # Those who got something get it: an error would strand their leases until the deadline.
+            if not any(shares):
+                raise
+            log.exception("a claim of topic %s was cut short", policy.topic.name)
         if any(shares):
+            soonest = min(claimer.lease_ms for claimer in cohort)
             self._waiters.due_in(policy.topic.id, soonest / 1000)
         return list(shares)
+
+    async def _pass(
+        self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
+    ) -> bool:
+        """Claim what the cohort still lacks, into `shares`; whether something stood in the way and was taken out."""
+        slots = _seats(cohort, shares, even=policy.config.claim_jitter_ms > 0)
+        if not slots.callers:
+            return False
+        pool = self._pools.verbs(durable=policy.config.durable)
+        claimed = await consumer.claim(pool, policy.topic, policy.budget, lanes, slots)
+        for share, jobs in zip(shares, claimed.jobs, strict=True):
+            share.extend(jobs)
+        moved = 0
+        if claimed.exhausted:
+            moved += len(await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)]))
+        if claimed.expired:
+            moved += await self._exits.expire(policy)
+        return moved > 0
 
 
 def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], *, even: bool) -> Slots:

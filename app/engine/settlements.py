@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from asyncpg.pgproto.pgproto import UUID
 
 from app.engine.group import GroupCommit
-from app.errors import HoldfastError
 from app.queue import consumer
 from app.queue.consumer import Return
 from app.queue.exits import Spent
@@ -78,8 +77,8 @@ class Settlements:
         held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
         try:
             await self.nack(policy, held, [Return(refund=refund)] * len(held))
-        except HoldfastError as error:
-            log.warning("%d leases of %s wait for their deadline: %s", len(jobs), policy.topic.name, error)
+        except Exception as error:
+            log.warning("%d leases of %s wait for their deadline: %r", len(jobs), policy.topic.name, error)
 
     async def drain(self) -> None:
         """Wait for all that is under way."""

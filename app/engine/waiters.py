@@ -166,6 +166,9 @@ class Waiters:
         except UNREACHABLE as error:
             log.warning("can't look for work at the moment: %r", error)
             return
+        except Exception:
+            log.exception("can't look for work")  # and goes on: whoever waits must not wait for ever
+            return
         for waited in topics:
             probe = found.get(waited.topic.name)
             if probe is None:

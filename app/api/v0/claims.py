@@ -52,9 +52,9 @@ async def claim(request: Request) -> Response:
         jobs = await _while_connected(request, claims, claimer, (body.wait_ms or 0) / 1000)
     else:
         jobs = await claims.claim(claimer)
-        if jobs and has_left(request):
-            await settlements.give_back(policy, body.node, jobs)
-            return Response(status_code=499)
+    if jobs and has_left(request):
+        await settlements.give_back(policy, body.node, jobs)
+        return Response(status_code=499)  # nobody reads it
     jobs.sort(key=lambda job: job.seq)
     counts = await context.engine.counters.read(policy.topic)
     fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
