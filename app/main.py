@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
-from app import __version__
+from app import __version__, keys
 from app.api import health, openapi
 from app.api.access import Access
 from app.api.context import Context
@@ -33,9 +33,8 @@ def create_app(settings: Settings) -> FastAPI:
     """The service as an ASGI application. Its database must have the current schema.
 
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
-    Raises ConfigurationError for API keys that make no sense.
     """
-    access = Access(settings.api_keys.get_secret_value())
+    access = Access(keys.parse(settings.api_keys.get_secret_value()))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:

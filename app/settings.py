@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
+from app import keys
 from app.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"
@@ -63,6 +64,12 @@ class Settings(BaseModel):
     @classmethod
     def _redis_url(cls, value: SecretStr | None) -> SecretStr | None:
         return _url(value, {"redis", "rediss", "unix"})
+
+    @field_validator("api_keys")
+    @classmethod
+    def _keys(cls, value: SecretStr) -> SecretStr:
+        keys.parse(value.get_secret_value())
+        return value
 
     @model_validator(mode="after")
     def _open_only_on_loopback(self) -> Settings:

@@ -41,7 +41,9 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T], limit: i
     except RecursionError:
         raise InvalidRequest(f"The body is nested too deeply; {MAX_DEPTH} levels are the most.") from None
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{error}.") from None
+        # A field that may only be null is one that is yet to come.
+        hint = " (not supported yet)" if "Expected `null`," in str(error) else ""
+        raise InvalidRequest(f"{error}{hint}.") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The body is not JSON: {error}.") from None
 

@@ -17,11 +17,9 @@ from app.queue.model import Job, Lane
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
     from app.engine.exits import Exits
-    from app.engine.lanes import Lanes
     from app.engine.settlements import Settlements
-    from app.engine.waiters import Waiters
+    from app.engine.shared import Shared
 
 MAX_CLAIM: Final = 1_000
 MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
@@ -43,32 +41,21 @@ class Claimer:
 class Claims:
     """One cohort in flight for each topic."""
 
-    def __init__(
-        self,
-        pools: Pools,
-        lanes: Lanes,
-        waiters: Waiters,
-        exits: Exits,
-        settlements: Settlements,
-        *,
-        max_waiting: int,
-    ) -> None:
-        self._pools = pools
-        self._lanes = lanes
-        self._waiters = waiters
+    def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
+        self._shared = shared
         self._exits = exits
         self._settlements = settlements
         self._stopping = False
         self._returns: set[asyncio.Task[None]] = set()
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
         # may ask for; with one, the whole cohort shares, however much it asks for.
-        self._greedy = self._group(max_waiting, window=0)
-        self._even = self._group(max_waiting, window=1)
+        self._greedy = self._group(window=0)
+        self._even = self._group(window=1)
 
-    def _group(self, max_waiting: int, window: int) -> GroupCommit[Claimer, list[Job]]:
+    def _group(self, *, window: int) -> GroupCommit[Claimer, list[Job]]:
         return GroupCommit(
             self._commit,
-            max_waiting=max_waiting,
+            max_waiting=self._shared.max_waiting,
             most=MAX_SLOTS if window else MAX_CLAIM,
             weight=lambda claimer: 1 if window else claimer.max,
             left=self._give_back,
@@ -85,14 +72,14 @@ class Claims:
         topic = claimer.policy.topic
         group = self._even if claimer.policy.config.claim_jitter_ms else self._greedy
         while True:
-            mark = self._waiters.mark(topic.id)
+            mark = self._shared.waiters.mark(topic.id)
             jobs = await self._submit(group, claimer)
             if jobs:
                 if len(jobs) == claimer.max:
-                    self._waiters.wake(topic.id, 1)  # there may be more, for those who were not woken yet
+                    self._shared.waiters.wake(topic.id, 1)  # there may be more, for those who were not woken yet
                 return jobs
             left = until - time.monotonic()
-            if left <= 0 or self._stopping or not await self._waiters.park(topic, claimer.max, mark, left):
+            if left <= 0 or self._stopping or not await self._shared.waiters.park(topic, claimer.max, mark, left):
                 return jobs
 
     async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
@@ -114,7 +101,7 @@ class Claims:
     def stop(self) -> None:
         """Send those who wait away empty-handed, and let nobody wait any more."""
         self._stopping = True
-        self._waiters.wake_all()
+        self._shared.waiters.wake_all()
 
     async def drain(self) -> None:
         """Wait for claims under way, and for what callers who left give back."""
@@ -125,9 +112,8 @@ class Claims:
 
     async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
         policy = cohort[-1].policy
-        pool = self._pools.verbs(durable=policy.config.durable)
         shares: list[list[Job]] = [[] for _ in cohort]
-        lanes = await self._lanes.of(pool, policy.topic)
+        lanes = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
         if not lanes:
             return list(shares)
         try:
@@ -141,7 +127,7 @@ class Claims:
             log.exception("a claim of topic %s was cut short", policy.topic.name)
         if any(shares):
             soonest = min(claimer.lease_ms for claimer in cohort)
-            self._waiters.due_in(policy.topic.id, soonest / 1000)
+            self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
         return list(shares)
 
     async def _pass(
@@ -151,10 +137,10 @@ class Claims:
         slots = _seats(cohort, shares, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return False
-        pool = self._pools.verbs(durable=policy.config.durable)
-        claimed = await consumer.claim(pool, policy.topic, policy.budget, lanes, slots)
+        claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, lanes, slots)
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
+        self._shared.counters.moved(policy.topic.id, ready=-claimed.count, in_flight=claimed.count)
         moved = 0
         if claimed.exhausted:
             moved += len(await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)]))

@@ -1,6 +1,7 @@
 """How many jobs are ready and in flight. docs/semantics.md, section 14.
 
-Exact for a topic of up to BOUND jobs; above, counted in the background, so that no answer waits for a scan.
+Exact for a topic of up to BOUND jobs: counted for the answer, after what it answers. A deeper one is counted at most
+every FRESH_SECONDS, and less often where that takes long; in between, what this process does itself is added.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
 from app.queue import inspector
 from app.queue.inspector import Counts
+from app.topics.config import Policy
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
-    from app.queue.model import Topic
 
 BOUND: Final = 10_001
 FRESH_SECONDS: Final = 0.8
 SHARE: Final = 20  # a count that takes s seconds is repeated no sooner than SHARE * s later
+PATIENCE_SECONDS: Final = 0.1  # an answer waits so long for a count that is due
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Deep:
     """A topic with too many jobs to count for every answer."""
 
-    counts: Counts
-    next_count: float
+    ready: int
+    in_flight: int
+    next_count: float = 0.0
     counting: asyncio.Task[None] | None = None
 
 
@@ -41,44 +46,52 @@ class Counters:
     def __init__(self, pools: Pools, *, max_waiting: int) -> None:
         self._pools = pools
         self._deep: dict[int, _Deep] = {}
-        self._group: GroupCommit[Topic, Counts] = GroupCommit(self._count, max_waiting=max_waiting, most=max_waiting)
+        self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=max_waiting, most=max_waiting)
 
-    async def read(self, topic: Topic) -> Counts:
+    async def read(self, policy: Policy) -> Counts:
         """The topic's counts. Raises Unavailable."""
-        deep = self._deep.get(topic.id)
+        topic_id = policy.topic.id
+        deep = self._deep.get(topic_id)
         if deep is None:
-            return await self._group.submit(topic.id, topic)
-        if deep.counting is None and time.monotonic() >= deep.next_count:
-            deep.counting = asyncio.create_task(self._recount(topic, deep))
-        return deep.counts
+            return await self._group.submit(topic_id, policy)
+        if time.monotonic() >= deep.next_count:
+            if deep.counting is None:
+                deep.counting = asyncio.create_task(self._recount(policy, deep))
+            await asyncio.wait([deep.counting], timeout=PATIENCE_SECONDS)
+        return Counts(max(deep.ready, 0), max(deep.in_flight, 0), exact=False)
+
+    def moved(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
+        """This process has changed the counts by so much."""
+        deep = self._deep.get(topic_id)
+        if deep is not None:
+            deep.ready += ready
+            deep.in_flight += in_flight
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
         self._deep.pop(topic_id, None)
 
-    async def _count(self, topics: Sequence[Topic]) -> list[Counts | BaseException]:
-        topic = topics[-1]
-        counts = await inspector.count(self._pools.hot, topic.name, BOUND)
+    async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
+        policy = policies[-1]
+        counts = await inspector.count(self._pools.hot, policy.topic.name, policy.budget, BOUND)
         if not counts.exact:
-            deep = self._deep[topic.id] = _Deep(counts, 0)
-            # The first answer waits a little for a count of the whole; later ones never do.
-            deep.counting = asyncio.create_task(self._recount(topic, deep))
+            deep = self._deep[policy.topic.id] = _Deep(counts.ready, counts.in_flight)
+            # The first answer waits a little longer for a count of the whole.
+            deep.counting = asyncio.create_task(self._recount(policy, deep))
             await asyncio.wait([deep.counting], timeout=FRESH_SECONDS)
-            counts = deep.counts
-        return [counts] * len(topics)
+            counts = Counts(deep.ready, deep.in_flight, exact=False)
+        return [counts] * len(policies)
 
-    async def _recount(self, topic: Topic, deep: _Deep) -> None:
+    async def _recount(self, policy: Policy, deep: _Deep) -> None:
         started = time.monotonic()
         try:
-            deep.counts = await inspector.count(self._pools.rest, topic.name, None)
+            counts = await inspector.count(self._pools.rest, policy.topic.name, policy.budget, None)
+            deep.ready, deep.in_flight = counts.ready, counts.in_flight
+            if counts.ready + counts.in_flight < BOUND // 2:
+                self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
-            log.warning("can't count topic %s at the moment: %r", topic.name, error)
+            log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)
         finally:
             now = time.monotonic()
             deep.next_count = max(started + FRESH_SECONDS, now + SHARE * (now - started))
             deep.counting = None
-        if deep.counts.ready + deep.counts.in_flight < BOUND // 2:
-            self._deep.pop(topic.id, None)  # shallow again: count exactly
-
-
-log = logging.getLogger(__name__)

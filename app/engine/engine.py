@@ -10,6 +10,7 @@ from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.lanes import Lanes
 from app.engine.settlements import Settlements
+from app.engine.shared import Shared
 from app.engine.streams import Streams
 from app.engine.waiters import Waiters
 
@@ -24,13 +25,14 @@ class Engine:
 
     def __init__(self, pools: Pools, policies: Policies, *, max_waiting: int, max_streams: int) -> None:
         self.lanes = Lanes()
-        self.waiters = Waiters(pools)
-        self.exits = Exits(pools, policies, self.lanes, self.waiters)
-        self.enqueues = Enqueues(pools, policies, self.lanes, self.waiters, max_waiting=max_waiting)
-        self.settlements = Settlements(pools, self.waiters, self.exits, max_waiting=max_waiting)
-        self.claims = Claims(pools, self.lanes, self.waiters, self.exits, self.settlements, max_waiting=max_waiting)
         self.counters = Counters(pools, max_waiting=max_waiting)
-        self.streams = Streams(pools, policies, self.claims, self.settlements, most=max_streams)
+        self.waiters = Waiters(pools)
+        shared = Shared(pools, policies, self.lanes, self.counters, self.waiters, max_waiting)
+        self.exits = Exits(shared)
+        self.enqueues = Enqueues(shared)
+        self.settlements = Settlements(shared, self.exits)
+        self.claims = Claims(shared, self.exits, self.settlements)
+        self.streams = Streams(shared, self.claims, self.settlements, most=max_streams)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:
         """Another process has made so many jobs claimable, perhaps in a lane that is new."""

@@ -12,10 +12,7 @@ from app.queue.model import Batch, Seq, merge
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
-    from app.engine.lanes import Lanes
-    from app.engine.waiters import Waiters
-    from app.topics.cache import Policies
+    from app.engine.shared import Shared
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
@@ -31,13 +28,10 @@ class _Call:
 class Enqueues:
     """One statement in flight for each topic."""
 
-    def __init__(self, pools: Pools, policies: Policies, lanes: Lanes, waiters: Waiters, *, max_waiting: int) -> None:
-        self._pools = pools
-        self._policies = policies
-        self._lanes = lanes
-        self._waiters = waiters
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
         self.group: GroupCommit[_Call, list[Seq]] = GroupCommit(
-            self._commit, max_waiting=max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+            self._commit, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
 
     async def enqueue(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
@@ -50,14 +44,17 @@ class Enqueues:
 
     async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy
+        topic = policy.topic
         batch = merge([call.batch for call in calls])
-        pool = self._pools.verbs(durable=policy.config.durable)
-        await self._lanes.ensure(pool, policy.topic, batch)
-        seqs = await producer.enqueue(pool, policy.topic, batch, ttl_ms=policy.config.ttl_ms)
+        db = self._shared.verbs(policy)
+        await self._shared.lanes.ensure(db, topic, batch)
+        seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         delays = [delay for delay in batch.delays_ms if delay]
-        self._waiters.added(policy.topic.id, len(seqs) - len(delays))
+        ready = len(seqs) - len(delays)
+        self._shared.counters.moved(topic.id, ready=ready)
+        self._shared.waiters.added(topic.id, ready)
         if delays:
-            self._waiters.due_in(policy.topic.id, min(delays) / 1000)
+            self._shared.waiters.due_in(topic.id, min(delays) / 1000)
         shares: list[list[Seq] | BaseException] = []
         start = 0
         for call in calls:

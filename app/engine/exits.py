@@ -14,10 +14,7 @@ from app.topics import store
 from app.topics.config import Config, OnExhausted, Policy, TopicType
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
-    from app.engine.lanes import Lanes
-    from app.engine.waiters import Waiters
-    from app.topics.cache import Policies
+    from app.engine.shared import Shared
 
 EXPIRE_BATCH: Final = 1_000
 
@@ -25,11 +22,8 @@ EXPIRE_BATCH: Final = 1_000
 class Exits:
     """Knows where a topic's spent jobs go."""
 
-    def __init__(self, pools: Pools, policies: Policies, lanes: Lanes, waiters: Waiters) -> None:
-        self._pools = pools
-        self._policies = policies
-        self._lanes = lanes
-        self._waiters = waiters
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
 
     async def retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         """Take out jobs that have no delivery left: the places in `spent` (ascending by seq) that went.
@@ -37,23 +31,25 @@ class Exits:
         To the dead-letter topic, which is created when it is absent; where it is a log, or none is named, they stay
         as failed.
         """
-        pool = self._pools.verbs(durable=policy.config.durable)
+        db = self._shared.verbs(policy)
         target = await self._dead_letter(policy)
         if target is None:
-            return await exits.fail(pool, policy.topic, policy.budget, spent)
+            return await exits.fail(db, policy.topic, policy.budget, spent)
         try:
-            done = await exits.bury(pool, policy.topic, policy.budget, spent, target.topic)
+            done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
         except asyncpg.InternalServerError:
-            self._policies.forget(target.topic.name)  # deleted through another process: the next try makes it anew
+            self._shared.policies.forget(
+                target.topic.name
+            )  # deleted through another process: the next try makes it anew
             raise
-        self._lanes.forget(target.topic.id)
-        self._waiters.added(target.topic.id, len(done))
+        self._shared.lanes.forget(target.topic.id)
+        self._shared.waiters.added(target.topic.id, len(done))
         return done
 
     async def expire(self, policy: Policy) -> int:
         """Mark a batch of jobs whose time to live has passed: how many."""
-        pool = self._pools.verbs(durable=policy.config.durable)
-        return await exits.expire(pool, policy.topic.name, EXPIRE_BATCH)
+        db = self._shared.verbs(policy)
+        return await exits.expire(db, policy.topic.name, EXPIRE_BATCH)
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
         if policy.config.on_exhausted is not OnExhausted.DEAD_LETTER or policy.config.dead_letter is None:
@@ -61,10 +57,10 @@ class Exits:
         name = policy.config.dead_letter
         while True:
             try:
-                target = await self._policies.get(name)
+                target = await self._shared.policies.get(name)
             except TopicNotFound:
                 config = Config(type=TopicType.QUEUE, durability=policy.config.durability)
-                await store.put(self._pools.rest, name, config)
-                self._policies.changed(name)
+                await store.put(self._shared.pools.rest, name, config)
+                self._shared.policies.changed(name)
                 continue
             return target if target.config.type is TopicType.QUEUE else None

@@ -17,9 +17,8 @@ from app.queue.model import Held, Job, LeaseId
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
-    from app.db.pool import Pool, Pools
     from app.engine.exits import Exits
-    from app.engine.waiters import Waiters
+    from app.engine.shared import Shared
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +44,16 @@ class Settlements:
     """One statement in flight for each verb and topic. Each answer is by place in the caller's list: what is missing
     was not its holder's any more, and nothing was changed there."""
 
-    def __init__(self, pools: Pools, waiters: Waiters, exits: Exits, *, max_waiting: int) -> None:
-        self._pools = pools
-        self._waiters = waiters
+    def __init__(self, shared: Shared, exits: Exits) -> None:
+        self._shared = shared
         self._exits = exits
         # Told of (topic id, seqs) that are no longer leased by their holder's own doing.
         self.on_settled: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
-        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=max_waiting, weight=size)
-        self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=max_waiting, weight=size)
+        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=shared.max_waiting, weight=size)
+        self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=shared.max_waiting, weight=size)
         self._extends: GroupCommit[_Call, dict[int, int]] = GroupCommit(
-            self._extend, max_waiting=max_waiting, weight=size
+            self._extend, max_waiting=shared.max_waiting, weight=size
         )
 
     async def ack(self, policy: Policy, held: Sequence[Held]) -> set[int]:
@@ -87,7 +85,7 @@ class Settlements:
 
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
-        done = await consumer.ack(self._verbs(policy), policy.topic, [entry.held for entry in entries])
+        done = await consumer.ack(self._shared.verbs(policy), policy.topic, [entry.held for entry in entries])
         self._settled(policy, entries, done)
         return _shares(calls, entries, done)
 
@@ -95,13 +93,15 @@ class Settlements:
         policy, entries = calls[-1].policy, _sorted(calls)
         held = [entry.held for entry in entries]
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
-        result = await consumer.nack(self._verbs(policy), policy.topic, policy.budget, held, returns)
+        result = await consumer.nack(self._shared.verbs(policy), policy.topic, policy.budget, held, returns)
         done = result.done | await self._retire(policy, entries, returns, result.spent)
         self._settled(policy, entries, done)
-        self._waiters.added(policy.topic.id, sum(1 for i in result.done if returns[i].delay_ms == 0))
+        now = sum(1 for i in result.done if returns[i].delay_ms == 0)
+        self._shared.counters.moved(policy.topic.id, ready=now)
+        self._shared.waiters.added(policy.topic.id, now)
         delays = [returns[i].delay_ms for i in result.done if returns[i].delay_ms > 0]
         if delays:
-            self._waiters.due_in(policy.topic.id, min(delays) / 1000)
+            self._shared.waiters.due_in(policy.topic.id, min(delays) / 1000)
         return _shares(calls, entries, done)
 
     async def _retire(
@@ -121,7 +121,7 @@ class Settlements:
     async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         done = await consumer.extend(
-            self._verbs(policy),
+            self._shared.verbs(policy),
             policy.topic,
             [entry.held for entry in entries],
             [calls[entry.call].leases_ms[entry.place] for entry in entries],
@@ -133,10 +133,8 @@ class Settlements:
         shares.extend(parts)
         return shares
 
-    def _verbs(self, policy: Policy) -> Pool:
-        return self._pools.verbs(durable=policy.config.durable)
-
     def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
+        self._shared.counters.moved(policy.topic.id, in_flight=-len(done))
         self.on_settled(policy.topic.id, [entries[i].held.seq for i in done])
 
 

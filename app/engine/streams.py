@@ -16,10 +16,9 @@ from app.queue import consumer
 from app.queue.model import Job
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
     from app.engine.claims import Claims
     from app.engine.settlements import Settlements
-    from app.topics.cache import Policies
+    from app.engine.shared import Shared
 
 CHECK_SECONDS: Final = 1.0  # how soon a full stream learns that a lease ended elsewhere
 RENEW_SECONDS: Final = 5.0  # how soon an idle stream learns that its topic changed elsewhere
@@ -50,11 +49,8 @@ class Stream:
 class Streams:
     """All open work streams of the process, and who was given what."""
 
-    def __init__(
-        self, pools: Pools, policies: Policies, claims: Claims, settlements: Settlements, *, most: int
-    ) -> None:
-        self._pools = pools
-        self._policies = policies
+    def __init__(self, shared: Shared, claims: Claims, settlements: Settlements, *, most: int) -> None:
+        self._shared = shared
         self._claims = claims
         self._settlements = settlements
         self._most = most
@@ -100,7 +96,7 @@ class Streams:
                 await self._room(stream)
                 continue
             try:
-                policy = await self._policies.queue(topic.name)
+                policy = await self._shared.policies.queue(topic.name)
             except (TopicNotFound, NotAQueue):
                 policy = None
             if policy is None or policy.topic.id != topic.id:
@@ -134,7 +130,9 @@ class Streams:
             topic = stream.claimer.policy.topic
             jobs = list(stream.leased.values())
             try:
-                held = await consumer.still_held(self._pools.hot, topic, [(job.seq, UUID(job.lease)) for job in jobs])
+                held = await consumer.still_held(
+                    self._shared.pools.hot, topic, [(job.seq, UUID(job.lease)) for job in jobs]
+                )
             except UNREACHABLE as error:
                 log.warning("can't look at leases at the moment: %r", error)
                 return

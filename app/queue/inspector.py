@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db import sql
-from app.queue.model import Connection, Topic
+from app.queue.model import Budget, Connection, Topic
 
 _COUNT = sql.load(__package__, "count")
 _PROBE = sql.load(__package__, "probe")
@@ -22,12 +22,11 @@ class Counts:
     exact: bool
 
 
-async def count(db: Connection, topic: str, bound: int | None) -> Counts:
+async def count(db: Connection, topic: str, budget: Budget, bound: int | None) -> Counts:
     """Count a topic's ready and leased jobs, looking at no more than `bound` of each."""
-    row = await db.fetchrow(_COUNT, topic, bound)
+    row = await db.fetchrow(_COUNT, topic, bound, budget.ends, budget.max_deliveries)
     assert row is not None
-    exact = bound is None or max(row["looked_ready"], row["looked_due"]) < bound
-    return Counts(row["ready"], row["in_flight"], exact)
+    return Counts(row["ready"], row["in_flight"], bound is None or row["looked"] < bound)
 
 
 @dataclass(frozen=True, slots=True)

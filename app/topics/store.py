@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -36,9 +37,12 @@ async def get(db: Connection, name: str) -> Policy | None:
     return None if row is None else _policy(row)
 
 
-async def page(db: Connection, prefix: str, after: str, limit: int) -> list[Policy]:
-    """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order."""
-    return [_policy(row) for row in await db.fetch(_PAGE, prefix, after, limit)]
+async def page(db: Connection, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Policy]:
+    """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order.
+
+    With `allowed`, only those whose names start with one of these.
+    """
+    return [_policy(row) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
 
 
 async def count(db: Connection) -> int:

@@ -123,6 +123,22 @@ def reused(facts: Facts) -> Iterator[str]:
                 yield f"seq {seq}: delivery {after.number} came after delivery {before.number}"
 
 
+def mistimed(facts: Facts) -> Iterator[str]:
+    """A lease, and an extended one, is as long as was asked, from a moment between the call and its answer."""
+    for seq, deliveries in facts.by_seq.items():
+        for delivery in deliveries:
+            spans = [("claim", delivery.sent, delivery.ended, delivery.deadline)]
+            spans += [
+                ("extension", one.sent, one.ended, one.deadline)
+                for one in facts.on(delivery)
+                if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE
+            ]
+            for what, sent, ended, deadline in spans:
+                if not sent - ROUNDING_MS <= deadline - delivery.lease_ms <= ended + ROUNDING_MS:
+                    off = deadline - delivery.lease_ms - sent
+                    yield f"seq {seq}: the lease counts from {off:.0f} ms after the {what} was sent"
+
+
 def early(facts: Facts) -> Iterator[str]:
     """Who holds a job is the only one until the deadline, or until it gives the job back."""
     for seq, deliveries in facts.by_seq.items():
@@ -148,7 +164,7 @@ def late(facts: Facts) -> Iterator[str]:
 
 
 def undone(facts: Facts) -> Iterator[str]:
-    """After an ack that was acknowledged nobody gets the job; a holder whose lease was superseded can't ack."""
+    """After an ack that was acknowledged nobody gets the job, and a job is acked once."""
     acked: dict[int, Delivery] = {}
     for seq, deliveries in facts.by_seq.items():
         for delivery in deliveries:
@@ -160,6 +176,20 @@ def undone(facts: Facts) -> Iterator[str]:
         last = deliveries[-1]
         if seq in acked and last.number > acked[seq].number:
             yield f"seq {seq} was acked in delivery {acked[seq].number}, and there is a delivery {last.number}"
+
+
+def stale(facts: Facts) -> Iterator[str]:
+    """With a lease that has ended nobody changes anything, also where nobody else has the job yet."""
+    for deliveries in facts.by_seq.values():
+        for delivery in deliveries:
+            until = float(delivery.deadline)
+            for one in facts.on(delivery):
+                if one.verb is Verb.EXTEND and one.outcome is Outcome.IN_DOUBT:
+                    break  # it may be as long as it likes
+                if one.outcome is Outcome.DONE and one.sent > until + ROUNDING_MS:
+                    yield f"seq {one.seq}: an {one.verb.value} was done {one.sent - until:.0f} ms after the lease's end"
+                if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE:
+                    until = one.deadline
 
 
 def unknown(facts: Facts) -> Iterator[str]:
@@ -190,9 +220,11 @@ RULES: Final[tuple[Callable[[Facts], Iterable[str]], ...]] = (
     duplicated,
     torn,
     reused,
+    mistimed,
     early,
     late,
     undone,
+    stale,
     unknown,
     refused,
 )

@@ -38,7 +38,8 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A job as a claim handed it out. `number`: its count of deliveries. `intact`: the payload is the one sent."""
+    """A job as a claim handed it out. `number`: its count of deliveries. `sent`, `ended`: of the claim. `intact`: the
+    payload is the one that was enqueued."""
 
     id: int
     seq: int
@@ -46,6 +47,8 @@ class Delivery:
     number: int
     deadline: int
     lease_ms: int
+    sent: float
+    ended: float
     intact: bool = True
 
     @property
@@ -69,7 +72,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From a kill until a claim that was sent after it was answered."""
+    """From a kill until calls of each kind that were sent after it had been answered."""
 
     began: float
     ended: float

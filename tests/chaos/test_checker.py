@@ -21,7 +21,7 @@ def delivery(
     id: int, number: int = 1, *, at: int, seq: int | None = None, lease: str = "", intact: bool = True
 ) -> Delivery:
     """A lease that begins at `at`; named after the number."""
-    return Delivery(id, seq or id * 10, lease or f"lease_{number}", number, at + LEASE, LEASE, intact)
+    return Delivery(id, seq or id * 10, lease or f"lease_{number}", number, at + LEASE, LEASE, at - 3, at + 3, intact)
 
 
 def settle(
@@ -147,6 +147,16 @@ BAD = {
         "reused",
         history(enqueue(1), delivery(1, 2, at=10), delivery(1, at=1500), ack(1, at=1510)),
     ),
+    "a lease that is shorter than was asked": (
+        "mistimed", history(enqueue(1), Delivery(1, 10, "lease_1", 1, 900, LEASE, 10, 20), ack(1, at=30))
+    ),
+    "a lease that is longer than was asked": (
+        "mistimed", history(enqueue(1), Delivery(1, 10, "lease_1", 1, 1030, LEASE, 10, 20), ack(1, at=30))
+    ),
+    "an extension that changes nothing": (
+        "mistimed",
+        history(enqueue(1), delivery(1, at=10), settle(Verb.EXTEND, 1, at=500, deadline=1010), ack(1, at=600)),
+    ),
     "a job given away before the deadline": (
         "early", history(enqueue(1), delivery(1, at=10), delivery(1, 2, at=900), ack(1, 2, at=910))
     ),
@@ -193,8 +203,24 @@ BAD = {
         "undone",
         history(enqueue(1), delivery(1, at=10), delivery(1, 2, at=1500), ack(1, at=1490), ack(1, 2, at=1510)),
     ),
-    "an ack by a holder whose lease was superseded": (
+    "a delivery before that of the ack, by a later holder": (
         "undone", history(enqueue(1), delivery(1, at=10), delivery(1, 2, at=1500), ack(1, at=1510))
+    ),
+    "a nack by a holder whose lease was superseded": (
+        "stale",
+        history(
+            enqueue(1), delivery(1, at=10), delivery(1, 2, at=1100), settle(Verb.NACK, 1, at=1200), ack(1, 2, at=1300)
+        ),
+    ),
+    "an ack by a holder whose lease has ended": (
+        "stale", history(enqueue(1), delivery(1, at=10), ack(1, at=1100))
+    ),
+    "an extension that came too late": (
+        "stale",
+        history(
+            enqueue(1), delivery(1, at=10), settle(Verb.EXTEND, 1, at=500, deadline=1502),
+            settle(Verb.EXTEND, 1, at=1600, deadline=2602), ack(1, at=1700),
+        ),
     ),
     "an ack of nothing": ("unknown", history(enqueue(1), delivery(1, at=10), ack(1, at=20), ack(1, 7, at=20))),
     "a good lease's ack refused": (

@@ -16,7 +16,7 @@ from tests.chaos.history import Delivery, Enqueue, History, Outcome, Settlement,
 LEASE_MS: Final = 1000
 MOST_A_BATCH: Final = 20
 MOST_A_CLAIM: Final = 50
-MOST_OPEN: Final = 400  # jobs acknowledged and not acked: a deep backlog would hide a job that comes back too soon
+MOST_READY: Final = 300  # with a deep backlog a job that comes back too soon would wait behind it unseen
 PATIENCE: Final = 20.0
 
 
@@ -42,40 +42,48 @@ class Traffic:
     surprises: list[str] = field(default_factory=list)  # answers that no kill explains
     draining: bool = False
     _ids: itertools.count[int] = field(default_factory=itertools.count)
-    _open: int = 0
+    _ready: int = 0
     _holders: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def new_ids(self, number: int) -> tuple[int, ...]:
+        """Ids that no job has."""
+        return tuple(itertools.islice(self._ids, number))
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE)
 
     async def produce(self, name: int) -> None:
         """Enqueue batches, those in doubt once more at times, until the draining starts."""
         dice = random.Random(f"{self.seed} producer {name}")
-        async with self._client() as http:
+        async with self.client() as http:
             while not self.draining:
                 await asyncio.sleep(dice.uniform(0.005, 0.04))
-                if self._open > MOST_OPEN:
+                if self._ready > MOST_READY:
                     continue
-                ids = tuple(itertools.islice(self._ids, dice.randint(1, MOST_A_BATCH)))
-                outcome = await self._enqueue(http, ids)
+                ids = self.new_ids(dice.randint(1, MOST_A_BATCH))
+                outcome = await self.enqueue(http, ids)
                 while outcome is Outcome.IN_DOUBT:
                     await asyncio.sleep(dice.uniform(0.05, 0.2))
                     if dice.random() < 0.5:
                         break
-                    outcome = await self._enqueue(http, ids)
+                    outcome = await self.enqueue(http, ids)
 
     async def consume(self, name: int) -> None:
         """Claim for ever; what is claimed is worked on beside that, well or badly. While draining, well."""
         dice = random.Random(f"{self.seed} consumer {name}")
         node = f"n{name}"
-        async with self._client() as http:
+        async with self.client() as http:
             while True:
                 most = dice.randint(1, MOST_A_CLAIM)
-                body = {"node": node, "max": most, "lease_ms": LEASE_MS, "wait_ms": dice.choice((0, 200, 1000))}
+                body = {"node": node, "max": most, "lease_ms": LEASE_MS, "wait_ms": dice.choice((0, 100, 300))}
                 sent = _now()
                 outcome, answer = await self._call(http, "claim", body)
                 if outcome is not Outcome.DONE:
                     await asyncio.sleep(0.02)
                     continue
                 self.progress.claimed = max(self.progress.claimed, sent)
-                deliveries = [_delivery(job) for job in answer["claimed"]]
+                self._ready = answer["ready"]
+                deliveries = [_delivery(job, sent, _now()) for job in answer["claimed"]]
                 if deliveries:
                     self.progress.got = max(self.progress.got, sent)
                     self.history.deliveries.extend(deliveries)
@@ -84,6 +92,17 @@ class Traffic:
                     task.add_done_callback(self._holders.discard)
                 else:
                     await asyncio.sleep(0.01)
+
+    async def enqueue(self, http: httpx.AsyncClient, ids: tuple[int, ...]) -> Outcome:
+        """Enqueue a batch, and write down what came of it."""
+        records = [{"data": _payload(id)} for id in ids]
+        sent = _now()
+        outcome, answer = await self._call(http, "", {"records": records})
+        seqs = tuple(answer.get("seqs", ()))
+        self.history.enqueues.append(Enqueue(ids, sent, _now(), outcome, seqs))
+        if outcome is Outcome.DONE:
+            self.progress.enqueued = max(self.progress.enqueued, sent)
+        return outcome
 
     async def idle(self) -> None:
         """Wait until nobody works on a job."""
@@ -110,20 +129,9 @@ class Traffic:
                 await self._settle(http, Verb.NACK, node, badly)
             case 1:  # a zombie: its leases have ended when it comes back
                 await asyncio.sleep(1.05 * LEASE_MS / 1000)
-                await self._settle(http, Verb.ACK, node, badly)
+                await self._settle(http, dice.choice(list(Verb)), node, badly)
             case _:
                 pass  # a worker that died
-
-    async def _enqueue(self, http: httpx.AsyncClient, ids: tuple[int, ...]) -> Outcome:
-        records = [{"data": _payload(id)} for id in ids]
-        sent = _now()
-        outcome, answer = await self._call(http, "", {"records": records})
-        seqs = tuple(answer.get("seqs", ()))
-        self.history.enqueues.append(Enqueue(ids, sent, _now(), outcome, seqs))
-        if outcome is Outcome.DONE:
-            self.progress.enqueued = max(self.progress.enqueued, sent)
-            self._open += len(ids)
-        return outcome
 
     async def _settle(self, http: httpx.AsyncClient, verb: Verb, node: str, held: list[Delivery]) -> None:
         if not held:
@@ -145,7 +153,6 @@ class Traffic:
             deadline = deadlines.get(str(one.seq), 0)
             self.history.settlements.append(Settlement(verb, one.seq, one.lease, sent, ended, mine, deadline))
         if verb is Verb.ACK and outcome is Outcome.DONE:
-            self._open -= len(held) - len(skipped)
             self.progress.acked = max(self.progress.acked, sent)
 
     async def _call(self, http: httpx.AsyncClient, verb: str, body: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
@@ -167,18 +174,15 @@ class Traffic:
             self.surprises.append(f"{path}: {answer.status_code} {answer.text[:300]}")
         return (Outcome.IN_DOUBT if answer.status_code >= 500 else Outcome.REFUSED), {}
 
-    def _client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE)
-
 
 def _payload(id: int) -> dict[str, Any]:
     return {"id": id, "text": random.Random(id).randbytes(id % 60).hex()}
 
 
-def _delivery(job: dict[str, Any]) -> Delivery:
+def _delivery(job: dict[str, Any], sent: float, ended: float) -> Delivery:
     id = job["data"]["id"]
     intact = job["data"] == _payload(id)
-    return Delivery(id, job["$seq"], job["lease_id"], job["deliveries"], job["deadline"], LEASE_MS, intact)
+    return Delivery(id, job["$seq"], job["lease_id"], job["deliveries"], job["deadline"], LEASE_MS, sent, ended, intact)
 
 
 def _now() -> float:

@@ -69,6 +69,16 @@ async def lease_ended(db: Connection, policy: Policy, job: Job) -> None:
     await until(ended, f"the lease of {job.seq} ends")
 
 
+async def outlived(db: Connection, policy: Policy) -> None:
+    """Wait until every job that has a time to live has outlived it, by the database's clock."""
+
+    async def over() -> bool:
+        last = await db.fetchval("SELECT max(expires_at) FROM holdfast.jobs WHERE topic = $1", policy.topic.name)
+        return bool(await db.fetchval("SELECT clock_timestamp() > $1", last))
+
+    await until(over, "their time to live passes")
+
+
 async def row(db: Connection, policy: Policy, seq: int) -> dict[str, object] | None:
     """A job as the table holds it, with its place in the table; None if it is gone."""
     found = await db.fetchrow(

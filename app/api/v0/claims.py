@@ -10,7 +10,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.access import Scope
 from app.api.body import read_json
 from app.api.context import context_of
 from app.api.departure import has_left
@@ -18,6 +17,7 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
 from app.engine.claims import MAX_CLAIM, Claimer, Claims
+from app.keys import Scope
 from app.queue.model import Job
 from app.topics.config import Policy, check_name, clamp_lease
 
@@ -56,7 +56,7 @@ async def claim(request: Request) -> Response:
         await settlements.give_back(policy, body.node, jobs)
         return Response(status_code=499)  # nobody reads it
     jobs.sort(key=lambda job: job.seq)
-    counts = await context.engine.counters.read(policy.topic)
+    counts = await context.engine.counters.read(policy)
     fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
         name.encode(),
         b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),

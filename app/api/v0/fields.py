@@ -72,7 +72,7 @@ def job_fields(topic: str, job: Job) -> bytes:
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"token":"%b:%d:%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),

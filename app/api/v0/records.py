@@ -11,16 +11,16 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.access import Scope
 from app.api.body import check_depth, read_json
 from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import MAX_RECORDS, AppendAnswer, AppendBody
 from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, fsync_since
+from app.api.v0.topics import configure
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
+from app.keys import Scope
 from app.queue.model import Batch
-from app.topics import store
-from app.topics.config import Policy, check_name, resolve
+from app.topics.config import Policy, check_name
 
 router = APIRouter(tags=["records"])
 
@@ -52,10 +52,8 @@ async def append(request: Request) -> Response:
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)
     batch, size = columns_of(body)
-    if body.idempotency_key is not None or "idempotency-key" in request.headers:
-        raise InvalidRequest(
-            "Idempotency keys are not supported yet; without one this write would not be retried safely."
-        )
+    if "idempotency-key" in request.headers:
+        raise InvalidRequest("Idempotency keys are not supported yet.")
     policy, created = await _policy(request, context, name, body)
     sent = time.perf_counter()
     seqs = await context.engine.enqueues.enqueue(policy, batch, size)
@@ -82,11 +80,7 @@ async def _policy(request: Request, context: Context, name: str, body: AppendBod
         if body.config is None or body.config.type != "queue" or body.create is False:
             raise
     context.access.check(request, Scope.ADMIN, name)
-    config = resolve(name, body.config)
-    if config.dead_letter is not None:
-        context.access.may_name(request, config.dead_letter)
-    created = await store.put(context.pools.rest, name, config)
-    context.policies.changed(name)
+    _, created = await configure(request, context, name, body.config)
     return await context.policies.queue(name), created
 
 
@@ -125,7 +119,9 @@ def columns_of(body: AppendBody) -> tuple[Batch, int]:
         metadata=_unless_default(metadata),
         priorities=_unless_default([record.priority for record in records]),
         delays_ms=_unless_default([record.delay_ms for record in records]),
-        run_ats=_unless_default([record.run_at and _time(i, record.run_at) for i, record in enumerate(records)]),
+        run_ats=_unless_default(
+            [None if record.run_at is None else _time(i, record.run_at) for i, record in enumerate(records)]
+        ),
         ttls_ms=_unless_default([record.ttl_ms for record in records]),
         max_deliveries=_unless_default([record.max_deliveries for record in records]),
     ), size

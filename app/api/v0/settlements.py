@@ -10,7 +10,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.access import Scope
 from app.api.body import read_json
 from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation
@@ -26,6 +25,7 @@ from app.api.v0.fields import (
     leases_of,
 )
 from app.errors import InvalidRequest
+from app.keys import Scope
 from app.queue.consumer import Return
 from app.topics.config import Policy, check_name, clamp_lease
 
@@ -106,7 +106,7 @@ def _returns(body: NackBody) -> list[Return]:
 
 
 async def _settled(context: Context, policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
-    counts = await context.engine.counters.read(policy.topic)
+    counts = await context.engine.counters.read(policy)
     return b'"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d' % (
         policy.topic.name.encode(),
         verb,

@@ -12,13 +12,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.access import Scope
 from app.api.body import read_json
 from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
 from app.api.v0.fields import answer, encode
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
+from app.keys import Scope
 from app.queue import inspector
 from app.queue.inspector import State
 from app.topics import store
@@ -51,12 +51,7 @@ async def put(request: Request) -> Response:
     context.access.check(request, Scope.ADMIN, name)
     asked = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
-    config = resolve(name, asked)
-    if config.dead_letter is not None:
-        context.access.may_name(request, config.dead_letter)
-        await _must_take_jobs(context, config)
-    created = await store.put(context.pools.rest, name, config)
-    context.policies.changed(name)
+    config, created = await configure(request, context, name, asked)
     fields = {"topic": name, "created": created, "config": config_shown(config)}
     return answer(encode(fields)[1:-1], began, status=201 if created else 200)
 
@@ -72,12 +67,15 @@ async def get(request: Request) -> Response:
     context = context_of(request)
     name: str = request.path_params["topic"]
     context.access.check(request, Scope.READ, name)
-    policy = await context.policies.get(check_name(name))
+    # Not from the cache: what is shown here is what is stored.
+    policy = await store.get(context.pools.rest, check_name(name))
+    if policy is None:
+        raise TopicNotFound(name)
     states = await inspector.states(context.pools.rest, [policy.topic], EXACT)
     state = states[name]
     fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **_extent(state)}
     if policy.config.type is TopicType.QUEUE:
-        counts = await context.engine.counters.read(policy.topic)
+        counts = await context.engine.counters.read(policy)
         fields["queue"] = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
         if state.looked == EXACT:
             fields["count"] = max(EXACT, counts.ready + counts.in_flight)
@@ -117,8 +115,8 @@ async def page(request: Request) -> Response:
     prefix = given.get("prefix", "")
     if "\0" in prefix:
         raise InvalidRequest("prefix has a NUL character.")
-    policies = await store.page(context.pools.rest, prefix, after, size + 1)
-    shown = [policy for policy in policies[:size] if context.access.visible(request, policy.topic.name)]
+    policies = await store.page(context.pools.rest, prefix, after, size + 1, context.access.prefixes(request))
+    shown = policies[:size]
     states = await inspector.states(context.pools.rest, [policy.topic for policy in shown], EXACT)
     items = [_item(policy, states[policy.topic.name]) for policy in shown]
     fields: dict[str, Any] = {"topics": items}
@@ -155,6 +153,20 @@ async def delete(request: Request) -> Response:
 
 def _deleted(name: str, deleted: bool, began: float) -> Response:
     return answer(encode({"topic": name, "deleted": deleted, "routers_removed": []})[1:-1], began)
+
+
+async def configure(request: Request, context: Context, name: str, asked: Asked) -> tuple[Config, bool]:
+    """Store what was asked for; the configuration in full, and whether the topic was created.
+
+    Raises InvalidRequest, Forbidden, NotAQueue for a dead-letter topic that can't be one; TopicExistsIncompatible.
+    """
+    config = resolve(name, asked)
+    if config.dead_letter is not None:
+        context.access.may_name(request, config.dead_letter)
+        await _must_take_jobs(context, config)
+    created = await store.put(context.pools.rest, name, config)
+    context.policies.changed(name)
+    return config, created
 
 
 async def _must_take_jobs(context: Context, config: Config) -> None:

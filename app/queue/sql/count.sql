@@ -1,19 +1,31 @@
--- Count a topic's jobs, looking at no more than $2 in each of its two indexes.
---   $1 topic  $2 most entries to look at; NULL for all
--- Answers one row: ready (fresh, or their time has come), in_flight (leased, and the lease is good), looked_ready and
--- looked_due: an answer is exact where both are below $2. The orders by keep the planner on the two indexes.
--- Indexes: jobs_ready, jobs_due.
-SELECT fresh.n + due.ready AS ready, due.in_flight, fresh.n AS looked_ready, due.n AS looked_due
+-- Count a topic's jobs, looking at no more than $2 entries in each of its indexes.
+--   $1 topic  $2 most entries to look at; NULL for all  $3 whether deliveries run out here  $4 the topic's max_deliveries
+-- Answers one row: ready (fresh, or their time has come; not what has outlived its time or has no delivery left),
+-- in_flight (leased, and the lease is good), and `looked`, the most entries looked at in one index: the answer is exact
+-- where it is below $2. The orders by keep the planner on the indexes; the first count never reads a row.
+-- Indexes: jobs_ready, jobs_expiring, jobs_due.
+SELECT fresh.n - stale.n + due.ready AS ready, due.in_flight, greatest(fresh.n, stale.n, due.n) AS looked
 FROM (
     SELECT count(*) AS n FROM (
         SELECT 1 FROM holdfast.jobs j WHERE j.topic = $1 AND j.state = 'ready'
         ORDER BY j.tenant, j.priority DESC, j.position LIMIT $2::integer
     ) r
 ) fresh CROSS JOIN (
-    SELECT count(*) AS n, count(*) FILTER (WHERE visible_at < now()) AS ready,
+    SELECT count(*) AS n FROM (
+        SELECT 1 FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.expires_at IS NOT NULL AND j.expires_at <= now()
+          AND j.state IN ('ready', 'scheduled', 'blocked', 'leased') AND j.state::text = 'ready'
+        ORDER BY j.expires_at LIMIT $2::integer
+    ) e
+) stale CROSS JOIN (
+    SELECT count(*) AS n, count(*) FILTER (WHERE visible_at < now() AND NOT spent) AS ready,
            count(*) FILTER (WHERE leased AND visible_at >= now()) AS in_flight
     FROM (
-        SELECT j.visible_at, j.state::text = 'leased' AS leased FROM holdfast.jobs j
+        SELECT j.visible_at, j.state::text = 'leased' AS leased,
+               coalesce(j.expires_at <= now(), false)
+               OR ($3::boolean AND coalesce(j.max_deliveries, $4::integer) > 0
+                   AND j.deliveries >= coalesce(j.max_deliveries, $4::integer)) AS spent
+        FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.state IN ('leased', 'scheduled')
         ORDER BY j.tenant, j.priority DESC, j.visible_at LIMIT $2::integer
     ) d

@@ -1,0 +1,30 @@
+"""What the parts of one engine have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.db.pool import Pool, Pools
+    from app.engine.counters import Counters
+    from app.engine.lanes import Lanes
+    from app.engine.waiters import Waiters
+    from app.topics.cache import Policies
+    from app.topics.config import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The database, and what this process remembers of it."""
+
+    pools: Pools
+    policies: Policies
+    lanes: Lanes
+    counters: Counters
+    waiters: Waiters
+    max_waiting: int  # calls that may wait for one verb of one topic
+
+    def verbs(self, policy: Policy) -> Pool:
+        """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""
+        return self.pools.verbs(durable=policy.config.durable)

@@ -1,0 +1,120 @@
+"""Engines as other processes have them: with a memory of their own, on the same database; and what they ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from app.db.pool import Pools
+from app.engine.claims import Claimer
+from app.engine.engine import Engine
+from app.queue.model import Batch, Job, Seq
+from app.topics.cache import Policies
+from app.topics.config import Policy
+from tests.queue import statements
+from tests.queue.calls import batch
+
+if TYPE_CHECKING:
+    from app.db.pool import Pool
+
+_NAMES = {statement.text: statement.name for statement in statements.every()}
+Hook = Callable[[], Awaitable[None]]
+
+
+class Log:
+    """Which statements an engine sent. `before` and `after` are called round a statement, by its name: the place to
+    let something else happen first."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.before: dict[str, Hook] = {}
+        self.after: dict[str, Hook] = {}
+
+    def count(self, name: str) -> int:
+        """How often a statement was sent."""
+        return self.sent.count(name)
+
+    def __repr__(self) -> str:
+        return f"Log({dict(Counter(self.sent))})"
+
+
+class Watched:
+    """The real pool; what goes through it is written down."""
+
+    def __init__(self, pool: Pool, log: Log) -> None:
+        self._pool = pool
+        self._log = log
+
+    def acquire(self, **options: Any) -> Any:
+        return self._pool.acquire(**options)
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
+        return await self._around(query, lambda: self._pool.fetch(query, *args, **options))
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
+        return await self._around(query, lambda: self._pool.fetchrow(query, *args, **options))
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        return await self._around(query, lambda: self._pool.fetchval(query, *args, **options))
+
+    async def execute(self, query: str, *args: Any, **options: Any) -> Any:
+        return await self._around(query, lambda: self._pool.execute(query, *args, **options))
+
+    async def _around(self, query: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        name = _NAMES[query]
+        self._log.sent.append(name)
+        if hook := self._log.before.get(name):
+            await hook()
+        answer = await call()
+        if hook := self._log.after.get(name):
+            await hook()
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """An engine, what it knows of topics, and what it sent."""
+
+    engine: Engine
+    policies: Policies
+    pools: Pools
+    log: Log
+
+    async def enqueue(self, policy: Policy, records: Batch | int = 1) -> list[Seq]:
+        """Enqueue these records, or so many."""
+        made = batch(records) if isinstance(records, int) else records
+        return await self.engine.enqueues.enqueue(policy, made, sum(map(len, made.payloads)))
+
+    async def claim(
+        self, policy: Policy, most: int = 1, *, wait: float = 0, node: str = "worker", lease_ms: int = 60_000
+    ) -> list[Job]:
+        """Claim up to `most` jobs, waiting up to `wait` seconds for the first."""
+        return await self.engine.claims.claim(Claimer(policy, node, most, lease_ms), wait)
+
+
+def new_machine(pools: Pools, *, max_waiting: int = 10_000, max_streams: int = 100) -> Machine:
+    """An engine like that of a process just started. Stop and drain it."""
+    log = Log()
+    watched = Pools(*(cast("Pool", Watched(pool, log)) for pool in (pools.hot, pools.hot_async, pools.rest)))
+    policies = Policies(watched.rest)
+    engine = Engine(watched, policies, max_waiting=max_waiting, max_streams=max_streams)
+    return Machine(engine, policies, watched, log)
+
+
+async def parked(machine: Machine, policy: Policy, count: int) -> None:
+    """Wait until so many claims wait for work of a topic: they have asked, found nothing, and sleep."""
+    give_up = time.monotonic() + 10
+    while len(waiting(machine, policy)) < count:
+        assert time.monotonic() < give_up, f"{len(waiting(machine, policy))} of {count} wait"
+        await asyncio.sleep(0.002)
+
+
+def waiting(machine: Machine, policy: Policy) -> list[asyncio.Future[None]]:
+    """Those who wait for work of a topic. Looks inside the engine: nothing outside tells a sleeper from one on its way
+    to sleep."""
+    topic = machine.engine.waiters._topics.get(policy.topic.id)
+    return [] if topic is None else [future for future, _ in topic.parked if not future.done()]

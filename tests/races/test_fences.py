@@ -1,0 +1,208 @@
+"""A lease that has ended, or was taken by somebody else, lets its former holder do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from asyncpg.pgproto.pgproto import UUID
+
+from app.queue import consumer, exits
+from app.queue.consumer import Return
+from app.queue.exits import Spent
+from app.queue.model import Connection, Held, Job, LeaseId
+from app.topics.config import Policy
+from tests.queue.calls import batch, events, held, lease_ended, put, row, take, until
+from tests.races.rivals import Rivals
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+async def verbs(db: Connection, queue: Policy, holder: Held) -> list[object]:
+    """All that a holder can ask for: what had an effect."""
+    done: list[object] = [
+        await consumer.ack(db, queue.topic, [holder]),
+        await consumer.extend(db, queue.topic, [holder], [60_000]),
+    ]
+    for refund in (False, True):
+        returned = await consumer.nack(db, queue.topic, queue.budget, [holder], [Return(refund=refund)])
+        done += [returned.done, set(returned.spent)]
+    return [one for one in done if one]
+
+
+async def ways_out(db: Connection, queue: Policy, dead: Policy, seq: int, lease: LeaseId) -> list[object]:
+    """What an engine does for a holder whose job has no delivery left: what had an effect."""
+    spent = [Spent(seq, lease, "late")]
+    done = [
+        await exits.bury(db, queue.topic, queue.budget, spent, dead.topic),
+        await exits.fail(db, queue.topic, queue.budget, spent),
+        await consumer.still_held(db, queue.topic, [(seq, lease)]),
+    ]
+    return [one for one in done if one]
+
+
+@pytest.mark.parametrize("by", ["lease", "node", "both"])
+async def test_after_somebody_else_claimed_the_job(by: str, topic: str, make_queue: MakeQueue, rivals: Rivals) -> None:
+    # max_deliveries as high as it takes to keep the job, and low enough for the ways out to be open to it.
+    queue = await make_queue(topic, max_deliveries=2, dead_letter=f"{topic}.dead")
+    dead = await make_queue(f"{topic}.dead")
+    await put(rivals.one, queue, batch())
+    (first,) = await take(rivals.one, queue, node="first", lease_ms=100)
+    await lease_ended(rivals.one, queue, first)
+    # A worker that named its lease is told from its namesake, or from itself.
+    (second,) = await take(rivals.one, queue, node="second" if by == "node" else "first")
+    assert (second.seq, second.deliveries) == (first.seq, 2)
+    assert second.lease != first.lease
+    before = await row(rivals.one, queue, first.seq)
+
+    assert await verbs(rivals.one, queue, _named(first, "first", by)) == []
+    assert await ways_out(rivals.one, queue, dead, first.seq, UUID(first.lease)) == []
+
+    assert await row(rivals.one, queue, first.seq) == before
+    assert await consumer.ack(rivals.one, queue.topic, [held(second)]) == {0}
+
+
+@pytest.mark.parametrize("by", ["lease", "node", "both"])
+async def test_after_the_lease_ended_though_nobody_claimed_the_job(
+    by: str, topic: str, make_queue: MakeQueue, rivals: Rivals
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    dead = await make_queue(f"{topic}.dead")
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue, node="first", lease_ms=100)
+    await lease_ended(rivals.one, queue, job)
+    before = await row(rivals.one, queue, job.seq)
+
+    assert await verbs(rivals.one, queue, _named(job, "first", by)) == []
+    assert await ways_out(rivals.one, queue, dead, job.seq, UUID(job.lease)) == []
+    assert await row(rivals.one, queue, job.seq) == before
+
+
+@pytest.mark.parametrize("by", ["lease", "node"])
+async def test_a_stranger_can_do_nothing(by: str, topic: str, make_queue: MakeQueue, rivals: Rivals) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    dead = await make_queue(f"{topic}.dead")
+    await put(rivals.one, queue, batch(2))
+    mine, theirs = await take(rivals.one, queue, 2, node="owner")
+    before = await row(rivals.one, queue, mine.seq)
+
+    if by == "lease":
+        assert await verbs(rivals.one, queue, Held(mine.seq, UUID(theirs.lease), "owner")) == []
+        assert await ways_out(rivals.one, queue, dead, mine.seq, UUID(theirs.lease)) == []
+    else:
+        assert await verbs(rivals.one, queue, Held(mine.seq, UUID(mine.lease), "other")) == []
+    assert await row(rivals.one, queue, mine.seq) == before
+
+
+async def test_one_whose_clock_stood_still_is_late_all_the_same(queue: Policy, rivals: Rivals) -> None:
+    """now() is the start of the transaction: to it the lease is good, and it waits for whoever claims meanwhile."""
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue, node="first", lease_ms=100)
+    asleep = rivals.other.transaction()
+    await asleep.start()
+    assert await rivals.other.fetchval("SELECT now()") is not None
+    await lease_ended(rivals.observer, queue, job)
+
+    claiming = rivals.one.transaction()
+    await claiming.start()
+    (again,) = await take(rivals.one, queue, node="second")
+    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job)]))
+    await rivals.meet()
+    await claiming.commit()
+
+    assert await late == set()
+    await asleep.commit()
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "claimed"]
+    assert await consumer.ack(rivals.one, queue.topic, [held(again)]) == {0}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_ack_under_way_when_its_lease_ends_keeps_the_job(commits: bool, queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue, lease_ms=200)
+    acking = rivals.one.transaction()
+    await acking.start()
+    assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+    await lease_ended(rivals.observer, queue, job)
+
+    assert await take(rivals.other, queue) == [], "claimed what another session is about to complete"
+    if commits:
+        await acking.commit()
+        assert await take(rivals.other, queue) == []
+    else:
+        await acking.rollback()
+        assert [again.deliveries for again in await take(rivals.other, queue)] == [2]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_ack_of_an_ended_lease_does_not_wait_for_who_claims(
+    commits: bool, queue: Policy, rivals: Rivals
+) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue, lease_ms=100)
+    await lease_ended(rivals.one, queue, job)
+    claiming = rivals.one.transaction()
+    await claiming.start()
+    (again,) = await take(rivals.one, queue)
+
+    await rivals.other.execute("SET lock_timeout = '2s'")
+    assert await consumer.ack(rivals.other, queue.topic, [held(job)]) == set()
+    if commits:
+        await claiming.commit()
+        assert await consumer.ack(rivals.other, queue.topic, [held(again)]) == {0}
+    else:
+        await claiming.rollback()
+        assert await consumer.ack(rivals.other, queue.topic, [held(again)]) == set()
+        assert [third.deliveries for third in await take(rivals.other, queue)] == [2]
+
+
+async def test_the_lease_of_a_claim_in_an_old_transaction_is_as_long_as_any(queue: Policy, rivals: Rivals) -> None:
+    """Deadlines count from the moment of the claim, not from the start of its transaction."""
+    await put(rivals.one, queue, batch())
+    transaction = rivals.one.transaction()
+    await transaction.start()
+
+    async def old() -> bool:
+        return bool(await rivals.one.fetchval("SELECT clock_timestamp() > now() + interval '150 ms'"))
+
+    await until(old, "the transaction is older than the lease it will give")
+    (job,) = await take(rivals.one, queue, lease_ms=100)
+    ledger = "SELECT extract(epoch FROM until - at) * 1000 FROM holdfast.lease_events WHERE lease_id = $1"
+    length = await rivals.one.fetchval(ledger, UUID(job.lease))
+    await transaction.commit()
+    assert 90 <= length <= 101
+
+
+async def test_no_lease_id_is_given_twice(queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch(200))
+    jobs = []
+    for _ in range(3):
+        jobs += await take(rivals.one, queue, 200)
+        back = [held(job) for job in jobs[-200:]]
+        await consumer.nack(rivals.one, queue.topic, queue.budget, back, [Return()] * 200)
+    assert len(jobs) == 600
+    assert len({job.lease for job in jobs}) == 600
+
+
+async def test_held_out_of_order_is_refused(queue: Policy, rivals: Rivals) -> None:
+    """Two batches that lock in different orders deadlock: the order is the caller's duty, and is checked."""
+    await put(rivals.one, queue, batch(2))
+    jobs = await take(rivals.one, queue, 2)
+    wrong = [held(job) for job in reversed(jobs)]
+    attempts: list[Awaitable[object]] = [
+        consumer.ack(rivals.one, queue.topic, wrong),
+        consumer.extend(rivals.one, queue.topic, wrong, [1_000, 1_000]),
+        consumer.nack(rivals.one, queue.topic, queue.budget, wrong, [Return(), Return()]),
+        exits.fail(rivals.one, queue.topic, queue.budget, [Spent(holder.seq, holder.lease) for holder in wrong]),
+        exits.bury(rivals.one, queue.topic, queue.budget, [Spent(h.seq, h.lease) for h in wrong], queue.topic),
+    ]
+    for attempt in attempts:
+        with pytest.raises(AssertionError, match="ascend"):
+            await attempt
+    assert await consumer.ack(rivals.one, queue.topic, [held(job) for job in jobs]) == {0, 1}
+
+
+def _named(job: Job, node: str, by: str) -> Held:
+    lease = None if by == "node" else UUID(job.lease)
+    return Held(job.seq, lease, None if by == "lease" else node)

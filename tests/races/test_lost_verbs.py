@@ -1,0 +1,196 @@
+"""A verb that waits for another one on the same job: a good lease's verb is not lost, and a bad one's has no effect.
+
+A statement locks the newest version of a row, but finds what it changes as its snapshot has it. So what it waited for
+is locked and not changed, and the verb has to run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from asyncpg.pgproto.pgproto import UUID
+
+from app.queue import consumer, exits
+from app.queue.consumer import Return
+from app.queue.exits import Spent
+from app.queue.model import Connection, Held
+from app.topics.config import Policy
+from tests.engine.machines import Machine
+from tests.queue.calls import batch, events, held, put, row, take
+from tests.races.rivals import Rivals
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+async def _ack(db: Connection, policy: Policy, holder: Held) -> bool:
+    return await consumer.ack(db, policy.topic, [holder]) == {0}
+
+
+async def _nack(db: Connection, policy: Policy, holder: Held) -> bool:
+    returned = await consumer.nack(db, policy.topic, policy.budget, [holder], [Return(delay_ms=60_000)])
+    return returned.done == {0}
+
+
+async def _extend(db: Connection, policy: Policy, holder: Held) -> bool:
+    return list(await consumer.extend(db, policy.topic, [holder], [60_000])) == [0]
+
+
+VERBS = {"ack": _ack, "nack": _nack, "extend": _extend}
+LOGGED = {"ack": "acked", "nack": "released", "extend": "extended"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("by", ["lease", "node"])
+async def test_it_waits_for_a_heartbeat_and_is_done(verb: str, by: str, queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue)
+    holder = held(job) if by == "lease" else Held(job.seq, None, "worker")
+
+    heartbeat = rivals.one.transaction()
+    await heartbeat.start()
+    assert await _extend(rivals.one, queue, held(job))
+    late = asyncio.create_task(VERBS[verb](rivals.other, queue, holder))
+    await rivals.meet()
+    await heartbeat.commit()
+
+    assert await late, "the verb of a good lease was lost"
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended", LOGGED[verb]]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_it_waits_for_a_heartbeat_that_is_taken_back_and_is_done(
+    verb: str, queue: Policy, rivals: Rivals
+) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue)
+
+    heartbeat = rivals.one.transaction()
+    await heartbeat.start()
+    assert await _extend(rivals.one, queue, held(job))
+    late = asyncio.create_task(VERBS[verb](rivals.other, queue, held(job)))
+    await rivals.meet()
+    await heartbeat.rollback()
+
+    assert await late
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", LOGGED[verb]]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("first", ["ack", "nack"])
+async def test_of_two_that_settle_the_first_counts(first: str, verb: str, queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue)
+
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await VERBS[first](rivals.one, queue, held(job))
+    late = asyncio.create_task(VERBS[verb](rivals.other, queue, held(job)))
+    await rivals.meet()
+    await transaction.commit()
+
+    assert not await late, "a lease that had been given up was used"
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", LOGGED[first]]
+
+
+async def test_only_what_met_the_heartbeat_runs_again(queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch(5))
+    jobs = await take(rivals.one, queue, 5)
+
+    heartbeat = rivals.one.transaction()
+    await heartbeat.start()
+    await consumer.extend(rivals.one, queue.topic, [held(jobs[1]), held(jobs[3])], [60_000, 60_000])
+    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job) for job in jobs]))
+    await rivals.meet()
+    await heartbeat.commit()
+
+    assert await late == {0, 1, 2, 3, 4}
+    for job in jobs:
+        assert (await events(rivals.one, queue, job.seq)).count("acked") == 1
+
+
+@pytest.mark.parametrize("way", ["bury", "fail"])
+async def test_a_way_out_that_meets_a_heartbeat_changes_nothing_and_can_run_again(
+    way: str, topic: str, make_queue: MakeQueue, rivals: Rivals
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    dead = await make_queue(f"{topic}.dead")
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue)
+    spent = [Spent(job.seq, UUID(job.lease), "no use")]
+
+    async def leave() -> set[int]:
+        if way == "bury":
+            return await exits.bury(rivals.other, queue.topic, queue.budget, spent, dead.topic)
+        return await exits.fail(rivals.other, queue.topic, queue.budget, spent)
+
+    heartbeat = rivals.one.transaction()
+    await heartbeat.start()
+    assert await _extend(rivals.one, queue, held(job))
+    late = asyncio.create_task(leave())
+    await rivals.meet()
+    await heartbeat.commit()
+    assert await late == set()
+    found = await row(rivals.one, queue, job.seq)
+    assert found is not None
+    assert found["state"] == "leased"
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended"]
+    assert len(await take(rivals.one, dead)) == 0, "it was in two places"
+
+    assert await leave() == {0}
+    last = {"bury": "dead_lettered", "fail": "failed"}[way]
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended", last]
+
+
+@pytest.mark.parametrize("on_exhausted", ["dead_letter", "fail"])
+async def test_the_last_nack_that_meets_a_heartbeat_takes_the_job_out(
+    on_exhausted: str,
+    topic: str,
+    make_queue: MakeQueue,
+    machine: Machine,
+    rivals: Rivals,
+) -> None:
+    """The heartbeat comes between the nack's two statements: the one that finds the job spent, and its way out."""
+    names = {"dead_letter": f"{topic}.dead"} if on_exhausted == "dead_letter" else {}
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted=on_exhausted, **names)
+    await machine.enqueue(queue)
+    (job,) = await machine.claim(queue)
+    way = {"dead_letter": "bury", "fail": "fail"}[on_exhausted]
+
+    heartbeat = rivals.one.transaction()
+
+    async def beat() -> None:
+        del machine.log.before[way]
+        await heartbeat.start()
+        assert await _extend(rivals.one, queue, held(job))
+
+    machine.log.before[way] = beat
+    late = asyncio.create_task(machine.engine.settlements.nack(queue, [held(job)], [Return(error="no use")]))
+    await rivals.meet()
+    await heartbeat.commit()
+
+    assert await late == {0}
+    last = {"dead_letter": "dead_lettered", "fail": "failed"}[on_exhausted]
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended", last]
+    assert machine.log.count(way) == 2
+
+
+async def test_a_job_is_buried_once(topic: str, make_queue: MakeQueue, rivals: Rivals) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    dead = await make_queue(f"{topic}.dead")
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue)
+    spent = [Spent(job.seq, UUID(job.lease))]
+
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await exits.bury(rivals.one, queue.topic, queue.budget, spent, dead.topic) == {0}
+    late = asyncio.create_task(exits.bury(rivals.other, queue.topic, queue.budget, spent, dead.topic))
+    await rivals.meet()
+    await transaction.commit()
+
+    assert await late == set()
+    moved = await take(rivals.one, dead, 10)
+    assert [(found.original_topic, found.original_seq) for found in moved] == [(topic, job.seq)]
+    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "dead_lettered"]

@@ -1,0 +1,225 @@
+"""A topic deleted, and made anew, while others use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.errors import TopicNotFound
+from app.queue import consumer
+from app.queue.consumer import Return
+from app.queue.model import Batch
+from app.topics import store
+from app.topics.config import Policy
+from tests.engine.machines import Machine
+from tests.queue.calls import Session, batch, events, held, lease_ended, put, take
+from tests.races.rivals import Rivals
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+async def delete(machine: Machine, name: str) -> bool:
+    return await store.delete(machine.pools.rest, name, if_empty=False)
+
+
+async def left(db: Session, policy: Policy) -> dict[str, int]:
+    """What is still there of a topic."""
+    row = await db.fetchrow(
+        """
+        SELECT (SELECT count(*) FROM holdfast.jobs WHERE topic = $1 OR topic_id = $2) AS jobs,
+               (SELECT count(*) FROM holdfast.lanes WHERE topic = $1) AS lanes,
+               (SELECT count(*) FROM holdfast.topics WHERE name = $1) AS topics,
+               (SELECT count(*) FROM holdfast.topic_stats WHERE topic_id = $2) AS stats,
+               (SELECT count(*) FROM pg_class WHERE relname = 'seq_' || $2) AS sequences
+        """,
+        policy.topic.name,
+        policy.topic.id,
+    )
+    assert row is not None
+    return {name: count for name, count in row.items() if count}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_it_waits_for_an_enqueue_under_way_and_leaves_nothing(
+    commits: bool, machine: Machine, queue: Policy, rivals: Rivals
+) -> None:
+    await put(rivals.one, queue, batch(3))
+    enqueueing = rivals.one.transaction()
+    await enqueueing.start()
+    (late,) = await put(rivals.one, queue, batch(priorities=[7]))
+    deleting = asyncio.create_task(delete(machine, queue.topic.name))
+    await rivals.meet()
+    await (enqueueing.commit() if commits else enqueueing.rollback())
+
+    assert await deleting is True
+    assert await left(rivals.observer, queue) == {}
+    assert await events(rivals.observer, queue, late) == (["enqueued", "deleted"] if commits else [])
+
+
+async def test_it_waits_for_a_move_to_it_and_leaves_nothing(
+    machine: Machine, topic: str, make_queue: MakeQueue, rivals: Rivals
+) -> None:
+    dead = await make_queue(f"{topic}.dead")
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=dead.topic.name)
+    await put(rivals.one, queue, batch(3))
+    jobs = await take(rivals.one, queue, 3, lease_ms=100)
+    for job in jobs:
+        await lease_ended(rivals.one, queue, job)
+    from app.queue import exits
+    from app.queue.exits import Spent
+
+    moving = rivals.one.transaction()
+    await moving.start()
+    spent = [Spent(job.seq) for job in jobs]
+    assert await exits.bury(rivals.one, queue.topic, queue.budget, spent, dead.topic) == {0, 1, 2}
+    deleting = asyncio.create_task(delete(machine, dead.topic.name))
+    await rivals.meet()
+    await moving.commit()
+
+    assert await deleting is True
+    assert await left(rivals.observer, dead) == {}
+
+
+@pytest.mark.parametrize("verb", ["claim", "ack"])
+async def test_it_waits_for_a_verb_under_way(verb: str, machine: Machine, queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch(3))
+    (job,) = await take(rivals.one, queue)
+    acting = rivals.one.transaction()
+    await acting.start()
+    if verb == "claim":
+        assert len(await take(rivals.one, queue, 2)) == 2
+    else:
+        assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+    deleting = asyncio.create_task(delete(machine, queue.topic.name))
+    await rivals.meet()
+    await acting.commit()
+
+    assert await deleting is True
+    assert await left(rivals.observer, queue) == {}
+    last = {"claim": "deleted", "ack": "acked"}[verb]
+    assert (await events(rivals.observer, queue, job.seq))[-1] == last
+
+
+async def test_of_two_deletions_one_counts(machine: Machine, queue: Policy, rivals: Rivals) -> None:
+    await put(rivals.one, queue, batch(50))
+    name = queue.topic.name
+    answers = await asyncio.gather(delete(machine, name), delete(machine, name), delete(machine, name))
+    assert sorted(answers) == [False, False, True]
+    assert await left(rivals.observer, queue) == {}
+
+
+async def test_if_empty_looks_after_what_was_under_way(machine: Machine, queue: Policy, rivals: Rivals) -> None:
+    from app.errors import TopicNotEmpty
+
+    enqueueing = rivals.one.transaction()
+    await enqueueing.start()
+    await put(rivals.one, queue, batch())
+    deleting = asyncio.create_task(store.delete(machine.pools.rest, queue.topic.name, if_empty=True))
+    await rivals.meet()
+    await enqueueing.commit()
+    with pytest.raises(TopicNotEmpty):
+        await deleting
+    assert len(await machine.claim(queue)) == 1
+    assert await machine.enqueue(queue) == [2], "the sequence is gone though the topic is not"
+
+
+async def test_it_meets_an_ack_of_several_jobs_without_a_deadlock(
+    machine: Machine, queue: Policy, rivals: Rivals
+) -> None:
+    """A claimed job stands behind its later fellows in the table: whoever locks in that order meets an ack's order."""
+    await put(rivals.one, queue, batch(2))
+    (first,) = await take(rivals.one, queue)
+    (second,) = await take(rivals.one, queue)
+    await consumer.extend(rivals.one, queue.topic, [held(first)], [60_000])
+    heartbeat = rivals.one.transaction()
+    await heartbeat.start()
+    await consumer.extend(rivals.one, queue.topic, [held(second)], [60_000])
+    deleting = asyncio.create_task(delete(machine, queue.topic.name))
+    await rivals.meet()
+    acking = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(first), held(second)]))
+    pid = rivals.other.get_server_pid()
+
+    async def blocked() -> bool:
+        return bool(await rivals.observer.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
+
+    from tests.queue.calls import until
+
+    await until(blocked, "the ack waits, too")
+    await heartbeat.commit()
+    assert await deleting is True
+    assert await acking <= {0, 1}
+    assert await left(rivals.observer, queue) == {}
+
+
+async def test_an_engine_that_did_not_hear_of_it_says_so(
+    start: Callable[[], Machine], queue: Policy, rivals: Rivals
+) -> None:
+    here, there = start(), start()
+    await there.enqueue(queue)
+    assert await delete(here, queue.topic.name)
+    with pytest.raises(TopicNotFound):
+        await there.enqueue(queue)
+
+
+async def test_an_enqueue_to_a_deleted_topic_leaves_no_lane(
+    start: Callable[[], Machine], queue: Policy, rivals: Rivals
+) -> None:
+    here, there = start(), start()
+    assert await delete(here, queue.topic.name)
+    with pytest.raises(Exception, match=r".*"):
+        await there.enqueue(queue, Batch(payloads=[b"1"], priorities=[3]))
+    assert await left(rivals.observer, queue) == {}
+
+
+async def test_an_engine_that_did_not_hear_that_it_was_made_anew_uses_the_new_one(
+    start: Callable[[], Machine], queue: Policy, topic: str, make_queue: MakeQueue, rivals: Rivals
+) -> None:
+    here, there = start(), start()
+    await there.enqueue(queue, 3)
+    old_jobs = await there.claim(queue, 2)
+    assert await delete(here, topic)
+    new = await make_queue(topic)
+
+    assert await there.engine.settlements.ack(queue, [held(job) for job in old_jobs]) == set()
+    assert await there.claim(queue, 10) == []
+    assert await there.enqueue(queue, 2) == [1, 2]
+    jobs = await here.claim(new, 10)
+    assert [job.seq for job in jobs] == [1, 2]
+    assert await left(rivals.observer, new) == {"jobs": 2, "lanes": 1, "topics": 1, "sequences": 1}
+
+
+async def test_a_dead_letter_topic_deleted_elsewhere_is_made_anew_by_the_nack(
+    start: Callable[[], Machine], topic: str, make_queue: MakeQueue
+) -> None:
+    here, there = start(), start()
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await there.enqueue(queue, 2)
+    first, second = await there.claim(queue, 2)
+    assert await there.engine.settlements.nack(queue, [held(first)], [Return()]) == {0}
+    assert await delete(here, f"{topic}.dead")
+
+    assert await there.engine.settlements.nack(queue, [held(second)], [Return()]) == {0}
+    dead = await here.policies.queue(f"{topic}.dead")
+    assert [job.original_seq for job in await here.claim(dead, 10)] == [second.seq]
+
+
+async def test_a_claim_that_can_not_bury_what_it_meets_still_hands_out_what_it_leased(
+    start: Callable[[], Machine], topic: str, make_queue: MakeQueue, rivals: Rivals
+) -> None:
+    """The statement that leases and the one that buries are two: what the first did must reach its caller, or the
+    jobs would wait for their deadline with a delivery spent."""
+    here, there = start(), start()
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await there.enqueue(queue, 2)
+    first, second = await there.claim(queue, 2, lease_ms=100)
+    assert await there.engine.settlements.nack(queue, [held(first)], [Return()]) == {0}
+    assert await delete(here, f"{topic}.dead")
+    fresh = await there.enqueue(queue, 3)
+    await lease_ended(rivals.one, queue, second)
+
+    jobs = await there.claim(queue, 10)
+    assert [job.seq for job in jobs] == fresh
+    dead = await here.policies.queue(f"{topic}.dead")
+    assert [job.original_seq for job in await here.claim(dead, 10)] == [second.seq]
