@@ -75,6 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
         routes=[route for router in ROUTERS for route in router.routes],

@@ -121,8 +121,6 @@ async def until_waiting(service: Running, topic: str, callers: int) -> None:
     """Wait until so many callers, streams among them, wait in this service for the topic's next job."""
 
     async def fact() -> bool:
-        topics = service.app.state.context.engine.waiters._topics.values()
-        parked = [future for one in topics if one.topic.name == topic for future, _ in one.parked]
-        return sum(not future.done() for future in parked) == callers
+        return service.waiting(topic) == callers
 
     await eventually(fact)

@@ -32,7 +32,7 @@ async def test_a_claim_leases_and_counts(queue: Topic) -> None:
 async def test_a_token_names_topic_job_and_lease(queue: Topic) -> None:
     await queue.add(1)
     job = await queue.take()
-    assert job["token"] == f"{queue.name}:1:{job['lease_id'].removeprefix('lease_')}"
+    assert job["token"] == f"{queue.name}:1:{job['lease_id']}"
 
 
 async def test_only_the_holder_completes(queue: Topic) -> None:
@@ -78,7 +78,7 @@ async def test_of_an_unsorted_list_each_seq_is_settled(queue: Topic) -> None:
     answer = await queue.nack("a", [6, 2], lease_ids=[ids[2], ids[2]])
     assert (answer["nacked"], answer["skipped"], answer["ready"], answer["in_flight"]) == (1, [6], 1, 3)
     answer = await queue.extend("a", [4, 1], 60_000, lease_ids=[ids[4], ids[1]])
-    assert (answer["extended"], answer["skipped"], list(answer["deadlines"])) == (2, [], ["4", "1"])
+    assert (answer["extended"], answer["skipped"], set(answer["deadlines"])) == (2, [], {"4", "1"})
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])

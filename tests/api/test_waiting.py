@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import asyncpg
 import httpx
 import pytest
 
-from tests.api.dialect import Topic, until_waiting
+from tests.api.dialect import Topic, eventually, until_waiting
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
     from tests.conftest import Running
+
+    Connect = Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]
+
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'holdfast.jobs'::regclass"
 
 
 async def test_a_job_that_comes_meanwhile_ends_the_wait(service: Running, queue: Topic) -> None:
@@ -136,23 +142,27 @@ async def test_a_caller_who_leaves_in_the_cohorts_window_gets_no_job(queue: Topi
     assert [job["deliveries"] for job in answer["claimed"]] == [1]
 
 
-async def test_callers_who_leave_at_any_moment_lose_nothing(queue: Topic) -> None:
-    """A hundred who are cut off while jobs are on their way to them; afterwards every job is there, undelivered."""
-    for round_ in range(10):
-        claims = [asyncio.create_task(queue.claim(f"gone{i}", max=3, wait_ms=10_000)) for i in range(10)]
-        adding = asyncio.create_task(queue.add(3))
-        await asyncio.wait([*claims, adding], timeout=round_ * 0.004)
-        for claim in claims:
-            claim.cancel()
-        answers = await asyncio.gather(*claims, return_exceptions=True)
-        await adding
-        for i, answer in enumerate(answers):
-            if isinstance(answer, dict) and answer["count"]:
-                await queue.ack(f"gone{i}", [job["$seq"] for job in answer["claimed"]])
-    left = (await queue.state())["count"]
-    jobs = []
-    while len(jobs) < left:
-        answer = await queue.claim("there", max=100, wait_ms=10_000)
-        assert answer["count"], f"{left - len(jobs)} jobs are leased to somebody who has gone"
-        jobs += answer["claimed"]
-    assert {job["deliveries"] for job in jobs} <= {1}
+@pytest.mark.parametrize("wait", [{}, {"wait_ms": 30_000}], ids=["plain", "waiting"])
+async def test_a_caller_who_left_while_its_claim_was_in_the_database_gets_no_job(
+    service: Running, queue: Topic, connect: Connect, wait: dict[str, int]
+) -> None:
+    """The statement leases the job to one who is not there any more: it goes back, and counts as no delivery."""
+    await queue.add(1)
+    rival, onlooker = await connect(), await connect()
+    connections = service._server.server_state.connections
+
+    async def claim_is_blocked() -> bool:
+        return bool(await onlooker.fetchval(BLOCKED))
+
+    async def server_has_noticed() -> bool:
+        return len(connections) == before
+
+    async with httpx.AsyncClient(base_url=service.url) as http, rival.transaction():
+        before = len(connections)
+        await rival.execute("LOCK TABLE holdfast.jobs IN ACCESS EXCLUSIVE MODE")
+        leaving = asyncio.create_task(queue.through(http).claim("gone", **wait))
+        await eventually(claim_is_blocked)
+        leaving.cancel()
+        await eventually(server_has_noticed)
+    job = await queue.take("there")
+    assert job["deliveries"] == 1

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -38,13 +39,19 @@ async def test_nothing_promised_is_lost_in_kills(tmp_path: Path, capsys: pytest.
         print(f"\n{KILLS} kills of each, seed {seed}", flush=True)
     service = Service(tmp_path)
     try:
-        url = await asyncio.to_thread(service.url)
-        traffic = Traffic(url, "kills", seed)
-        await create(url, traffic.topic)
-        nemesis = Nemesis(service, traffic, random.Random(f"{seed} nemesis"))
+        traffic = Traffic(await asyncio.to_thread(service.url), "kills", seed)
+    except BaseException:
+        service.stop()
+        raise
+    nemesis = Nemesis(service, traffic, random.Random(f"{seed} nemesis"))
+    try:
+        await create(traffic.url, traffic.topic)
         began = time.monotonic()
         await storm(traffic, nemesis)
-        left = await state(url, traffic.topic)
+        left = await state(traffic.url, traffic.topic)
+    except BaseException:
+        write(traffic.history, tmp_path / "history.jsonl")
+        raise
     finally:
         code = service.stop()
     with capsys.disabled():
@@ -59,6 +66,7 @@ async def test_nothing_promised_is_lost_in_kills(tmp_path: Path, capsys: pytest.
     if KILLS >= 20:
         assert any(one.outcome is Outcome.IN_DOUBT for one in traffic.history.enqueues), "no kill met an enqueue"
         assert any(one.outcome is Outcome.IN_DOUBT for one in traffic.history.settlements), "no kill met an ack"
+    shutil.rmtree(tmp_path / "data")  # a failure keeps it
 
 
 async def storm(traffic: Traffic, nemesis: Nemesis) -> None:

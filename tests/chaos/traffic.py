@@ -71,7 +71,7 @@ class Traffic:
     async def consume(self, name: int) -> None:
         """Claim for ever; what is claimed is worked on beside that, well or badly. While draining, well."""
         dice = random.Random(f"{self.seed} consumer {name}")
-        node = f"n{name}"
+        node = f"n{name % 2}"  # a name that two share is no fence between them: the lease ids are
         async with self.client() as http:
             while True:
                 most = dice.randint(1, MOST_A_CLAIM)
@@ -127,8 +127,9 @@ class Traffic:
         match dice.randrange(4):
             case 0:
                 await self._settle(http, Verb.NACK, node, badly)
-            case 1:  # a zombie: its leases have ended when it comes back
-                await asyncio.sleep(1.05 * LEASE_MS / 1000)
+            case 1 | 2:  # zombies: they come back when their leases have just ended, and others begin
+                ended = max((one.deadline for one in badly), default=0)
+                await asyncio.sleep((ended - _now()) / 1000 + dice.uniform(0.002, 0.2))
                 await self._settle(http, dice.choice(list(Verb)), node, badly)
             case _:
                 pass  # a worker that died

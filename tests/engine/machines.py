@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import asyncpg
+
 from app.db.pool import Pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
@@ -26,20 +28,25 @@ Hook = Callable[[], Awaitable[None]]
 
 
 class Log:
-    """Which statements an engine sent. `before` and `after` are called round a statement, by its name: the place to
-    let something else happen first."""
+    """Which statements an engine sent, with what, and what the database refused. `before` and `after` are called round
+    a statement, by its name: the place to let something else happen first."""
 
     def __init__(self) -> None:
-        self.sent: list[str] = []
+        self.sent: list[tuple[str, tuple[Any, ...]]] = []
+        self.refused: list[asyncpg.PostgresError] = []
         self.before: dict[str, Hook] = {}
         self.after: dict[str, Hook] = {}
 
     def count(self, name: str) -> int:
         """How often a statement was sent."""
-        return self.sent.count(name)
+        return len(self.arguments(name))
+
+    def arguments(self, name: str) -> list[tuple[Any, ...]]:
+        """What a statement was sent with, each time."""
+        return [arguments for sent, arguments in self.sent if sent == name]
 
     def __repr__(self) -> str:
-        return f"Log({dict(Counter(self.sent))})"
+        return f"Log({dict(Counter(name for name, _ in self.sent))})"
 
 
 class Watched:
@@ -53,23 +60,29 @@ class Watched:
         return self._pool.acquire(**options)
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(query, lambda: self._pool.fetch(query, *args, **options))
+        return await self._around(self._pool.fetch, query, args, options)
 
     async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(query, lambda: self._pool.fetchrow(query, *args, **options))
+        return await self._around(self._pool.fetchrow, query, args, options)
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(query, lambda: self._pool.fetchval(query, *args, **options))
+        return await self._around(self._pool.fetchval, query, args, options)
 
     async def execute(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(query, lambda: self._pool.execute(query, *args, **options))
+        return await self._around(self._pool.execute, query, args, options)
 
-    async def _around(self, query: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def _around(
+        self, verb: Callable[..., Awaitable[Any]], query: str, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
         name = _NAMES[query]
-        self._log.sent.append(name)
+        self._log.sent.append((name, args))
         if hook := self._log.before.get(name):
             await hook()
-        answer = await call()
+        try:
+            answer = await verb(query, *args, **options)
+        except asyncpg.PostgresError as error:
+            self._log.refused.append(error)
+            raise
         if hook := self._log.after.get(name):
             await hook()
         return answer

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import asyncpg
 import pytest
 
-from app.errors import TopicNotFound
-from app.queue import consumer
+from app.errors import TopicNotEmpty, TopicNotFound
+from app.queue import consumer, exits
 from app.queue.consumer import Return
+from app.queue.exits import Spent
 from app.queue.model import Batch
 from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine
-from tests.queue.calls import Session, batch, events, held, lease_ended, put, take
+from tests.queue.calls import Session, batch, events, held, lease_ended, put, take, until
 from tests.races.rivals import Rivals
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -67,9 +69,6 @@ async def test_it_waits_for_a_move_to_it_and_leaves_nothing(
     jobs = await take(rivals.one, queue, 3, lease_ms=100)
     for job in jobs:
         await lease_ended(rivals.one, queue, job)
-    from app.queue import exits
-    from app.queue.exits import Spent
-
     moving = rivals.one.transaction()
     await moving.start()
     spent = [Spent(job.seq) for job in jobs]
@@ -111,8 +110,6 @@ async def test_of_two_deletions_one_counts(machine: Machine, queue: Policy, riva
 
 
 async def test_if_empty_looks_after_what_was_under_way(machine: Machine, queue: Policy, rivals: Rivals) -> None:
-    from app.errors import TopicNotEmpty
-
     enqueueing = rivals.one.transaction()
     await enqueueing.start()
     await put(rivals.one, queue, batch())
@@ -125,34 +122,47 @@ async def test_if_empty_looks_after_what_was_under_way(machine: Machine, queue: 
     assert await machine.enqueue(queue) == [2], "the sequence is gone though the topic is not"
 
 
+@pytest.mark.parametrize(
+    "scan",
+    [
+        "index",
+        pytest.param(
+            "seq", marks=pytest.mark.xfail(strict=True, reason="deletion locks as it scans, and is not retried")
+        ),
+    ],
+)
 async def test_it_meets_an_ack_of_several_jobs_without_a_deadlock(
-    machine: Machine, queue: Policy, rivals: Rivals
+    scan: str, queue: Policy, rivals: Rivals, database_url: str
 ) -> None:
-    """A claimed job stands behind its later fellows in the table: whoever locks in that order meets an ack's order."""
+    """Jobs that were claimed or extended no longer stand in the table by seq; an ack locks by seq. Whichever way the
+    planner lets a deletion find the jobs."""
     await put(rivals.one, queue, batch(2))
-    (first,) = await take(rivals.one, queue)
-    (second,) = await take(rivals.one, queue)
-    await consumer.extend(rivals.one, queue.topic, [held(first)], [60_000])
+    first, second = await take(rivals.one, queue, 2)
+    await consumer.extend(rivals.one, queue.topic, [held(first)], [60_000])  # it now stands behind the second
     heartbeat = rivals.one.transaction()
     await heartbeat.start()
     await consumer.extend(rivals.one, queue.topic, [held(second)], [60_000])
-    deleting = asyncio.create_task(delete(machine, queue.topic.name))
-    await rivals.meet()
-    acking = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(first), held(second)]))
-    pid = rivals.other.get_server_pid()
 
-    async def blocked() -> bool:
-        return bool(await rivals.observer.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
+    off = {"enable_seqscan": "off"} if scan == "index" else {"enable_indexscan": "off"}
+    settings = {"enable_bitmapscan": "off", **off}
+    async with asyncpg.create_pool(database_url, min_size=1, max_size=1, server_settings=settings) as pool:
+        deleting = asyncio.create_task(store.delete(pool, queue.topic.name, if_empty=False))
+        await rivals.meet()
+        acking = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(first), held(second)]))
+        pid = rivals.other.get_server_pid()
 
-    from tests.queue.calls import until
+        async def blocked() -> bool:
+            return bool(await rivals.observer.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
-    await until(blocked, "the ack waits, too")
-    await heartbeat.commit()
-    assert await deleting is True
-    assert await acking <= {0, 1}
+        await until(blocked, "the ack waits, too")
+        await heartbeat.commit()
+        ends = await asyncio.gather(deleting, acking, return_exceptions=True)
+    assert ends[0] is True
+    assert ends[1] in (set(), {0, 1})
     assert await left(rivals.observer, queue) == {}
 
 
+@pytest.mark.xfail(strict=True, reason="an enqueue raises what PostgreSQL says")
 async def test_an_engine_that_did_not_hear_of_it_says_so(
     start: Callable[[], Machine], queue: Policy, rivals: Rivals
 ) -> None:
@@ -163,16 +173,18 @@ async def test_an_engine_that_did_not_hear_of_it_says_so(
         await there.enqueue(queue)
 
 
+@pytest.mark.xfail(strict=True, reason="lanes are written before the enqueue fails")
 async def test_an_enqueue_to_a_deleted_topic_leaves_no_lane(
     start: Callable[[], Machine], queue: Policy, rivals: Rivals
 ) -> None:
     here, there = start(), start()
     assert await delete(here, queue.topic.name)
-    with pytest.raises(Exception, match=r".*"):
+    with pytest.raises((TopicNotFound, asyncpg.PostgresError)):
         await there.enqueue(queue, Batch(payloads=[b"1"], priorities=[3]))
     assert await left(rivals.observer, queue) == {}
 
 
+@pytest.mark.xfail(strict=True, reason="an enqueue raises what PostgreSQL says")
 async def test_an_engine_that_did_not_hear_that_it_was_made_anew_uses_the_new_one(
     start: Callable[[], Machine], queue: Policy, topic: str, make_queue: MakeQueue, rivals: Rivals
 ) -> None:
@@ -190,6 +202,7 @@ async def test_an_engine_that_did_not_hear_that_it_was_made_anew_uses_the_new_on
     assert await left(rivals.observer, new) == {"jobs": 2, "lanes": 1, "topics": 1, "sequences": 1}
 
 
+@pytest.mark.xfail(strict=True, reason="the first nack fails")
 async def test_a_dead_letter_topic_deleted_elsewhere_is_made_anew_by_the_nack(
     start: Callable[[], Machine], topic: str, make_queue: MakeQueue
 ) -> None:
@@ -221,5 +234,6 @@ async def test_a_claim_that_can_not_bury_what_it_meets_still_hands_out_what_it_l
 
     jobs = await there.claim(queue, 10)
     assert [job.seq for job in jobs] == fresh
+    assert await there.claim(queue, 10) == []
     dead = await here.policies.queue(f"{topic}.dead")
     assert [job.original_seq for job in await here.claim(dead, 10)] == [second.seq]

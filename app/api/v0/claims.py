@@ -15,7 +15,7 @@ from app.api.context import context_of
 from app.api.departure import has_left
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
-from app.api.v0.fields import answer, check_node, job_fields
+from app.api.v0.fields import answer, check_node, job_fields, topic_in
 from app.engine.claims import MAX_CLAIM, Claimer, Claims
 from app.keys import Scope
 from app.queue.model import Job
@@ -40,7 +40,7 @@ async def claim(request: Request) -> Response:
     """Lease up to `max` jobs to a worker; with `wait_ms`, wait so long for the first."""
     began = time.perf_counter()
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.READ | Scope.WRITE, name)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)

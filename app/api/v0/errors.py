@@ -35,9 +35,11 @@ def _known(request: Request, error: Exception) -> HoldfastError | None:
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, HTTPException):
-        if error.status_code == MethodNotAllowed.status:
-            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
         if b"%2f" in request.scope.get("raw_path", b"").lower():
             return InvalidRequest("A topic's name can't have a '/'.")
+        if error.status_code == MethodNotAllowed.status:
+            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
+        if f"{request.url.path}/".startswith("/v0/topics//"):
+            return InvalidRequest("A topic's name can't be empty.")
         return NotFound(f"There is nothing at {request.url.path}.")
     return as_unavailable(error)

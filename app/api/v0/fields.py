@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
+from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.v0.bodies import MAX_SEQS
@@ -21,6 +22,15 @@ _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
 _NO_LEASE: Final = UUID(bytes(16))  # never given out
 
 encode: Final = msgspec.json.Encoder().encode
+
+
+def topic_in(request: Request) -> str:
+    """The topic that a request's path names. Raises InvalidRequest for a name with a slash, which servers decode."""
+    raw: bytes = request.scope.get("raw_path", b"")
+    if b"%" in raw and b"%2f" in raw.lower():
+        raise InvalidRequest("A topic's name can't have a '/'.")
+    name: str = request.path_params["topic"]
+    return name
 
 
 def check_text(value: str, field: str, most: int) -> str:

@@ -15,7 +15,7 @@ from app.api.body import check_depth, read_json
 from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import MAX_RECORDS, AppendAnswer, AppendBody
-from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, fsync_since
+from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, fsync_since, topic_in
 from app.api.v0.topics import configure
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Scope
@@ -47,7 +47,7 @@ async def append(request: Request) -> Response:
     """Put records into a queue, each a job; all of them or none."""
     began = time.perf_counter()
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.WRITE, name)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)

@@ -23,6 +23,7 @@ from app.api.v0.fields import (
     fsync_since,
     held_by,
     leases_of,
+    topic_in,
 )
 from app.errors import InvalidRequest
 from app.keys import Scope
@@ -91,7 +92,7 @@ async def extend(request: Request) -> Response:
 
 def _open(request: Request) -> tuple[Context, str]:
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.WRITE, name)
     return context, name
 

@@ -16,7 +16,7 @@ from app.api.body import read_json
 from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
-from app.api.v0.fields import answer, encode
+from app.api.v0.fields import answer, encode, topic_in
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector
@@ -47,7 +47,7 @@ async def put(request: Request) -> Response:
     """Create a topic, or replace its configuration: what is left out goes back to its default."""
     began = time.perf_counter()
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.ADMIN, name)
     asked = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
@@ -65,7 +65,7 @@ async def get(request: Request) -> Response:
     """A topic's configuration, and what it holds."""
     began = time.perf_counter()
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.READ, name)
     # Not from the cache: what is shown here is what is stored.
     policy = await store.get(context.pools.rest, check_name(name))
@@ -138,7 +138,7 @@ async def delete(request: Request) -> Response:
     """Delete a topic and all its jobs, at once and for good."""
     began = time.perf_counter()
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.DELETE, name)
     check_name(name)
     try:
@@ -219,6 +219,6 @@ def _after(cursor: str) -> str:
     if not cursor:
         return ""
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=dict[str, str])["after"]
-    except (binascii.Error, ValueError, KeyError, msgspec.DecodeError):
+        return check_name(msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=dict[str, str])["after"])
+    except (binascii.Error, ValueError, KeyError, msgspec.DecodeError, InvalidRequest):
         raise InvalidRequest("cursor is none that a list has answered.") from None

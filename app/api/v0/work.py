@@ -15,7 +15,7 @@ from starlette.types import Scope as AsgiScope
 from app.api.context import context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.claims import claimer_of
-from app.api.v0.fields import check_node, encode, job_fields
+from app.api.v0.fields import check_node, encode, job_fields, topic_in
 from app.engine.streams import Stream, Streams
 from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
 from app.keys import Scope
@@ -52,7 +52,7 @@ async def work(request: Request) -> Response:
     """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
     settled. When the connection ends, what was not settled is released at once."""
     context = context_of(request)
-    name: str = request.path_params["topic"]
+    name = topic_in(request)
     context.access.check(request, Scope.READ | Scope.WRITE, name, query_token=True)
     _must_accept_events(request.headers.get("accept"))
     check_name(name)

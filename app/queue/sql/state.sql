@@ -8,7 +8,9 @@ FROM unnest($1::text[], $2::oid[]) AS t(topic, sequence)
 CROSS JOIN LATERAL (
     SELECT min(seq) AS earliest_seq, count(*) AS looked, coalesce(sum(size), 0)::bigint AS bytes
     FROM (SELECT j.seq, octet_length(j.payload) AS size FROM holdfast.jobs j
-          WHERE j.topic = t.topic AND j.state::text NOT IN ('failed', 'expired') ORDER BY j.seq LIMIT $3::integer) s
+          WHERE j.topic = t.topic AND j.state::text NOT IN ('failed', 'expired')
+            AND (j.expires_at IS NULL OR j.expires_at > now() OR (j.state::text = 'leased' AND j.visible_at >= now()))
+          ORDER BY j.seq LIMIT $3::integer) s
 ) live
 LEFT JOIN LATERAL (
     SELECT (date_part('epoch', j.created_at) * 1000)::bigint AS last_write_ms FROM holdfast.jobs j

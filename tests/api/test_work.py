@@ -1,0 +1,384 @@
+"""Work streams: jobs pushed to a connection, no more than it asked to hold, and released when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.api.dialect import Topic, eventually, refused, until_waiting
+from tests.api.events import HEARTBEAT, WorkStream, working
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Serve
+    from tests.conftest import Running
+
+
+async def settled(stream: WorkStream, queue: Topic, probe_seq: int) -> None:
+    """Nothing more was pushed, by the time that the server has answered a few other requests."""
+    for _ in range(3):
+        assert (await queue.ack("nobody", [probe_seq]))["acked"] == 0
+    assert stream.waiting() == []
+
+
+async def test_the_headers_and_the_first_frames(queue: Topic) -> None:
+    async with working(queue) as stream:
+        assert stream.headers["content-type"].split(";")[0] == "text/event-stream"
+        assert stream.headers["cache-control"] == "no-store"
+        assert stream.headers["x-accel-buffering"] == "no"
+        assert "content-length" not in stream.headers
+        frame = await stream.frame()
+        assert frame is not None
+        assert frame.text == HEARTBEAT
+
+
+async def test_a_frame_is_one_job(queue: Topic) -> None:
+    data = {"text": "line\nline\r\n\n: hb", "ü": ["\u2028"]}
+    await queue.append({"data": data, "tag": "clip", "meta": {"trace": "z9"}})
+    async with working(queue, "w", lease_ms=3_600_000) as stream:
+        frame = await stream.event("job")
+        assert [line.split(": ")[0] for line in frame.text.splitlines()] == ["id", "event", "data"]
+        assert frame.fields["id"] == "1"
+        job = frame.data
+        assert job.pop("deadline") - job.pop("$ts") >= 3_600_000
+        lease = job.pop("lease_id")
+        assert job.pop("token") == f"{queue.name}:1:{lease}"
+        assert job == {
+            "topic": queue.name,
+            "$seq": 1,
+            "$tag": "clip",
+            "deliveries": 1,
+            "data": data,
+            "meta": {"trace": "z9"},
+        }
+        assert (await queue.ack("w", [1], lease_ids=[lease]))["acked"] == 1
+
+
+@pytest.mark.parametrize("data", [b'"a\\nb"', b'{\n  "a":\r\n 1,\n\n"b": 2}', b'[1,\r2]'], ids=["escape", "LF", "CR"])
+async def test_lines_within_data_break_no_frame(queue: Topic, data: bytes) -> None:
+    """What is pushed must parse, line by line, as the event stream format says: a raw line end would end the field."""
+    body = b'{"records":[{"data":%b}]}' % data
+    answer = await queue.http.post(queue.path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+    claimed = await queue.take("other", lease_ms=86_400_000)
+    await queue.nack("other", [1])
+    async with working(queue) as stream:
+        frame = await stream.event("job")
+        assert [line.split(": ")[0] for line in frame.text.splitlines()] == ["id", "event", "data"]
+        assert frame.data["data"] == claimed["data"]
+
+
+async def test_never_more_than_max_are_in_flight(queue: Topic) -> None:
+    await queue.append(*([{"data": 1}] * 50))
+    outstanding: set[int] = set()
+    async with working(queue, "w", max=4) as stream:
+        while len(stream.seqs) < 50:
+            outstanding.add((await stream.job())["$seq"])
+            assert len(outstanding) <= 4
+            if len(outstanding) == 4 or len(stream.seqs) == 50:
+                ready, in_flight = await queue.counts()
+                assert (ready, in_flight) == (50 - len(stream.seqs), len(outstanding))
+                await settled(stream, queue, 1)
+                done = sorted(outstanding)[:3]
+                outstanding -= set(done)
+                assert (await queue.ack("w", done))["acked"] == len(done)
+    assert sorted(stream.seqs) == list(range(1, 51))
+
+
+async def test_a_job_that_comes_later_is_pushed_at_once(service: Running, queue: Topic) -> None:
+    async with working(queue, max=3) as stream:
+        await until_waiting(service, queue.name, 1)
+        began = time.monotonic()
+        await queue.add(2)
+        frame = await stream.event("job")
+        assert frame.at - began < 1
+        await stream.job()
+        await queue.add(1)
+        assert (await stream.job())["$seq"] == 3
+
+
+async def test_an_ack_makes_room_at_once(queue: Topic) -> None:
+    """Well below the second within which a full stream looks for itself."""
+    await queue.append(*([{"data": 1}] * 21))
+    slowest = 0.0
+    async with working(queue, "w") as stream:
+        job = await stream.job()
+        for _ in range(20):
+            began = time.monotonic()
+            await queue.ack("w", [job["$seq"]])
+            frame = await stream.event("job")
+            slowest = max(slowest, frame.at - began)
+            job = frame.data
+    assert slowest < 0.5
+
+
+async def test_max_is_one_unless_said_otherwise_and_at_least_one(queue: Topic) -> None:
+    await queue.add(3)
+    for query in ({}, {"max": 0}):
+        async with working(queue, "w", **query) as stream:
+            job = await stream.job()
+            assert await queue.counts() == (2, 1)
+            await settled(stream, queue, 1)
+            await queue.nack("w", [job["$seq"]])
+            await stream.job()
+        await queue.until_counts(3, 0)
+
+
+async def test_max_is_clamped_to_1000(queue: Topic) -> None:
+    await queue.append(*([{"data": 1}] * 1_005))
+    async with working(queue, "w", max=5_000) as stream:
+        await stream.jobs(1_000)
+        await settled(stream, queue, 1)
+        assert await queue.counts() == (5, 1_000)
+
+
+async def test_a_nack_makes_room_and_the_job_comes_again(queue: Topic) -> None:
+    await queue.add(2)
+    async with working(queue, "w") as stream:
+        first = await stream.job()
+        await queue.nack("w", [first["$seq"]])
+        again = await stream.job()
+        assert (again["$seq"], again["deliveries"]) == (1, 2)
+        await queue.nack("w", [1], delay_ms=3_600_000)
+        assert (await stream.job())["$seq"] == 2
+
+
+async def test_an_extended_lease_stays_the_streams(queue: Topic) -> None:
+    await queue.add(2)
+    async with working(queue, "w", lease_ms=500) as stream:
+        job = await stream.job()
+        answer = await queue.extend("w", [1], 3_600_000, lease_ids=[job["lease_id"]])
+        assert answer["deadlines"]["1"] > job["deadline"]
+        # Another lease of 500 ms, of a later claim, runs out; the extended one has not.
+        await queue.take("other", lease_ms=500)
+        await queue.until_counts(1, 1)
+        await settled(stream, queue, 1)
+        assert (await queue.ack("w", [1]))["acked"] == 1
+        assert (await stream.job())["$seq"] == 2
+
+
+async def test_a_lease_that_ran_out_makes_room(queue: Topic) -> None:
+    await queue.add(1)
+    async with working(queue, "w", lease_ms=300) as stream:
+        deliveries = [(await stream.job())["deliveries"] for _ in range(3)]
+    assert deliveries == [1, 2, 3]
+
+
+async def test_leaving_releases_what_was_not_settled(queue: Topic) -> None:
+    await queue.add(5)
+    async with working(queue, "w", max=4) as stream:
+        await stream.jobs(4)
+        await queue.ack("w", [2])
+        await stream.job()
+        assert await queue.counts() == (0, 4)
+    began = time.monotonic()
+    jobs: list[int] = []
+    while len(jobs) < 4:
+        claimed = (await queue.claim("other", max=10, wait_ms=10_000))["claimed"]
+        assert [job["deliveries"] for job in claimed] == [2] * len(claimed)  # the delivery counts
+        jobs += [job["$seq"] for job in claimed]
+    assert time.monotonic() - began < 2
+    assert sorted(jobs) == [1, 3, 4, 5]
+    assert (await queue.ack("w", [1, 3, 4, 5]))["acked"] == 0
+
+
+async def test_leaving_touches_no_lease_of_a_claim_by_the_same_node(queue: Topic) -> None:
+    await queue.add(3)
+    claimed = await queue.take("w")
+    async with working(queue, "w") as stream:
+        assert (await stream.job())["$seq"] == 2
+        async with working(queue, "w") as other:
+            assert (await other.job())["$seq"] == 3
+        await queue.until_counts(1, 2)
+    await queue.until_counts(2, 1)
+    assert (await queue.ack("w", [1, 2, 3], lease_ids=[claimed["lease_id"], "", ""]))["skipped"] == [2, 3]
+
+
+async def test_leaving_touches_no_lease_that_somebody_else_has_by_now(queue: Topic) -> None:
+    await queue.add(1)
+    async with working(queue, "w", lease_ms=100) as stream:
+        await stream.job()
+        held = await queue.take("w")  # the same node, another lease
+        assert held["deliveries"] == 2
+    async with working(queue, "x"):
+        pass
+    answer = await queue.ack("w", [1], lease_ids=[held["lease_id"]])
+    assert (answer["acked"], answer["in_flight"]) == (1, 0)
+
+
+async def test_a_job_that_moved_to_another_stream_is_that_streams(queue: Topic) -> None:
+    """The first stream's lease runs out, and the job is pushed on the second: what each holds stays right."""
+    await queue.add(1)
+    async with working(queue, "slow", lease_ms=100) as slow:
+        await slow.job()
+        async with working(queue, "quick", lease_ms=3_600_000) as quick:
+            assert (await quick.job())["deliveries"] == 2
+            # The first learns that it lost its lease, and has room again; the second is full.
+            await queue.add(1)
+            assert (await slow.job())["$seq"] == 2
+            await queue.extend("slow", [2], 3_600_000)
+            await queue.add(1)
+            with pytest.raises(asyncio.TimeoutError):
+                await quick.event("job", 2.5)  # two looks of a full stream
+            assert await queue.counts() == (1, 2)
+            await queue.ack("quick", [1])
+            assert (await quick.job())["$seq"] == 3
+        await queue.until_counts(1, 1)  # the second left, and its job with it
+
+
+async def test_a_delivery_on_a_stream_counts_towards_the_last(queue: Topic) -> None:
+    await queue.put(max_deliveries=2, on_exhausted="fail")
+    await queue.add(1)
+    for _ in range(2):
+        async with working(queue) as stream:
+            await stream.job()
+
+    async def failed() -> bool:
+        return (await queue.state())["count"] == 0
+
+    await eventually(failed)
+
+
+async def test_two_streams_and_a_poller_share(queue: Topic) -> None:
+    await queue.append(*([{"data": 1}] * 90))
+    done: dict[str, list[int]] = {"a": [], "b": [], "poll": []}
+
+    async def stream_worker(node: str) -> None:
+        async with working(queue, node, max=2) as stream:
+            while sum(map(len, done.values())) < 90:
+                try:
+                    job = await stream.job(0.5)
+                except TimeoutError:
+                    continue
+                assert (await queue.ack(node, [job["$seq"]]))["acked"] == 1
+                done[node].append(job["$seq"])
+
+    async def poller() -> None:
+        while sum(map(len, done.values())) < 90:
+            for job in (await queue.claim("poll", max=2))["claimed"]:
+                assert (await queue.ack("poll", [job["$seq"]]))["acked"] == 1
+                done["poll"].append(job["$seq"])
+
+    await asyncio.wait_for(asyncio.gather(stream_worker("a"), stream_worker("b"), poller()), 30)
+    assert sorted(sum(done.values(), [])) == list(range(1, 91))
+    assert all(len(jobs) >= 5 for jobs in done.values()), {node: len(jobs) for node, jobs in done.items()}
+    assert (await queue.state())["count"] == 0
+
+
+async def test_the_stream_of_a_deleted_topic_says_so_and_ends(queue: Topic) -> None:
+    await queue.add(1)
+    async with working(queue, max=5) as stream, working(queue, "idle") as idle:
+        await stream.job()
+        await queue.drop()
+        for one in (stream, idle):
+            error = await one.error()
+            assert {key: error[key] for key in ("code", "error", "topic")} == {
+                "code": 409,
+                "error": "not_a_queue",
+                "topic": queue.name,
+            }
+            assert await one.frame() is None
+
+
+async def test_so_does_that_of_one_made_anew_as_a_log(queue: Topic) -> None:
+    async with working(queue) as stream:
+        await queue.drop()
+        await queue.put(type="log")
+        assert (await stream.error())["code"] == 409
+        assert await stream.frame() is None
+        refused(await queue.http.get(f"{queue.path}/work?node=n"), 409, "not_a_queue")
+
+
+async def test_a_stopping_service_says_so_and_gives_deliveries_back(serve: Serve, queue: Topic) -> None:
+    await queue.add(4)
+    stopping = await serve()
+    async with httpx.AsyncClient(base_url=stopping.url) as http:
+        there = queue.through(http)
+        claimed = await there.take("w")
+        async with working(there, "w", max=2) as stream, working(there, "full") as full:
+            assert [job["$seq"] for job in await stream.jobs(2)] == [2, 3]
+            assert (await full.job())["$seq"] == 4
+            waiting = asyncio.create_task(there.claim("w", wait_ms=30_000))
+            await until_waiting(stopping, queue.name, 1)
+            began = time.monotonic()
+            ended = asyncio.create_task(stopping.stop())
+            for one in (stream, full):
+                error = await one.error()
+                assert (error["code"], error["error"]) == (503, "shutting_down")
+                assert await one.frame() is None
+            assert (await waiting)["count"] == 0
+        await ended
+        assert time.monotonic() - began < 5
+    jobs = []
+    while len(jobs) < 3:
+        jobs += (await queue.claim("other", max=10, wait_ms=10_000))["claimed"]
+    assert sorted((job["$seq"], job["deliveries"]) for job in jobs) == [(2, 1), (3, 1), (4, 1)]
+    assert (await queue.ack("w", [1], lease_ids=[claimed["lease_id"]]))["acked"] == 1
+
+
+async def test_heartbeats_come_while_no_job_does(queue: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.v0.work.HEARTBEAT_SECONDS", 0.2)
+    async with working(queue, max=100) as stream:
+        frames = [await stream.frame() for _ in range(4)]
+        assert [frame and frame.text for frame in frames] == [HEARTBEAT] * 4
+        times = [frame.at for frame in frames[1:] if frame is not None]
+        assert all(b - a > 0.15 for a, b in zip(times, times[1:], strict=False))
+        await queue.add(1)
+        await stream.job()
+
+
+async def test_heartbeats_are_left_out_while_jobs_come(queue: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.v0.work.HEARTBEAT_SECONDS", 1.5)
+    async with working(queue, max=100) as stream:
+        assert (await stream.frame()).text == HEARTBEAT  # type: ignore[union-attr]
+        end = time.monotonic() + 2.5
+        kinds = set()
+        while time.monotonic() < end:
+            await queue.append({"data": 1, "delay_ms": 200})
+            frame = await stream.frame()
+            assert frame is not None
+            kinds.add(frame.fields.get("event", "heartbeat"))
+        assert kinds == {"job"}
+
+
+async def test_an_id_that_was_seen_last_changes_nothing(queue: Topic) -> None:
+    await queue.add(2)
+    headers = {"accept": "text/event-stream", "last-event-id": "1"}
+    async with queue.http.stream("GET", f"{queue.path}/work?node=n&max=2", headers=headers) as response:
+        text = ""
+        async for more in response.aiter_text():
+            text += more
+            if "id: 2" in text:
+                break
+    assert "id: 1" in text
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "text/*", "text/event-stream", "text/html, text/event-stream;q=0.9"])
+async def test_every_accept_that_allows_events_opens(queue: Topic, accept: str | None) -> None:
+    request = queue.http.build_request("GET", f"{queue.path}/work?node=n")
+    del request.headers["accept"]
+    if accept is not None:
+        request.headers["accept"] = accept
+    response = await queue.http.send(request, stream=True)
+    assert response.status_code == 200
+    await response.aclose()
+
+
+async def test_too_many_streams_are_told_to_come_again(serve: Serve, queue: Topic) -> None:
+    small = await serve(max_streams=1)
+    async with httpx.AsyncClient(base_url=small.url) as http:
+        there = queue.through(http)
+        async with working(there):
+            answer = await http.get(f"{there.path}/work?node=n")
+            assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_streams", "max": 1}
+            assert answer.headers["retry-after"] == "1"
+
+        async def opens_again() -> bool:
+            async with http.stream("GET", f"{there.path}/work?node=n") as response:
+                return response.status_code == 200
+
+        await eventually(opens_again)
+    await small.stop()

@@ -1,0 +1,69 @@
+"""Batches that overlap, in any order: every verb locks by seq, so that none deadlocks with another."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from app.db.pool import open_pools
+from app.queue.consumer import Return
+from app.queue.model import Held, Seq
+from app.reapers import sweeps
+from app.topics.config import Policy
+from tests.engine.machines import Machine, new_machine
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+NODE = "worker"
+ROUNDS = 150
+SESSIONS = 8
+
+
+async def test_overlapping_batches_of_every_verb(database_url: str, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, durable=True, max_deliveries=50, dead_letter=f"{topic}.dead")
+    pools = await open_pools(database_url, hot=SESSIONS, rest=2, prepared_statements=True)
+    machines = [new_machine(pools) for _ in range(SESSIONS)]
+    try:
+        await machines[0].enqueue(queue, 150)
+        await asyncio.gather(*(_client(machine, queue, seed) for seed, machine in enumerate(machines)))
+        refused = [error for machine in machines for error in machine.log.refused]
+        assert refused == []
+        sent = machines[0].log
+        assert min(sent.count(verb) for verb in ("extend", "nack", "ack", "claim")) > 0
+    finally:
+        for machine in machines:
+            machine.engine.stop()
+            await machine.engine.drain()
+        await pools.close(5)
+
+
+async def _client(machine: Machine, queue: Policy, seed: int) -> None:
+    """Verbs on the same jobs as everybody else's: jobs are held by node, and all nodes are called the same."""
+    random_ = random.Random(seed)
+    verbs = machine.engine.settlements
+    for turn in range(ROUNDS):
+        seqs = random_.sample(range(1, 151), 40)
+        held = [Held(Seq(seq), None, NODE) for seq in seqs]
+        match random_.randrange(10):
+            case 0 | 1 | 2 | 3:
+                await verbs.extend(queue, held, 60_000)
+            case 4 | 5:
+                await verbs.nack(queue, held, [Return()] * len(held))
+            case 6:
+                await verbs.ack(queue, held[:2])
+            case 7:
+                await machine.engine.exits.expire(queue)
+            case _:
+                await machine.claim(queue, 60, node=NODE)
+        if turn % 20 == 19 and seed == 0:
+            await sweeps.exhaustion(machine.pools, machine.engine)
+
+
+async def test_the_batches_of_all_callers_are_locked_in_one_order(machine: Machine, queue: Policy) -> None:
+    seqs = await machine.enqueue(queue, 30)
+    assert len(await machine.claim(queue, 30)) == 30
+    parts = [[Held(seq, None, NODE) for seq in part] for part in (seqs[::3], seqs[1::3], seqs[2::3])]
+    answers = await asyncio.gather(*(machine.engine.settlements.ack(queue, part[::-1]) for part in parts))
+    assert answers == [set(range(10))] * 3
+    orders = [seqs for _topic, seqs, *_ in machine.log.arguments("ack")]
+    assert orders == [sorted(seqs)]
