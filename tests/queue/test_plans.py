@@ -69,7 +69,7 @@ PROMISES = {
     "expire": Promise({"jobs_expiring"}, 30),
     "sweep_finished": Promise({"jobs_finished"}, 14),
     "exhausted": Promise({"jobs_due"}, 3, changes=False),
-    "count": Promise({"jobs_due", "jobs_ready"}, 3, changes=False),
+    "count": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
@@ -119,7 +119,7 @@ class World:
             "expire": (busy.name, count),
             "sweep_finished": (busy.name, timedelta(0), count),
             "exhausted": (busy.name, "", 0, 3, count),
-            "count": (busy.name, count),
+            "count": (busy.name, count, True, 3),
             "probe": ([busy.name, dead.name],),
             "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 9), 0),
         }

@@ -132,13 +132,20 @@ async def test_if_empty_looks_after_what_was_under_way(machine: Machine, queue: 
     ],
 )
 async def test_it_meets_an_ack_of_several_jobs_without_a_deadlock(
-    scan: str, queue: Policy, rivals: Rivals, database_url: str
+    scan: str, machine: Machine, queue: Policy, rivals: Rivals, database_url: str
 ) -> None:
     """Jobs that were claimed or extended no longer stand in the table by seq; an ack locks by seq. Whichever way the
     planner lets a deletion find the jobs."""
     await put(rivals.one, queue, batch(2))
     first, second = await take(rivals.one, queue, 2)
-    await consumer.extend(rivals.one, queue.topic, [held(first)], [60_000])  # it now stands behind the second
+    places = "SELECT ctid FROM holdfast.jobs WHERE topic = $1 ORDER BY seq"
+
+    async def behind() -> bool:
+        await consumer.extend(rivals.one, queue.topic, [held(first)], [60_000])
+        ahead, after = [row["ctid"] for row in await rivals.one.fetch(places, queue.topic.name)]
+        return bool(ahead > after)
+
+    await until(behind, "the first job stands behind the second")
     heartbeat = rivals.one.transaction()
     await heartbeat.start()
     await consumer.extend(rivals.one, queue.topic, [held(second)], [60_000])
@@ -148,14 +155,13 @@ async def test_it_meets_an_ack_of_several_jobs_without_a_deadlock(
     async with asyncpg.create_pool(database_url, min_size=1, max_size=1, server_settings=settings) as pool:
         deleting = asyncio.create_task(store.delete(pool, queue.topic.name, if_empty=False))
         await rivals.meet()
-        acking = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(first), held(second)]))
-        pid = rivals.other.get_server_pid()
-
-        async def blocked() -> bool:
-            return bool(await rivals.observer.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
-
-        await until(blocked, "the ack waits, too")
-        await heartbeat.commit()
+        acking = asyncio.create_task(machine.engine.settlements.ack(queue, [held(first), held(second)]))
+        waiting = """
+            SELECT count(*) = 2 FROM pg_stat_activity
+            WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0
+        """
+        await until(lambda: rivals.observer.fetchval(waiting), "the ack waits, too")
+        await heartbeat.rollback()
         ends = await asyncio.gather(deleting, acking, return_exceptions=True)
     assert ends[0] is True
     assert ends[1] in (set(), {0, 1})

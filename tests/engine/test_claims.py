@@ -1,0 +1,269 @@
+"""Claims whose caller leaves, and claims that meet jobs which can't be handed out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+
+from app.db.pool import Pools
+from app.queue.consumer import Return
+from app.queue.model import Batch
+from app.topics.config import Policy
+from tests.engine.machines import Machine, parked
+from tests.queue.calls import batch, events, held, lease_ended, outlived, row, until
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+async def given_back(pools: Pools, queue: Policy, seq: int) -> bool:
+    """Whether a job is claimable again, with no delivery counted."""
+    found = await row(pools.rest, queue, seq)
+    assert found is not None
+    return (found["state"], found["deliveries"]) == ("scheduled", 0)
+
+
+async def test_who_leaves_during_the_statement_gives_back_what_it_got(
+    machine: Machine, queue: Policy, pools: Pools
+) -> None:
+    await machine.enqueue(queue, 3)
+    claiming = asyncio.create_task(machine.claim(queue, 2))
+
+    async def leave() -> None:
+        claiming.cancel()
+
+    machine.log.after["claim"] = leave
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    del machine.log.after["claim"]
+    await machine.engine.claims.drain()
+    for seq in (1, 2):
+        assert await given_back(pools, queue, seq)
+        assert await events(pools.rest, queue, seq) == ["enqueued", "claimed", "released"]
+    jobs = await machine.claim(queue, 10)
+    assert sorted((job.seq, job.deliveries) for job in jobs) == [(1, 1), (2, 1), (3, 1)]
+
+
+async def test_who_leaves_as_the_answer_comes_gives_back_what_it_got(
+    machine: Machine, queue: Policy, pools: Pools
+) -> None:
+    """The answer is there, and its caller has not seen it yet."""
+    await machine.enqueue(queue)
+    claiming = asyncio.create_task(machine.claim(queue))
+
+    async def leave_next() -> None:
+        # Runs after the rest of this step, in which the answer is given, and before its caller's next one.
+        asyncio.get_running_loop().call_soon(claiming.cancel)
+
+    machine.log.after["claim"] = leave_next
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await machine.engine.claims.drain()
+    assert await given_back(pools, queue, 1)
+    assert await events(pools.rest, queue, 1) == ["enqueued", "claimed", "released"]
+
+
+async def test_who_leaves_before_the_statement_claims_nothing(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, 2)
+    under_way, gate = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        under_way.set()
+        await gate.wait()
+
+    machine.log.before["claim"] = hold
+    first = asyncio.create_task(machine.claim(queue))
+    await under_way.wait()
+    second = asyncio.create_task(machine.claim(queue))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    second.cancel()
+    gate.set()
+    assert [job.seq for job in await first] == [1]
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await machine.engine.claims.drain()
+    assert await events(pools.rest, queue, 2) == ["enqueued"]
+
+
+async def test_who_leaves_gives_back_no_others_jobs(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, 4)
+    leaving = asyncio.create_task(machine.claim(queue, 2, node="leaves"))
+    staying = asyncio.create_task(machine.claim(queue, 2, node="stays"))
+
+    async def leave() -> None:
+        leaving.cancel()
+
+    machine.log.after["claim"] = leave
+    jobs = await staying
+    del machine.log.after["claim"]
+    await asyncio.gather(leaving, return_exceptions=True)
+    await machine.engine.claims.drain()
+    assert machine.log.count("claim") == 1
+    assert await given_back(pools, queue, 1)
+    assert await machine.engine.settlements.ack(queue, [held(job, "stays") for job in jobs]) == {0, 1}
+
+
+async def test_the_last_delivery_can_be_given_back(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
+    """It does not count, so it does not use up the job either."""
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await machine.enqueue(queue)
+    claiming = asyncio.create_task(machine.claim(queue))
+
+    async def leave() -> None:
+        claiming.cancel()
+
+    machine.log.after["claim"] = leave
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    del machine.log.after["claim"]
+    await machine.engine.claims.drain()
+    assert [job.deliveries for job in await machine.claim(queue)] == [1]
+    assert machine.log.count("bury") == 0
+
+
+async def test_who_leaves_while_it_waits_leaves_nothing(machine: Machine, queue: Policy) -> None:
+    waiting = asyncio.create_task(machine.claim(queue, wait=30))
+    await parked(machine, queue, 1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await machine.enqueue(queue)
+    assert [job.deliveries for job in await machine.claim(queue)] == [1]
+
+
+@pytest.mark.parametrize("on_exhausted", ["dead_letter", "fail"])
+async def test_it_takes_out_what_is_spent_and_still_fills_up(
+    on_exhausted: str, machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    """Jobs whose last lease ended in silence, and jobs that outlived their time, stand before the fresh ones."""
+    dead = {"dead_letter": f"{topic}.dead"} if on_exhausted == "dead_letter" else {}
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted=on_exhausted, **dead)
+    silent = await machine.enqueue(queue, 3)
+    jobs = await machine.claim(queue, 3, lease_ms=100)
+    stale = await machine.enqueue(queue, Batch(payloads=[b"1"] * 4, ttls_ms=[1] * 4))
+    fresh = await machine.enqueue(queue, 5)
+    await lease_ended(pools.rest, queue, jobs[-1])
+    await outlived(pools.rest, queue)
+
+    assert [job.seq for job in await machine.claim(queue, 5)] == fresh
+    way = {"dead_letter": "dead_lettered", "fail": "failed"}[on_exhausted]
+    for seq in silent:
+        assert await events(pools.rest, queue, seq) == ["enqueued", "claimed", way]
+    for seq in stale:
+        assert await events(pools.rest, queue, seq) == ["enqueued", "expired"]
+    if on_exhausted == "dead_letter":
+        policy = await machine.policies.queue(f"{topic}.dead")
+        buried = await machine.claim(policy, 10)
+        assert [(job.original_topic, job.original_seq, job.original_deliveries) for job in buried] == [
+            (topic, seq, 1) for seq in silent
+        ]
+
+
+async def test_it_does_so_also_where_all_are_spent(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await machine.enqueue(queue, 30)
+    jobs = await machine.claim(queue, 30, lease_ms=100)
+    await lease_ended(pools.rest, queue, jobs[-1])
+    assert await machine.claim(queue, 4) == []
+    policy = await machine.policies.queue(f"{topic}.dead")
+    assert len(await machine.claim(policy, 100)) == 30
+
+
+async def test_without_an_end_a_job_is_delivered_again_and_again(
+    machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="redeliver")
+    await machine.enqueue(queue)
+    for delivery in range(1, 5):
+        (job,) = await machine.claim(queue)
+        assert job.deliveries == delivery
+        assert await machine.engine.settlements.nack(queue, [held(job)], [Return()]) == {0}
+
+
+async def test_a_jobs_own_limit_goes_before_the_topics(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, max_deliveries=2, dead_letter=f"{topic}.dead")
+    await machine.enqueue(
+        queue, Batch(payloads=[b"once", b"as the topic says", b"for ever"], max_deliveries=[1, None, 0])
+    )
+    seen = []
+    for _ in range(4):
+        jobs = await machine.claim(queue, 3)
+        seen.append(sorted(job.seq for job in jobs))
+        by_seq = sorted(jobs, key=lambda job: job.seq)
+        await machine.engine.settlements.nack(queue, [held(job) for job in by_seq], [Return()] * len(by_seq))
+    assert seen == [[1, 2, 3], [2, 3], [3], [3]]
+
+
+async def test_a_nack_of_the_last_delivery_says_why(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await machine.enqueue(queue, batch(1, priorities=[4], tags=["tag"]))
+    (job,) = await machine.claim(queue)
+    assert await machine.engine.settlements.nack(queue, [held(job)], [Return(error="disk full")]) == {0}
+    policy = await machine.policies.queue(f"{topic}.dead")
+    moved = await row(pools.rest, policy, 1)
+    assert moved is not None
+    assert (moved["last_error"], moved["priority"], moved["tag"]) == ("disk full", 4, "tag")
+    assert (moved["deliveries"], moved["original_topic"], moved["original_seq"]) == (0, topic, 1)
+    assert await events(pools.rest, policy, 1) == ["enqueued"]
+
+
+async def test_drain_waits_for_what_is_given_back(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue)
+    claiming = asyncio.create_task(machine.claim(queue))
+    returning, gate = asyncio.Event(), asyncio.Event()
+
+    async def leave() -> None:
+        claiming.cancel()
+
+    async def hold() -> None:
+        returning.set()
+        await gate.wait()
+
+    machine.log.after["claim"] = leave
+    machine.log.before["nack"] = hold
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await returning.wait()
+    machine.engine.stop()
+    draining = asyncio.create_task(machine.engine.drain())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not draining.done()
+    gate.set()
+    await draining
+    assert await given_back(pools, queue, 1)
+
+
+async def test_a_stopped_engine_lets_nobody_wait(machine: Machine, queue: Policy) -> None:
+    waiting = [asyncio.create_task(machine.claim(queue, wait=30)) for _ in range(3)]
+    await parked(machine, queue, 3)
+    machine.engine.stop()
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [[], [], []]
+    assert await asyncio.wait_for(machine.claim(queue, wait=30), 5) == []
+
+
+async def test_a_job_in_flight_is_never_handed_out_as_its_lease_ends(
+    machine: Machine, queue: Policy, pools: Pools
+) -> None:
+    """Two leases follow each other, and never overlap: by the ledger."""
+    await machine.enqueue(queue)
+    claims = 0
+
+    async def three() -> bool:
+        nonlocal claims
+        claims += len(await machine.claim(queue, lease_ms=100))
+        return claims == 3
+
+    await until(three, "the job is delivered three times")
+    rows = await pools.rest.fetch(
+        "SELECT at, until FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'claimed' ORDER BY at",
+        queue.topic.id,
+    )
+    assert all(before["until"] < after["at"] for before, after in pairwise(rows))
