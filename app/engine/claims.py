@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
 from app.queue import consumer
 from app.queue.consumer import Slots
@@ -120,7 +121,9 @@ class Claims:
             for _ in range(MAX_PASSES):
                 if not await self._pass(policy, cohort, shares, lanes):
                     break
-        except Exception:
+        except Exception as error:
+            if isinstance(error, UNREACHABLE):
+                self._shared.cursors.reset()
             # Those who got something get it: an error would strand their leases until the deadline.
             if not any(shares):
                 raise
@@ -133,11 +136,16 @@ class Claims:
     async def _pass(
         self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
     ) -> bool:
-        """Claim what the cohort still lacks, into `shares`; whether something stood in the way and was taken out."""
+        """Claim what the cohort still lacks, into `shares`; whether another pass may find more: something stood in the
+        way and was taken out, or the due parts were not looked at."""
         slots = _seats(cohort, shares, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return False
-        claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, lanes, slots)
+        cursor = self._shared.cursors.of(policy.topic)
+        plan, began = cursor.plan(lanes), time.monotonic()
+        claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots)
+        cursor.learn(plan, claimed, len(slots.callers), time.monotonic() - began)
+        self._shared.marks.keep()
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         self._shared.counters.moved(policy.topic.id, ready=-claimed.count, in_flight=claimed.count)
@@ -146,6 +154,9 @@ class Claims:
             moved += len(await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)]))
         if claimed.expired:
             moved += await self._exits.expire(policy)
+        if claimed.met < len(slots.callers) and not plan.looks:
+            cursor.returned()
+            return True
         return moved > 0
 
 

@@ -21,6 +21,7 @@ from app.topics.config import Policy
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
+    from app.engine.cursors import Cursors
 
 BOUND: Final = 10_001
 FRESH_SECONDS: Final = 0.8
@@ -43,8 +44,9 @@ class _Deep:
 class Counters:
     """Counts by topic. Callers that ask at the same time share a count that starts after they asked."""
 
-    def __init__(self, pools: Pools, *, max_waiting: int) -> None:
+    def __init__(self, pools: Pools, cursors: Cursors, *, max_waiting: int) -> None:
         self._pools = pools
+        self._cursors = cursors
         self._deep: dict[int, _Deep] = {}
         self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=max_waiting, most=max_waiting)
 
@@ -73,7 +75,8 @@ class Counters:
 
     async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
         policy = policies[-1]
-        counts = await inspector.count(self._pools.hot, policy.topic.name, policy.budget, BOUND)
+        marks = self._cursors.lows(policy.topic.id)
+        counts = await inspector.count(self._pools.hot, policy.topic.name, policy.budget, BOUND, marks)
         if not counts.exact:
             deep = self._deep[policy.topic.id] = _Deep(counts.ready, counts.in_flight)
             # The first answer waits a little longer for a count of the whole.
@@ -85,7 +88,8 @@ class Counters:
     async def _recount(self, policy: Policy, deep: _Deep) -> None:
         started = time.monotonic()
         try:
-            counts = await inspector.count(self._pools.rest, policy.topic.name, policy.budget, None)
+            marks = self._cursors.lows(policy.topic.id)
+            counts = await inspector.count(self._pools.rest, policy.topic.name, policy.budget, None, marks)
             deep.ready, deep.in_flight = counts.ready, counts.in_flight
             if counts.ready + counts.in_flight < BOUND // 2:
                 self._deep.pop(policy.topic.id, None)  # shallow again: count exactly

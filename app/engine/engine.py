@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from app.engine.claims import Claims
 from app.engine.counters import Counters
+from app.engine.cursors import Cursors
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.lanes import Lanes
+from app.engine.marks import Marks
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -25,9 +27,11 @@ class Engine:
 
     def __init__(self, pools: Pools, policies: Policies, *, max_waiting: int, max_streams: int) -> None:
         self.lanes = Lanes()
-        self.counters = Counters(pools, max_waiting=max_waiting)
-        self.waiters = Waiters(pools)
-        shared = Shared(pools, policies, self.lanes, self.counters, self.waiters, max_waiting)
+        self.cursors = Cursors()
+        self.marks = Marks(pools, self.cursors)
+        self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
+        self.waiters = Waiters(pools, self.cursors)
+        shared = Shared(pools, policies, self.lanes, self.cursors, self.marks, self.counters, self.waiters, max_waiting)
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.settlements = Settlements(shared, self.exits)
@@ -44,6 +48,7 @@ class Engine:
         """A topic was deleted: forget what was known of it, and close its streams."""
         self.streams.lost(topic.name)
         self.lanes.drop(topic.id)
+        self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
 
     def stop(self) -> None:
@@ -54,6 +59,7 @@ class Engine:
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
+        self.marks.close()
         await self.enqueues.group.drain()
         await self.claims.drain()
         await self.settlements.drain()

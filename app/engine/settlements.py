@@ -96,6 +96,7 @@ class Settlements:
         result = await consumer.nack(self._shared.verbs(policy), policy.topic, policy.budget, held, returns)
         done = result.done | await self._retire(policy, entries, returns, result.spent)
         self._settled(policy, entries, done)
+        self._shared.cursors.returned(policy.topic.id)
         now = sum(1 for i in result.done if returns[i].delay_ms == 0)
         self._shared.counters.moved(policy.topic.id, ready=now)
         self._shared.waiters.added(policy.topic.id, now)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from app.db.pool import Pool, Pools
     from app.engine.counters import Counters
+    from app.engine.cursors import Cursors
     from app.engine.lanes import Lanes
+    from app.engine.marks import Marks
     from app.engine.waiters import Waiters
     from app.topics.cache import Policies
     from app.topics.config import Policy
@@ -21,6 +23,8 @@ class Shared:
     pools: Pools
     policies: Policies
     lanes: Lanes
+    cursors: Cursors
+    marks: Marks
     counters: Counters
     waiters: Waiters
     max_waiting: int  # calls that may wait for one verb of one topic

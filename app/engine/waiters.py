@@ -18,6 +18,7 @@ from app.queue import inspector
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
+    from app.engine.cursors import Cursors
     from app.queue.model import Topic
 
 POLL_SECONDS: Final = 0.5
@@ -38,8 +39,9 @@ class _Topic:
 class Waiters:
     """Parks callers that found nothing, by topic."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, cursors: Cursors) -> None:
         self._pools = pools
+        self._cursors = cursors
         self._topics: dict[int, _Topic] = {}
         self._clock = itertools.count(1)
         self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
@@ -162,7 +164,8 @@ class Waiters:
 
     async def _probe(self, topics: list[_Topic]) -> None:
         try:
-            found = await inspector.probe(self._pools.hot, [waited.topic.name for waited in topics])
+            marks = [(w.topic.name, reach) for w in topics for reach in self._cursors.lows(w.topic.id)]
+            found = await inspector.probe(self._pools.hot, [waited.topic.name for waited in topics], marks)
         except UNREACHABLE as error:
             log.warning("can't look for work at the moment: %r", error)
             return

@@ -11,13 +11,12 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db import sql
-from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Topic
+from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Topic
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
@@ -27,7 +26,6 @@ _HELD = sql.load(__package__, "held")
 _LANES = sql.load(__package__, "lanes")
 
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
-EVER: Final = datetime.min  # encodes as -infinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +37,27 @@ class Slots:
     leases_ms: list[int]
 
 
+@dataclass(slots=True)
+class Seen:
+    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease."""
+
+    ready: int | None = None
+    due: int | None = None
+    ready_lost: int | None = None
+    due_lost: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """`jobs[i]` are those of caller i, in claim order. The seqs of jobs met that have no delivery left; whether
-    any was met whose time to live has passed."""
+    """`jobs[i]` are those of caller i, in claim order. The seqs of jobs met that have no delivery left; whether any was
+    met whose time to live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs."""
 
     jobs: list[list[Job]]
     exhausted: list[int]
     expired: bool
+    seen: dict[int, Seen]
+    met: int
+    at: int
 
     @property
     def count(self) -> int:
@@ -58,7 +69,7 @@ async def lanes(db: Connection, topic: Topic) -> list[Lane]:
     return [Lane(row["tenant"], row["priority"]) for row in await db.fetch(_LANES, topic.name)]
 
 
-async def claim(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], slots: Slots) -> Claimed:
+async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots) -> Claimed:
     """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once."""
     wanted = len(slots.callers)
     noise = os.urandom(16 * wanted)
@@ -67,10 +78,10 @@ async def claim(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[La
         _CLAIM,
         topic.name,
         wanted,
-        [lane.tenant for lane in lanes],
-        [lane.priority for lane in lanes],
-        [0] * len(lanes),
-        [EVER] * len(lanes),
+        [reach.lane.tenant for reach in reaches],
+        [reach.lane.priority for reach in reaches],
+        [reach.after for reach in reaches],
+        [reach.due for reach in reaches],
         leases,
         [caller + 1 for caller in slots.callers],
         slots.nodes,
@@ -81,15 +92,34 @@ async def claim(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[La
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
     exhausted: list[int] = []
     expired = False
-    for slot, seq, *shown, spent in rows:  # RETURNING promises no order; each row says whose it is
-        if spent is None:
+    seen: dict[int, Seen] = {}
+    at: int = rows.pop()["place"]
+    for kind, lane, due, place, slot, seq, *shown in rows:  # RETURNING promises no order; each row says whose it is
+        part = seen.get(lane - 1)
+        if part is None:
+            part = seen[lane - 1] = Seen()
+        _see(part, due=due, place=place, lost=kind == "lost")
+        if kind == "leased":
             start = 16 * (slot - 1)
             jobs[slots.callers[slot - 1]].append(Job(seq, noise[start : start + 16].hex(), *shown))
-        elif spent == "exhausted":
+        elif kind == "exhausted":
             exhausted.append(seq)
-        else:
+        elif kind == "expired":
             expired = True
-    return Claimed(jobs, exhausted, expired)
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at)
+
+
+def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
+    if due:
+        if seen.due is None or place > seen.due:
+            seen.due = place
+        if lost and (seen.due_lost is None or place < seen.due_lost):
+            seen.due_lost = place
+    else:
+        if seen.ready is None or place > seen.ready:
+            seen.ready = place
+        if lost and (seen.ready_lost is None or place < seen.ready_lost):
+            seen.ready_lost = place
 
 
 async def ack(db: Connection, topic: Topic, held: Sequence[Held]) -> set[int]:

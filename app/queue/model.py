@@ -50,6 +50,16 @@ class Lane:
     priority: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """From where a claim reaches into a lane: ready jobs above a position, and due jobs after a time (µs since 1970),
+    or none of those."""
+
+    lane: Lane
+    after: int = 0
+    due: int | None = 0
+
+
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A job as a claim hands it out. Times are in ms since 1970, by the database's clock."""
 

@@ -15,7 +15,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.queue import consumer, producer
 from app.queue.consumer import Slots
-from app.queue.model import Batch, Held, Job, Lane
+from app.queue.model import Batch, Held, Job, Lane, Reach
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.load import Load, drive
 
@@ -89,7 +89,7 @@ async def batch(bench: Bench, seconds: float, rounds: int) -> list[Figure]:
         await producer.enqueue(bench.pools.hot, queue.topic, whole, ttl_ms=0)
 
     async def lease(_: int) -> None:
-        claimed = await consumer.claim(bench.pools.hot, queue.topic, queue.budget, [Lane("", 0)], slots)
+        claimed = await consumer.claim(bench.pools.hot, queue.topic, queue.budget, [Reach(Lane("", 0))], slots)
         taken.append(sorted(claimed.jobs[0], key=lambda job: job.seq))
 
     async def settle(i: int) -> None:

@@ -12,7 +12,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.queue import consumer, producer
 from app.queue.consumer import Slots
-from app.queue.model import Batch, Connection, Held, Job, Seq
+from app.queue.model import Batch, Connection, Held, Job, Reach, Seq
 from app.topics.config import Policy
 
 Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -35,9 +35,9 @@ async def take(
     db: Connection, policy: Policy, count: int = 1, *, node: str = "worker", lease_ms: int = 60_000
 ) -> list[Job]:
     """Claim up to `count` jobs for one caller, in claim order."""
-    lanes = await consumer.lanes(db, policy.topic)
+    reaches = [Reach(lane) for lane in await consumer.lanes(db, policy.topic)]
     slots = Slots([0] * count, [node], [lease_ms])
-    claimed = await consumer.claim(db, policy.topic, policy.budget, lanes, slots)
+    claimed = await consumer.claim(db, policy.topic, policy.budget, reaches, slots)
     return claimed.jobs[0]
 
 

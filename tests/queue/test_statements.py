@@ -54,10 +54,10 @@ def test_the_files_are_those_that_some_module_loads() -> None:
 
 
 async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Awaitable[Session]]) -> None:
-    """consumer.claim hands the columns between seq and spent to Job in their order, after the lease."""
+    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first."""
     columns = await _columns(await connect(), "claim")
-    assert (columns[0], columns[-1]) == (("slot", int), ("spent", str))
-    assert columns[1:2] + columns[2:-1] == [pair for pair in _fields(Job) if pair[0] != "lease"]
+    assert columns[:5] == [("kind", str), ("lane", int), ("due", bool), ("place", int), ("slot", int)]
+    assert columns[5:] == [pair for pair in _fields(Job) if pair[0] != "lease"]
 
 
 async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
@@ -87,6 +87,9 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
         ("fail", {"done"}),
         ("exhausted", {"seq"}),
         ("enqueue", {"seqs"}),
+        ("draws", {"topic_id", "drawn", "at"}),
+        ("writers", {"writers"}),
+        ("heads", {"ready", "due"}),
     ],
 )
 async def test_a_verb_answers_what_it_says(

@@ -1,0 +1,170 @@
+"""Where claims begin, so that they don't walk over what was consumed before. docs/adr/0012 has the argument.
+
+While a snapshot is older than deletions, their index entries stay, and a claim from the start walks over all of them.
+So a process remembers, for each lane, up to where it has seen everything taken. Two pairs of marks:
+
+- the hot ones (`after`, `due`): a hint. What turns up below them is found by a sweep from the low ones;
+- the low ones (`low`, `due_low`): proven. No job can be claimable at or below them, now or later (see marks.py).
+
+Positions are the sequence's, times are in µs since 1970 by the database's clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.queue.consumer import Claimed, Seen
+from app.queue.model import Lane, Reach, Topic
+
+LOOK_SECONDS: Final = 0.1  # how often a busy lane's due part is looked at
+SWEEP_SECONDS: Final = 0.4  # the least time between two sweeps
+SWEEP_SHARE: Final = 0.03  # of the time, that sweeps may take
+DUE_MARGIN_US: Final = 50_000  # what was written longer before a look has been committed, or is found by a sweep
+ROUNDING_US: Final = 2  # times pass through a float on their way
+
+
+@dataclass(slots=True)
+class Mark:
+    """One lane's marks."""
+
+    after: int = 0
+    due: int = 0
+    low: int = 0
+    due_low: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one claim reaches into the lanes."""
+
+    reaches: list[Reach]
+    looks: bool  # at the due parts
+    sweeps: bool  # from the low marks
+    epoch: int  # of the cursor, when it was made
+
+
+@dataclass(slots=True)
+class Cursor:
+    """The marks of one topic."""
+
+    topic: Topic
+    marks: dict[Lane, Mark] = field(default_factory=dict)
+    used: float = 0.0
+    drawn: int = 0  # as the sequence was last seen
+    epoch: int = 0  # what was learned in an earlier one counts no more
+    _looked: float = 0.0
+    _swept: float = 0.0
+    _pause: float = SWEEP_SECONDS
+
+    def plan(self, lanes: Sequence[Lane]) -> Plan:
+        """Where the next claim of these lanes begins."""
+        now = self.used = time.monotonic()
+        sweeps = now >= self._swept + self._pause
+        looks = sweeps or now >= self._looked + LOOK_SECONDS
+        reaches = []
+        for lane in lanes:
+            mark = self.marks.setdefault(lane, Mark())
+            if sweeps:
+                reaches.append(Reach(lane, mark.low, mark.due_low))
+            else:
+                reaches.append(Reach(lane, mark.after, mark.due if looks else None))
+        return Plan(reaches, looks, sweeps, self.epoch)
+
+    def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
+        """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
+        if plan.epoch != self.epoch:
+            return
+        now = time.monotonic()
+        if plan.looks:
+            self._looked = now
+        if plan.sweeps:
+            self._swept, self._pause = now, max(SWEEP_SECONDS, seconds / SWEEP_SHARE)
+        full = claimed.met >= wanted
+        last = max(claimed.seen, default=-1)
+        for i, reach in enumerate(plan.reaches):
+            if full and i > last:
+                break  # not looked at
+            seen = claimed.seen.get(i, _NOTHING)
+            whole = not full or i < last
+            mark = self.marks[reach.lane]
+            self._ready(mark, reach, seen, down=plan.sweeps and not whole)
+            if reach.due is not None:
+                whole_due = whole or seen.ready is not None
+                self._due(mark, reach.due, seen, claimed.at, whole=whole_due, down=plan.sweeps and not whole_due)
+
+    def lows(self) -> list[Reach]:
+        """The low marks: nothing that anybody may want stands at or below them."""
+        return [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
+
+    def hurry(self) -> None:
+        """Sweep with the next claim: what kept jobs from being seen is gone."""
+        self._pause = 0.0
+
+    def returned(self) -> None:
+        """Look at the due parts with the next claim: this process has put a job there."""
+        self._looked = 0.0
+
+    def reset(self) -> None:
+        """Forget everything: the database may be another one now."""
+        self.marks.clear()
+        self.drawn = 0
+        self.epoch += 1
+
+    @staticmethod
+    def _ready(mark: Mark, reach: Reach, seen: Seen, *, down: bool) -> None:
+        end = reach.after if seen.ready is None else seen.ready
+        if seen.ready_lost is not None:
+            end = min(end, seen.ready_lost - 1)  # still there: it must not be passed
+        # A sweep that was cut short has more to find right behind its last job.
+        mark.after = max(end, mark.low) if down else max(end, mark.after)
+
+    @staticmethod
+    def _due(mark: Mark, begin: int, seen: Seen, at: int, *, whole: bool, down: bool) -> None:
+        end = at - DUE_MARGIN_US if whole else (begin if seen.due is None else seen.due - ROUNDING_US)
+        if seen.due_lost is not None:
+            end = min(end, seen.due_lost - ROUNDING_US)
+        mark.due = max(end, mark.due_low) if down else max(end, mark.due)
+
+
+_NOTHING: Final = Seen()
+
+
+class Cursors:
+    """Cursors by topic id."""
+
+    def __init__(self) -> None:
+        self._topics: dict[int, Cursor] = {}
+
+    def of(self, topic: Topic) -> Cursor:
+        """A topic's cursor, new where there was none."""
+        cursor = self._topics.get(topic.id)
+        if cursor is None:
+            cursor = self._topics[topic.id] = Cursor(topic)
+        return cursor
+
+    def lows(self, topic_id: int) -> list[Reach]:
+        """See Cursor.lows; none for a topic that was not claimed from."""
+        cursor = self._topics.get(topic_id)
+        return [] if cursor is None else cursor.lows()
+
+    def returned(self, topic_id: int) -> None:
+        """See Cursor.returned."""
+        cursor = self._topics.get(topic_id)
+        if cursor is not None:
+            cursor.returned()
+
+    def reset(self) -> None:
+        """See Cursor.reset: a connection was lost, and who knows to what the next one goes."""
+        for cursor in self._topics.values():
+            cursor.reset()
+
+    def used_since(self, when: float) -> list[Cursor]:
+        """Those that claims have used since a time of the monotonic clock."""
+        return [cursor for cursor in self._topics.values() if cursor.used >= when]
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._topics.pop(topic_id, None)

@@ -1,0 +1,118 @@
+"""Raises the low marks: below them no job can become claimable any more. docs/adr/0012 has the argument.
+
+Every TICK_SECONDS, for the topics that are claimed from: see how far their sequences were drawn and what time it is;
+then, in a later statement, which transactions may still commit jobs. Once all of those have ended, every job at a
+position or time seen then is visible: the first one that is still there is the new mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE
+from app.engine.cursors import ROUNDING_US, Cursor, Cursors
+from app.queue import inspector
+from app.queue.inspector import Draw
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+
+TICK_SECONDS: Final = 0.2
+IDLE_SECONDS: Final = 2.0  # a topic that nobody has claimed from for so long is left alone
+LONG_SECONDS: Final = 0.6  # a transaction that lasted so long may have hidden jobs from claims
+MOST_PENDING: Final = 64
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What was seen at one tick, and who has to end before it counts."""
+
+    draws: dict[int, Draw]
+    epochs: dict[int, int]  # of the topics' cursors
+    writers: set[str]
+
+
+class Marks:
+    """The ticker. Runs as long as topics are claimed from."""
+
+    def __init__(self, pools: Pools, cursors: Cursors) -> None:
+        self._pools = pools
+        self._cursors = cursors
+        self._pending: deque[_Sight] = deque()
+        self._first_seen: dict[str, float] = {}
+        self._ticker: asyncio.Task[None] | None = None
+
+    def keep(self) -> None:
+        """A claim was made: see to it that the ticker runs."""
+        if self._ticker is None:
+            self._ticker = asyncio.create_task(self._run())
+
+    def close(self) -> None:
+        """Stop it."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    async def _run(self) -> None:
+        while used := self._cursors.used_since(time.monotonic() - IDLE_SECONDS):
+            try:
+                await self.tick(used)
+            except UNREACHABLE as error:
+                log.warning("can't raise marks at the moment: %r", error)
+                self._cursors.reset()
+            except Exception:
+                log.exception("can't raise marks")
+            await asyncio.sleep(TICK_SECONDS)
+        self._ticker = None
+
+    async def tick(self, used: list[Cursor]) -> None:
+        """One round for these topics."""
+        db = self._pools.hot
+        draws = await inspector.draws(db, [cursor.topic for cursor in used])
+        writers = await inspector.writers(db, [cursor.topic for cursor in used])
+        for cursor in used:
+            draw = draws.get(cursor.topic.id)
+            if draw is not None:
+                if draw.drawn < cursor.drawn:
+                    cursor.reset()  # an older state: a backup was restored, or a standby took over
+                cursor.drawn = draw.drawn
+        self._hurry(used, writers)
+        if len(self._pending) >= MOST_PENDING:
+            del self._pending[1]  # the oldest is what a long transaction holds up; between it and now any will do
+        epochs = {cursor.topic.id: cursor.epoch for cursor in used}
+        self._pending.append(_Sight(draws, epochs, set(writers)))
+        proven: dict[int, Draw] = {}
+        for sight in self._pending:
+            sight.writers &= writers
+            if not sight.writers:
+                proven.update((i, draw) for i, draw in sight.draws.items() if sight.epochs[i] == epochs.get(i))
+        self._pending = deque(sight for sight in self._pending if sight.writers)
+        await self._raise([cursor for cursor in used if cursor.topic.id in proven], proven, epochs)
+
+    def _hurry(self, used: list[Cursor], writers: set[str]) -> None:
+        now = time.monotonic()
+        if any(now - since > LONG_SECONDS for writer, since in self._first_seen.items() if writer not in writers):
+            for cursor in used:
+                cursor.hurry()
+        self._first_seen = {writer: self._first_seen.get(writer, now) for writer in writers}
+
+    async def _raise(self, cursors: list[Cursor], proven: dict[int, Draw], epochs: dict[int, int]) -> None:
+        lanes = [(cursor, reach) for cursor in cursors for reach in cursor.lows()]
+        if not lanes:
+            return
+        heads = await inspector.heads(self._pools.hot, [(cursor.topic.name, reach) for cursor, reach in lanes])
+        for (cursor, reach), head in zip(lanes, heads, strict=True):
+            mark = cursor.marks.get(reach.lane)
+            if mark is None or cursor.epoch != epochs[cursor.topic.id]:
+                continue  # reset meanwhile
+            seen = proven[cursor.topic.id]
+            low = seen.drawn if head.ready is None else min(seen.drawn, head.ready - 1)
+            due_low = seen.at if head.due is None else min(seen.at, head.due - ROUNDING_US)
+            mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - ROUNDING_US)
+            mark.after, mark.due = max(mark.after, mark.low), max(mark.due, mark.due_low)

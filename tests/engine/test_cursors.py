@@ -1,0 +1,258 @@
+"""Claims begin at cursors, and yet nothing that turns up below them is missed: each way in which something can."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+import pytest
+from asyncpg.pgproto.pgproto import UUID
+
+from app.db.pool import Pools
+from app.engine.claims import Claimer
+from app.engine.cursors import Mark
+from app.engine.engine import Engine
+from app.errors import Unavailable
+from app.queue import consumer, producer
+from app.queue.consumer import Return, Slots
+from app.queue.model import Batch, Held, Job, Lane, Reach
+from app.topics import store
+from app.topics.cache import Policies
+from app.topics.config import Policy
+
+Connect = Callable[[], Awaitable["asyncpg.Connection[asyncpg.Record]"]]
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+LATE_SECONDS = 2.0  # SEMANTICS 4 says one; twice that for a machine that does other things as well
+WHOLE = [Reach(Lane("", 0))]
+
+
+class Flow:
+    """A topic in use: jobs go in and out all the time, so that the engine's cursors move. Notes what it was given."""
+
+    def __init__(self, engine: Engine, policy: Policy) -> None:
+        self.engine = engine
+        self.policy = policy
+        self.given: dict[bytes, float] = {}
+        self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
+
+    async def _produce(self) -> None:
+        for i in itertools.count():
+            with contextlib.suppress(Unavailable):
+                payloads = [b'"flow %d.%d"' % (i, j) for j in range(5)]
+                await self.engine.enqueues.enqueue(self.policy, Batch(payloads), 50)
+            await asyncio.sleep(0.002)
+
+    async def _consume(self) -> None:
+        while True:
+            try:
+                jobs = await self.engine.claims.claim(Claimer(self.policy, "flow", 10, 30_000), 1)
+            except Unavailable:
+                continue
+            now = time.monotonic()
+            self.given.update((job.payload, now) for job in jobs)
+            await self.engine.settlements.ack(self.policy, [_held(job, "flow") for job in jobs])
+
+    async def warm(self) -> None:
+        """Go on until the low mark has moved well on."""
+        before = self.mark().low
+        await self.until(lambda: self.mark().low > before + 20)
+
+    async def pass_by(self, seq: int = 0, jobs: int = 50) -> None:
+        """Go on until claims begin well beyond here, and beyond a job."""
+        before = max(self.mark().after, seq)
+        await self.until(lambda: self.mark().after > before + jobs)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Go on until claims look for due jobs from so much later on."""
+        before = self.mark().due
+        await self.until(lambda: self.mark().due > before + seconds * 1_000_000)
+
+    async def until(self, fact: Callable[[], bool]) -> None:
+        """Go on until this is so."""
+        end = time.monotonic() + 15
+        while not fact():
+            assert not any(task.done() for task in self._tasks), "the flow has ended"
+            assert time.monotonic() < end, self.mark()
+            await asyncio.sleep(0.01)
+
+    def mark(self) -> Mark:
+        """The marks of the lane that it uses."""
+        return self.engine.cursors.of(self.policy.topic).marks.get(Lane("", 0), Mark())
+
+    async def soon(self, *payloads: bytes, since: float) -> None:
+        """All of these are given out within LATE_SECONDS of a moment."""
+        while not all(payload in self.given for payload in payloads):
+            missing = [payload for payload in payloads if payload not in self.given]
+            assert time.monotonic() < since + LATE_SECONDS, f"{len(missing)} are late, such as {missing[0]!r}"
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def flow(pools: Pools, make_queue: MakeQueue, topic: str) -> AsyncIterator[Flow]:
+    policy = await make_queue(topic)
+    engine = Engine(pools, Policies(pools.rest), max_waiting=1_000, max_streams=10)
+    flow = Flow(engine, policy)
+    await flow.warm()
+    yield flow
+    await flow.stop()
+    engine.stop()
+    await engine.drain()
+
+
+def _held(job: Job, node: str) -> Held:
+    return Held(job.seq, UUID(job.lease), node)
+
+
+async def _claim_elsewhere(db: asyncpg.Connection[asyncpg.Record], policy: Policy, lease_ms: int = 60_000) -> Job:
+    """Another process claims one job, from the start of the lane; waits for one."""
+    while True:
+        slots = Slots([0], ["elsewhere"], [lease_ms])
+        claimed = await consumer.claim(db, policy.topic, policy.budget, WHOLE, slots)
+        if claimed.jobs[0]:
+            return claimed.jobs[0][0]
+
+
+async def test_a_job_that_is_committed_late(flow: Flow, connect: Connect) -> None:
+    db = await connect()
+    transaction = db.transaction()
+    await transaction.start()
+    await producer.enqueue(db, flow.policy.topic, Batch([b'"late"']), ttl_ms=0)
+    await flow.pass_by()
+    await transaction.commit()
+    await flow.soon(b'"late"', since=time.monotonic())
+
+
+async def test_two_thousand_jobs_that_are_committed_late(flow: Flow, connect: Connect) -> None:
+    db = await connect()
+    payloads = [b'"late %d"' % i for i in range(2000)]
+    transaction = db.transaction()
+    await transaction.start()
+    await producer.enqueue(db, flow.policy.topic, Batch(list(payloads)), ttl_ms=0)
+    await flow.pass_by(jobs=2050)
+    await transaction.commit()
+    await flow.soon(*payloads, since=time.monotonic() + 3)
+
+
+async def test_a_delayed_job_whose_transaction_outlasts_its_delay(flow: Flow, connect: Connect) -> None:
+    db = await connect()
+    transaction = db.transaction()
+    await transaction.start()
+    await producer.enqueue(db, flow.policy.topic, Batch([b'"late"'], delays_ms=[50]), ttl_ms=0)
+    await flow.pass_time(0.4)
+    await transaction.commit()
+    await flow.soon(b'"late"', since=time.monotonic())
+
+
+@pytest.mark.parametrize("end", ["rolled back", "killed"])
+async def test_a_claim_elsewhere_that_comes_to_nothing(flow: Flow, connect: Connect, end: str) -> None:
+    db, killer = await connect(), await connect()
+    transaction = db.transaction()
+    await transaction.start()
+    job = await _claim_elsewhere(db, flow.policy)
+    await flow.pass_by(job.seq)
+    if end == "rolled back":
+        await transaction.rollback()
+    else:
+        await killer.fetchval("SELECT pg_terminate_backend($1)", db.get_server_pid())
+    await flow.soon(job.payload, since=time.monotonic())
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_nack_elsewhere(flow: Flow, connect: Connect, late: bool) -> None:
+    db = await connect()
+    job = await _claim_elsewhere(db, flow.policy)
+    transaction = db.transaction()
+    await transaction.start()
+    await consumer.nack(db, flow.policy.topic, flow.policy.budget, [_held(job, "elsewhere")], [Return()])
+    if late:
+        await flow.pass_time(0.7)
+    await transaction.commit()
+    await flow.soon(job.payload, since=time.monotonic())
+
+
+async def test_a_lease_that_runs_out(flow: Flow, connect: Connect) -> None:
+    job = await _claim_elsewhere(await connect(), flow.policy, lease_ms=100)
+    await flow.soon(job.payload, since=time.monotonic() + 0.1)
+
+
+async def test_a_gap_of_twenty_thousand_positions(flow: Flow, connect: Connect) -> None:
+    db = await connect()
+    transaction = db.transaction()
+    await transaction.start()
+    await producer.enqueue(db, flow.policy.topic, Batch([b"0"] * 20_000), ttl_ms=0)
+    await transaction.rollback()
+    await flow.engine.enqueues.enqueue(flow.policy, Batch([b'"behind"']), 10)
+    await flow.soon(b'"behind"', since=time.monotonic())
+
+
+async def test_a_topic_that_is_deleted_and_made_again(flow: Flow, pools: Pools, make_queue: MakeQueue) -> None:
+    await flow.stop()
+    name = flow.policy.topic.name
+    assert await store.delete(pools.rest, name, if_empty=False)
+    again = await make_queue(name)
+    await flow.engine.enqueues.enqueue(again, Batch([b'"new"']), 10)
+    jobs = await flow.engine.claims.claim(Claimer(again, "n", 1, 1000), 1)
+    assert [(job.seq, job.payload) for job in jobs] == [(1, b'"new"')]
+
+
+async def test_a_backup_that_is_restored(flow: Flow, connect: Connect) -> None:
+    """The same topic, with fewer seqs drawn and jobs at positions that claims had passed; nobody stays connected."""
+    db = await connect()
+    topic = flow.policy.topic
+    await flow.stop()
+    async with db.transaction():
+        await db.execute("DELETE FROM holdfast.jobs WHERE topic = $1", topic.name)
+        await db.execute("SELECT setval($1::oid::regclass, 1, false)", topic.sequence)
+        await producer.enqueue(db, topic, Batch([b'"restored"']), ttl_ms=0)
+        await db.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'holdfast'"
+        )
+    again = Flow(flow.engine, flow.policy)
+    await again.soon(b'"restored"', since=time.monotonic())
+    await again.stop()
+
+
+async def test_a_standby_that_takes_over(flow: Flow, connect: Connect) -> None:
+    """A sequence that was drawn less far than it was seen to be is another database's."""
+    db = await connect()
+    await flow.stop()
+    before = flow.engine.cursors.of(flow.policy.topic).epoch
+    await db.execute("SELECT setval($1::oid::regclass, 1, false)", flow.policy.topic.sequence)
+    await flow.engine.marks.tick([flow.engine.cursors.of(flow.policy.topic)])
+    assert flow.engine.cursors.of(flow.policy.topic).epoch > before
+
+
+async def test_the_low_mark_rises_while_somebody_holds_an_old_snapshot(flow: Flow, connect: Connect) -> None:
+    """A reader is no writer: marks rise beside it, and claims don't walk over what it keeps."""
+    db = await connect()
+    async with db.transaction(isolation="repeatable_read", readonly=True):
+        await db.fetchval("SELECT count(*) FROM holdfast.topics")
+        await flow.warm()
+
+
+async def test_a_writer_that_does_not_end_holds_the_low_mark(flow: Flow, connect: Connect) -> None:
+    db = await connect()
+    transaction = db.transaction()
+    await transaction.start()
+    seq = (await producer.enqueue(db, flow.policy.topic, Batch([b'"late"']), ttl_ms=0))[0]
+    await flow.pass_by(jobs=300)
+    assert flow.mark().low < seq
+    await transaction.rollback()
+
+
+async def test_a_new_lane_is_found_beside_a_busy_one(flow: Flow, connect: Connect) -> None:
+    db = await connect()
+    await producer.add_lanes(db, flow.policy.topic, [Lane("", 7)])
+    await producer.enqueue(db, flow.policy.topic, Batch([b'"other"'], priorities=[7]), ttl_ms=0)
+    await flow.soon(b'"other"', since=time.monotonic())

@@ -1,0 +1,270 @@
+"""Waiting for work: nobody sleeps through it, no more are woken than it takes, and the database is left in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from app.engine import waiters
+from app.engine.waiters import Waiters
+from app.queue.consumer import Return
+from app.queue.model import Batch, Job
+from app.topics.config import Policy
+from tests.engine.machines import Machine, parked, waiting
+from tests.queue.calls import batch, held
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+ELSEWHERE = 1.0  # seconds within which another process's job is found
+
+
+@pytest.fixture
+async def park(
+    machine: Machine, queue: Policy
+) -> AsyncIterator[Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]]:
+    """Lets claims wait, and ends those that still do."""
+    tasks: list[asyncio.Task[list[Job]]] = []
+
+    async def park(count: int, most: int = 1, lease_ms: int = 60_000) -> list[asyncio.Task[list[Job]]]:
+        new = [
+            asyncio.create_task(machine.claim(queue, most, wait=30, node=f"w{n}", lease_ms=lease_ms))
+            for n in range(count)
+        ]
+        tasks.extend(new)
+        await parked(machine, queue, len(waiting(machine, queue)) + count)
+        return new
+
+    yield park
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
+
+
+@pytest.fixture
+def no_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody comes by to look: what is found is found by a hint or a timer."""
+    monkeypatch.setattr(waiters, "POLL_SECONDS", 60.0)
+
+
+async def test_an_enqueue_wakes_as_many_as_it_has_jobs_for(
+    machine: Machine, queue: Policy, park: Park, no_poll: None
+) -> None:
+    tasks = await park(10)
+    claims = machine.log.count("claim")
+    await machine.enqueue(queue, 3)
+    done, pending = await asyncio.wait(tasks, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    while len(done) < 3:
+        more, pending = await asyncio.wait(pending, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert more, "a job is there and nobody was woken"
+        done |= more
+    assert sorted(task.result()[0].seq for task in done) == [1, 2, 3]
+    assert done == set(tasks[:3]), "first come, first served"
+    await _settled(machine)
+    # Whoever got all it asked for wakes one more, since there may be more: that one finds nothing, and sleeps again.
+    await parked(machine, queue, 7)
+    assert machine.log.count("claim") - claims <= 3
+
+
+async def test_one_that_wants_many_is_enough_for_many(machine: Machine, queue: Policy) -> None:
+    keeper = Waiters(machine.pools)
+    sleepers = [asyncio.create_task(keeper.park(queue.topic, 5, keeper.mark(queue.topic.id), 30)) for _ in range(4)]
+    await _turns()
+    keeper.wake(queue.topic.id, 7)
+    await _turns()
+    assert [task.done() for task in sleepers] == [True, True, False, False]
+    keeper.wake_all()
+    assert await asyncio.gather(*sleepers) == [True] * 4
+    keeper.close()
+
+
+async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Policy, no_poll: None) -> None:
+    keeper = Waiters(machine.pools)
+    first, second = (
+        asyncio.create_task(keeper.park(queue.topic, 1, keeper.mark(queue.topic.id), 30)) for _ in range(2)
+    )
+    await _turns()
+    keeper.wake(queue.topic.id, 1)
+    first.cancel()
+    assert await asyncio.wait_for(second, 5) is True
+    keeper.close()
+
+
+async def test_nobody_sleeps_through_what_came_before_it_slept(machine: Machine, queue: Policy) -> None:
+    keeper = Waiters(machine.pools)
+    mark = keeper.mark(queue.topic.id)
+    keeper.wake(queue.topic.id, 1)
+    assert await asyncio.wait_for(keeper.park(queue.topic, 1, mark, 30), 1) is True
+    keeper.close()
+
+
+async def test_nor_through_what_came_before_all_was_forgotten(
+    machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marks of all topics are thrown away once nobody waits: one taken before must not be taken for unchanged."""
+    monkeypatch.setattr(waiters, "POLL_SECONDS", 0.01)
+    keeper = Waiters(machine.pools)
+    mark = keeper.mark(queue.topic.id)
+    keeper.wake(queue.topic.id, 1)
+    await keeper.park(queue.topic, 1, keeper.mark(queue.topic.id), 0.001)
+    give_up = time.monotonic() + 5
+    while keeper.wanted(queue.topic.id):
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.005)
+    assert await asyncio.wait_for(keeper.park(queue.topic, 1, mark, 30), 1) is True
+    keeper.close()
+
+
+async def test_a_job_that_comes_between_the_claim_and_the_sleep_is_found(
+    machine: Machine, queue: Policy, park: Park, no_poll: None
+) -> None:
+    """One waits already, so that the next to wait does not look by itself."""
+    await park(1)
+    probes = machine.log.count("probe")
+
+    async def enqueue_first() -> None:
+        del machine.log.after["claim"]
+        await machine.enqueue(queue, 2)
+
+    machine.log.after["claim"] = enqueue_first
+    jobs = await asyncio.wait_for(machine.claim(queue, wait=20), 10)
+    assert len(jobs) == 1
+    assert machine.log.count("probe") == probes, "it was found by a look, not by the hint"
+
+
+async def test_a_job_of_another_process_is_found(
+    start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park
+) -> None:
+    there = start()
+    for _ in range(3):
+        (task,) = await park(1)
+        await there.enqueue(queue)
+        began = time.monotonic()
+        assert len(await task) == 1
+        assert time.monotonic() - began < ELSEWHERE
+
+
+async def test_many_jobs_of_another_process_wake_many(
+    start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park
+) -> None:
+    """A look wakes one, and who got something wakes the next."""
+    tasks = await park(20)
+    await start().enqueue(queue, 20)
+    began = time.monotonic()
+    jobs = await asyncio.gather(*tasks)
+    assert time.monotonic() - began < ELSEWHERE + 0.5
+    assert sorted(job.seq for (job,) in jobs) == list(range(1, 21))
+
+
+async def test_what_another_process_returns_is_found(
+    start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park
+) -> None:
+    there = start()
+    await there.enqueue(queue)
+    (job,) = await there.claim(queue)
+    (task,) = await park(1)
+    began = time.monotonic()
+    await there.engine.settlements.nack(queue, [held(job)], [Return()])
+    assert [again.deliveries for again in await task] == [2]
+    assert time.monotonic() - began < ELSEWHERE
+
+
+@pytest.mark.parametrize("delay_ms", [1, 120, 300])
+async def test_a_delay_that_ends_wakes(
+    delay_ms: int, machine: Machine, queue: Policy, park: Park, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiters, "POLL_SECONDS", 60.0)
+    (task,) = await park(1)
+    began = time.monotonic()
+    await machine.enqueue(queue, batch(1, delays_ms=[delay_ms]))
+    assert len(await asyncio.wait_for(task, 10)) == 1
+    assert delay_ms / 1000 <= time.monotonic() - began < delay_ms / 1000 + 1
+
+
+async def test_a_lease_that_ends_wakes(machine: Machine, queue: Policy, park: Park, no_poll: None) -> None:
+    await park(1)  # somebody waits already, so that the end of the lease is somebody's business
+    await machine.enqueue(queue, batch(2))
+    (task,) = await park(1, lease_ms=60_000)
+    (job,) = await machine.claim(queue, lease_ms=150)
+    (again,) = await asyncio.wait_for(task, 10)
+    assert (again.seq, again.deliveries) == (job.seq, 2)
+
+
+async def test_a_return_with_a_delay_wakes(machine: Machine, queue: Policy, park: Park, no_poll: None) -> None:
+    await machine.enqueue(queue)
+    (job,) = await machine.claim(queue)
+    (task,) = await park(1)
+    assert await machine.engine.settlements.nack(queue, [held(job)], [Return(delay_ms=100)]) == {0}
+    assert [again.deliveries for again in await asyncio.wait_for(task, 10)] == [2]
+
+
+@pytest.mark.parametrize("what", ["delay", "lease"])
+async def test_what_another_process_set_a_time_for_is_found_then(
+    what: str, start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park
+) -> None:
+    there = start()
+    if what == "lease":
+        await there.enqueue(queue)
+        await there.claim(queue, lease_ms=700)
+    (task,) = await park(1)
+    if what == "delay":
+        await there.enqueue(queue, Batch(payloads=[b"1"], delays_ms=[700]))
+    began = time.monotonic()
+    assert len(await asyncio.wait_for(task, 10)) == 1
+    assert time.monotonic() - began < 0.7 + 0.4, "it was found by chance, not on time"
+
+
+async def test_the_wait_ends_when_it_was_said_to(machine: Machine, queue: Policy) -> None:
+    began = time.monotonic()
+    assert await machine.claim(queue, wait=0.3) == []
+    assert 0.25 <= time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("topics", [1, 40])
+async def test_an_idle_fleet_costs_next_to_nothing(
+    topics: int, machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    queues = [await make_queue(f"{topic}.{n}") for n in range(topics)]
+    tasks = [asyncio.create_task(machine.claim(queues[n % topics], wait=30, node=f"w{n}")) for n in range(200)]
+    for queue in queues:
+        await parked(machine, queue, 200 // topics)
+    await _settled(machine)
+    before, began = len(machine.log.sent), time.monotonic()
+    await asyncio.sleep(2)  # the thing that is measured: nothing happens
+    rate = (len(machine.log.sent) - before) / (time.monotonic() - began)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert 0.5 <= rate < 5
+
+
+async def test_a_look_that_fails_is_not_the_last(
+    start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park
+) -> None:
+    async def fail() -> None:
+        del machine.log.before["probe"]
+        raise ConnectionResetError("gone")
+
+    (task,) = await park(1)
+    machine.log.before["probe"] = fail
+    while "probe" in machine.log.before:
+        await asyncio.sleep(0.01)
+    await start().enqueue(queue)
+    assert len(await asyncio.wait_for(task, 10)) == 1
+
+
+async def _turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def _settled(machine: Machine) -> None:
+    """Wait until the first looks of those who have just gone to sleep are over."""
+    give_up = time.monotonic() + 5
+    while machine.engine.waiters._looks:
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.01)
