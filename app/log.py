@@ -14,4 +14,6 @@ def configure(level: str) -> None:
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # A lost connection is answered with 503 and said once, where it is met; asyncpg adds a traceback for each.
+    logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
+
 from app.engine.group import GroupCommit
 from app.queue import producer
 from app.queue.model import Batch, Seq, merge
@@ -40,7 +42,16 @@ class Enqueues:
         When it returns, the commit is flushed if the topic is durable. Raises Unavailable (it may have happened),
         TopicNotFound, NotAQueue, and asyncpg's errors for what the database refuses.
         """
-        return await self.group.submit(policy.topic.id, _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch)))
+        size += BYTES_OF_A_RECORD * len(batch)
+        try:
+            return await self.group.submit(policy.topic.id, _Call(policy, batch, size))
+        except asyncpg.InternalServerError:
+            # What a missing sequence raises: the topic may have been deleted, and made anew, through another process.
+            self._shared.policies.forget(policy.topic.name)
+            fresh = await self._shared.policies.queue(policy.topic.name)
+            if fresh.topic.id == policy.topic.id:
+                raise
+            return await self.group.submit(fresh.topic.id, _Call(fresh, batch, size))
 
     async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy

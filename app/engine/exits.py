@@ -38,10 +38,12 @@ class Exits:
         try:
             done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
         except asyncpg.InternalServerError:
-            self._shared.policies.forget(
-                target.topic.name
-            )  # deleted through another process: the next try makes it anew
-            raise
+            # What a missing sequence raises: it was deleted through another process, and is made anew now.
+            self._shared.policies.forget(target.topic.name)
+            target = await self._dead_letter(policy)
+            if target is None:
+                return await exits.fail(db, policy.topic, policy.budget, spent)
+            done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
         return done

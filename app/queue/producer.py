@@ -21,4 +21,5 @@ async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) ->
 
 async def add_lanes(db: Connection, topic: Topic, lanes: list[Lane]) -> None:
     """Record that these lanes exist, before the first job in them does."""
-    await db.execute(_ADD_LANES, topic.name, [lane.tenant for lane in lanes], [lane.priority for lane in lanes])
+    tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
+    await db.execute(_ADD_LANES, topic.name, topic.id, tenants, priorities)

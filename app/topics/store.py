@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app.db import sql
+from app.db.pool import LOST_RACE
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.model import Connection, Topic
 from app.topics.config import FIELDS, Config, Policy
@@ -28,6 +29,7 @@ _DELETE = sql.load(__package__, "delete")
 _COUNT = sql.load(__package__, "count")
 _ANY_JOB = sql.load(__package__, "any_job")
 
+DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
 
 
@@ -79,6 +81,17 @@ async def delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
 
     Raises TopicNotEmpty where `if_empty` and it holds a live job.
     """
+    for attempt in range(DELETE_ATTEMPTS):
+        try:
+            return await _delete(pool, name, if_empty=if_empty)
+        except LOST_RACE:
+            # It locks jobs as it meets them, and verbs lock them by seq: rolled back whole, it can go again.
+            if attempt == DELETE_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
     async with pool.acquire() as db, db.transaction():
         await db.execute(f"SET LOCAL statement_timeout = '{DELETE_SECONDS:.0f}s'")
         topic_id = await db.fetchval(_LOCK, name)

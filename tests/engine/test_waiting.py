@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from app.engine import waiters
-from app.engine.waiters import Waiters
+from app.engine.marks import IDLE_SECONDS, TICK_SECONDS
 from app.queue.consumer import Return
 from app.queue.model import Batch, Job
 from app.topics.config import Policy
@@ -17,6 +17,7 @@ from tests.engine.machines import Machine, parked, waiting
 from tests.queue.calls import batch, held
 
 MakeQueue = Callable[..., Awaitable[Policy]]
+Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
 ELSEWHERE = 1.0  # seconds within which another process's job is found
 
 
@@ -40,9 +41,6 @@ async def park(
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
 
 
 @pytest.fixture
@@ -71,7 +69,7 @@ async def test_an_enqueue_wakes_as_many_as_it_has_jobs_for(
 
 
 async def test_one_that_wants_many_is_enough_for_many(machine: Machine, queue: Policy) -> None:
-    keeper = Waiters(machine.pools)
+    keeper = machine.engine.waiters
     sleepers = [asyncio.create_task(keeper.park(queue.topic, 5, keeper.mark(queue.topic.id), 30)) for _ in range(4)]
     await _turns()
     keeper.wake(queue.topic.id, 7)
@@ -79,11 +77,10 @@ async def test_one_that_wants_many_is_enough_for_many(machine: Machine, queue: P
     assert [task.done() for task in sleepers] == [True, True, False, False]
     keeper.wake_all()
     assert await asyncio.gather(*sleepers) == [True] * 4
-    keeper.close()
 
 
 async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Policy, no_poll: None) -> None:
-    keeper = Waiters(machine.pools)
+    keeper = machine.engine.waiters
     first, second = (
         asyncio.create_task(keeper.park(queue.topic, 1, keeper.mark(queue.topic.id), 30)) for _ in range(2)
     )
@@ -91,15 +88,13 @@ async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Po
     keeper.wake(queue.topic.id, 1)
     first.cancel()
     assert await asyncio.wait_for(second, 5) is True
-    keeper.close()
 
 
 async def test_nobody_sleeps_through_what_came_before_it_slept(machine: Machine, queue: Policy) -> None:
-    keeper = Waiters(machine.pools)
+    keeper = machine.engine.waiters
     mark = keeper.mark(queue.topic.id)
     keeper.wake(queue.topic.id, 1)
     assert await asyncio.wait_for(keeper.park(queue.topic, 1, mark, 30), 1) is True
-    keeper.close()
 
 
 async def test_nor_through_what_came_before_all_was_forgotten(
@@ -107,7 +102,7 @@ async def test_nor_through_what_came_before_all_was_forgotten(
 ) -> None:
     """The marks of all topics are thrown away once nobody waits: one taken before must not be taken for unchanged."""
     monkeypatch.setattr(waiters, "POLL_SECONDS", 0.01)
-    keeper = Waiters(machine.pools)
+    keeper = machine.engine.waiters
     mark = keeper.mark(queue.topic.id)
     keeper.wake(queue.topic.id, 1)
     await keeper.park(queue.topic, 1, keeper.mark(queue.topic.id), 0.001)
@@ -116,14 +111,16 @@ async def test_nor_through_what_came_before_all_was_forgotten(
         assert time.monotonic() < give_up
         await asyncio.sleep(0.005)
     assert await asyncio.wait_for(keeper.park(queue.topic, 1, mark, 30), 1) is True
-    keeper.close()
 
 
 async def test_a_job_that_comes_between_the_claim_and_the_sleep_is_found(
     machine: Machine, queue: Policy, park: Park, no_poll: None
 ) -> None:
     """One waits already, so that the next to wait does not look by itself."""
+    await machine.enqueue(queue)
+    assert len(await machine.claim(queue)) == 1  # a lane is known
     await park(1)
+    await _settled(machine)
     probes = machine.log.count("probe")
 
     async def enqueue_first() -> None:
@@ -186,11 +183,10 @@ async def test_a_delay_that_ends_wakes(
 
 
 async def test_a_lease_that_ends_wakes(machine: Machine, queue: Policy, park: Park, no_poll: None) -> None:
-    await park(1)  # somebody waits already, so that the end of the lease is somebody's business
-    await machine.enqueue(queue, batch(2))
-    (task,) = await park(1, lease_ms=60_000)
-    (job,) = await machine.claim(queue, lease_ms=150)
-    (again,) = await asyncio.wait_for(task, 10)
+    first, second = await park(2, lease_ms=150)
+    await machine.enqueue(queue)
+    (job,) = await asyncio.wait_for(first, 10)  # and stays silent
+    (again,) = await asyncio.wait_for(second, 10)
     assert (again.seq, again.deliveries) == (job.seq, 2)
 
 
@@ -229,17 +225,35 @@ async def test_an_idle_fleet_costs_next_to_nothing(
     topics: int, machine: Machine, topic: str, make_queue: MakeQueue
 ) -> None:
     queues = [await make_queue(f"{topic}.{n}") for n in range(topics)]
+    for queue in queues:
+        await machine.enqueue(queue)
+        assert await machine.engine.settlements.ack(queue, [held(job) for job in await machine.claim(queue)])
     tasks = [asyncio.create_task(machine.claim(queues[n % topics], wait=30, node=f"w{n}")) for n in range(200)]
     for queue in queues:
         await parked(machine, queue, 200 // topics)
-    await _settled(machine)
-    before, began = len(machine.log.sent), time.monotonic()
-    await asyncio.sleep(2)  # the thing that is measured: nothing happens
-    rate = (len(machine.log.sent) - before) / (time.monotonic() - began)
+    assert 0.5 <= await _rate(machine) < 5
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert 0.5 <= rate < 5
+
+
+async def test_a_fleet_that_asks_again_when_its_wait_is_over_costs_no_more(machine: Machine, queue: Policy) -> None:
+    """200 workers that wait 30 s each ask as often as 20 that wait 3 s, and so do these."""
+    await machine.enqueue(queue)
+    assert len(await machine.claim(queue)) == 1
+
+    async def worker(place: int) -> None:
+        await asyncio.sleep(place * 0.15)
+        while True:
+            assert await machine.claim(queue, wait=3, node=f"w{place}") == []
+
+    tasks = [asyncio.create_task(worker(place)) for place in range(20)]
+    await parked(machine, queue, 20)
+    rate = await _rate(machine)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert rate < 5
 
 
 async def test_a_look_that_fails_is_not_the_last(
@@ -268,3 +282,11 @@ async def _settled(machine: Machine) -> None:
     while machine.engine.waiters._looks:
         assert time.monotonic() < give_up
         await asyncio.sleep(0.01)
+
+
+async def _rate(machine: Machine) -> float:
+    """Statements a second, once what was done before has died away."""
+    await asyncio.sleep(IDLE_SECONDS + TICK_SECONDS)
+    before, began = len(machine.log.sent), time.monotonic()
+    await asyncio.sleep(2)
+    return (len(machine.log.sent) - before) / (time.monotonic() - began)

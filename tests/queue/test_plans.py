@@ -225,7 +225,6 @@ async def test_prepared_on_an_empty_table_that_was_never_analyzed(new_database: 
         assert found.keys() - {"held", "probe"} == set()
 
 
-@pytest.mark.xfail(strict=True, reason="held walks the topic for every lease; probe hashes all that is ready")
 async def test_the_same_for_held_and_probe(new_database: NewDatabase) -> None:
     async with trapped(new_database) as found:
         assert found == {}

@@ -126,9 +126,7 @@ async def test_if_empty_looks_after_what_was_under_way(machine: Machine, queue: 
     "scan",
     [
         "index",
-        pytest.param(
-            "seq", marks=pytest.mark.xfail(strict=True, reason="deletion locks as it scans, and is not retried")
-        ),
+        "seq",
     ],
 )
 async def test_it_meets_an_ack_of_several_jobs_without_a_deadlock(
@@ -168,7 +166,6 @@ async def test_it_meets_an_ack_of_several_jobs_without_a_deadlock(
     assert await left(rivals.observer, queue) == {}
 
 
-@pytest.mark.xfail(strict=True, reason="an enqueue raises what PostgreSQL says")
 async def test_an_engine_that_did_not_hear_of_it_says_so(
     start: Callable[[], Machine], queue: Policy, rivals: Rivals
 ) -> None:
@@ -179,7 +176,6 @@ async def test_an_engine_that_did_not_hear_of_it_says_so(
         await there.enqueue(queue)
 
 
-@pytest.mark.xfail(strict=True, reason="lanes are written before the enqueue fails")
 async def test_an_enqueue_to_a_deleted_topic_leaves_no_lane(
     start: Callable[[], Machine], queue: Policy, rivals: Rivals
 ) -> None:
@@ -190,7 +186,6 @@ async def test_an_enqueue_to_a_deleted_topic_leaves_no_lane(
     assert await left(rivals.observer, queue) == {}
 
 
-@pytest.mark.xfail(strict=True, reason="an enqueue raises what PostgreSQL says")
 async def test_an_engine_that_did_not_hear_that_it_was_made_anew_uses_the_new_one(
     start: Callable[[], Machine], queue: Policy, topic: str, make_queue: MakeQueue, rivals: Rivals
 ) -> None:
@@ -208,7 +203,6 @@ async def test_an_engine_that_did_not_hear_that_it_was_made_anew_uses_the_new_on
     assert await left(rivals.observer, new) == {"jobs": 2, "lanes": 1, "topics": 1, "sequences": 1}
 
 
-@pytest.mark.xfail(strict=True, reason="the first nack fails")
 async def test_a_dead_letter_topic_deleted_elsewhere_is_made_anew_by_the_nack(
     start: Callable[[], Machine], topic: str, make_queue: MakeQueue
 ) -> None:
