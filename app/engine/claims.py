@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
+from app.engine.waiters import POLL_SECONDS
 from app.queue import consumer
 from app.queue.consumer import Slots
 from app.queue.exits import Spent
@@ -47,6 +48,7 @@ class Claims:
         self._exits = exits
         self._settlements = settlements
         self._stopping = False
+        self._empty: dict[int, tuple[int, float]] = {}  # topics that a claim found empty: at which mark, and when
         self._returns: set[asyncio.Task[None]] = set()
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
         # may ask for; with one, the whole cohort shares, however much it asks for.
@@ -74,7 +76,11 @@ class Claims:
         group = self._even if claimer.policy.config.claim_jitter_ms else self._greedy
         while True:
             mark = self._shared.waiters.mark(topic.id)
-            jobs = await self._submit(group, claimer)
+            jobs: list[Job] = []
+            if wait_seconds == 0 or not self._was_empty(topic.id, mark):
+                jobs = await self._submit(group, claimer)
+                if not jobs:
+                    self._empty[topic.id] = (mark, time.monotonic())
             if jobs:
                 if len(jobs) == claimer.max:
                     self._shared.waiters.wake(topic.id, 1)  # there may be more, for those who were not woken yet
@@ -82,6 +88,12 @@ class Claims:
             left = until - time.monotonic()
             if left <= 0 or self._stopping or not await self._shared.waiters.park(topic, claimer.max, mark, left):
                 return jobs
+
+    def _was_empty(self, topic_id: int, mark: int) -> bool:
+        """Whether a claim has just found nothing and nothing was heard of since: who waits anyway need not ask again.
+        The waiters' poll finds what was not heard of."""
+        found_at_mark, when = self._empty.get(topic_id, (-1, 0.0))
+        return found_at_mark == mark and time.monotonic() < when + POLL_SECONDS
 
     async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
         future = group.submit(claimer.policy.topic.id, claimer)
@@ -145,7 +157,8 @@ class Claims:
         plan, began = cursor.plan(lanes), time.monotonic()
         claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots)
         cursor.learn(plan, claimed, len(slots.callers), time.monotonic() - began)
-        self._shared.marks.keep()
+        if claimed.met:
+            self._shared.marks.keep()
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         self._shared.counters.moved(policy.topic.id, ready=-claimed.count, in_flight=claimed.count)

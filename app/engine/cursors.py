@@ -52,7 +52,7 @@ class Cursor:
 
     topic: Topic
     marks: dict[Lane, Mark] = field(default_factory=dict)
-    used: float = 0.0
+    used: float = 0.0  # when a claim last met a job
     drawn: int = 0  # as the sequence was last seen
     epoch: int = 0  # what was learned in an earlier one counts no more
     _looked: float = 0.0
@@ -61,7 +61,7 @@ class Cursor:
 
     def plan(self, lanes: Sequence[Lane]) -> Plan:
         """Where the next claim of these lanes begins."""
-        now = self.used = time.monotonic()
+        now = time.monotonic()
         sweeps = now >= self._swept + self._pause
         looks = sweeps or now >= self._looked + LOOK_SECONDS
         reaches = []
@@ -78,6 +78,8 @@ class Cursor:
         if plan.epoch != self.epoch:
             return
         now = time.monotonic()
+        if claimed.met:
+            self.used = now
         if plan.looks:
             self._looked = now
         if plan.sweeps:
@@ -162,7 +164,7 @@ class Cursors:
             cursor.reset()
 
     def used_since(self, when: float) -> list[Cursor]:
-        """Those that claims have used since a time of the monotonic clock."""
+        """Those whose jobs claims have met since a time of the monotonic clock."""
         return [cursor for cursor in self._topics.values() if cursor.used >= when]
 
     def drop(self, topic_id: int) -> None:

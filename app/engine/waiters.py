@@ -32,7 +32,7 @@ class _Topic:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.parked: deque[tuple[asyncio.Future[None], int]] = deque()
+        self.parked: deque[tuple[asyncio.Future[bool], int]] = deque()
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -59,23 +59,25 @@ class Waiters:
         """Wait until there may be work: True; or until `seconds` have passed: False."""
         if mark != self.mark(topic.id):
             return True  # something came between the claim and now
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
         waited = self._topics.get(topic.id)
         if waited is None:
             waited = self._topics[topic.id] = _Topic(topic)
             self._look(waited)
-        waited.parked.append((future, wanted))
+        waited.parked.append((woken, wanted))
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
+        # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
+        timer = loop.call_later(seconds, _give_up, woken)
         try:
-            await asyncio.wait_for(future, seconds)
-        except TimeoutError:
-            return future.done() and not future.cancelled()
+            return await woken
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
+            if woken.done() and not woken.cancelled() and woken.result():
                 self.wake(topic.id, wanted)  # the next in line gets what this one was woken for
             raise
-        return True
+        finally:
+            timer.cancel()
 
     def added(self, topic_id: int, jobs: int) -> None:
         """This process has made so many more jobs claimable: wake who wants them, here and elsewhere."""
@@ -94,7 +96,7 @@ class Waiters:
         while waited.parked and jobs > 0:
             future, wanted = waited.parked.popleft()
             if not future.done():
-                future.set_result(None)
+                future.set_result(True)
                 jobs -= wanted
 
     def wake_all(self) -> None:
@@ -180,3 +182,8 @@ class Waiters:
                 self.wake(waited.topic.id, 1)
             elif probe.wait_ms is not None and probe.wait_ms <= POLL_SECONDS * 1000:
                 self._look_in(waited, (probe.wait_ms + 1) / 1000)
+
+
+def _give_up(woken: asyncio.Future[bool]) -> None:
+    if not woken.done():
+        woken.set_result(False)

@@ -26,7 +26,7 @@ class Link:
     def __init__(self, database_url: str) -> None:
         self._parts = urlsplit(database_url)
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._relays: set[asyncio.Task[None]] = set()
         self._port = 0
 
     @property
@@ -37,33 +37,43 @@ class Link:
 
     async def join(self) -> None:
         """Let traffic through, on the same port as before."""
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in list(self._open):
-            writer.transport.abort()
-        await eventually(self._is_quiet)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        relays = list(self._relays)
+        for relay in relays:
+            relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
 
-    async def _is_quiet(self) -> bool:
-        return not self._open
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relay = asyncio.create_task(self._relay(reader, writer))
+        self._relays.add(relay)
+        relay.add_done_callback(self._relays.discard)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         folder = parse_qs(self._parts.query).get("host", [""])[0]
-        if folder.startswith("/"):
-            there = await asyncio.open_unix_connection(f"{folder}/.s.PGSQL.{self._parts.port or 5432}")
-        else:
-            there = await asyncio.open_connection(self._parts.hostname, self._parts.port or 5432)
-        both = {writer, there[1]}
-        self._open |= both
+        open_ends = [writer]
         try:
-            await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
+            if folder.startswith("/"):
+                path = f"{folder}/.s.PGSQL.{self._parts.port or 5432}"
+                there, end = await asyncio.open_unix_connection(path)
+            else:
+                there, end = await asyncio.open_connection(self._parts.hostname, self._parts.port or 5432)
+            open_ends.append(end)
+            # Either side's end is the end of both.
+            ways = [asyncio.create_task(way) for way in (_pump(reader, end), _pump(there, writer))]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
         finally:
-            for one in both:
-                one.close()
-            self._open -= both
+            for one in open_ends:
+                one.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,7 +81,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(65_536):
             writer.write(data)
             await writer.drain()
-    writer.close()
 
 
 @pytest.fixture

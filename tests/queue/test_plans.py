@@ -13,7 +13,6 @@ from datetime import timedelta
 from uuid import uuid4
 
 import asyncpg
-import pytest
 
 from app.db import schema
 from app.db.pool import PLANNER, open_pools
