@@ -82,8 +82,6 @@ class Claims:
                 if not jobs:
                     self._empty[topic.id] = (mark, time.monotonic())
             if jobs:
-                if len(jobs) == claimer.max:
-                    self._shared.waiters.wake(topic.id, 1)  # there may be more, for those who were not woken yet
                 return jobs
             left = until - time.monotonic()
             if left <= 0 or self._stopping or not await self._shared.waiters.park(topic, claimer.max, mark, left):
@@ -162,6 +160,8 @@ class Claims:
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         self._shared.counters.moved(policy.topic.id, ready=-claimed.count, in_flight=claimed.count)
+        if claimed.met == len(slots.callers):
+            self._shared.waiters.wake(policy.topic.id, 1)  # there may be more, for those who were not woken yet
         moved = 0
         if claimed.exhausted:
             moved += len(await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -19,9 +18,6 @@ from tests.queue.calls import batch, held
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
-swallowed = pytest.mark.xfail(
-    sys.version_info < (3, 12), strict=True, reason="wait_for loses a cancellation that meets its result, before 3.12"
-)
 ELSEWHERE = 1.0  # seconds within which another process's job is found
 
 
@@ -67,9 +63,10 @@ async def test_an_enqueue_wakes_as_many_as_it_has_jobs_for(
     assert sorted(task.result()[0].seq for task in done) == [1, 2, 3]
     assert done == set(tasks[:3]), "first come, first served"
     await _settled(machine)
-    # Whoever got all it asked for wakes one more, since there may be more: that one finds nothing, and sleeps again.
+    # A statement that found all it asked for wakes one more, since there may be more: that one finds nothing, and
+    # sleeps again. So three jobs cost six statements at most, when none of them meet.
     await parked(machine, queue, 7)
-    assert machine.log.count("claim") - claims <= 3
+    assert machine.log.count("claim") - claims <= 6
 
 
 async def test_one_that_wants_many_is_enough_for_many(machine: Machine, queue: Policy) -> None:
@@ -83,7 +80,6 @@ async def test_one_that_wants_many_is_enough_for_many(machine: Machine, queue: P
     assert await asyncio.gather(*sleepers) == [True] * 4
 
 
-@swallowed
 async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Policy, no_poll: None) -> None:
     keeper = machine.engine.waiters
     first, second = (
@@ -95,7 +91,6 @@ async def test_who_was_woken_and_left_wakes_the_next(machine: Machine, queue: Po
     assert await asyncio.wait_for(second, 5) is True
 
 
-@swallowed
 async def test_who_leaves_as_it_is_woken_takes_nothing(
     start: Callable[[], Machine], machine: Machine, queue: Policy, park: Park, no_poll: None
 ) -> None:
@@ -257,7 +252,6 @@ async def test_an_idle_fleet_costs_next_to_nothing(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.xfail(strict=True, reason="each asks with a claim, and a claim keeps the ticker of the marks going")
 async def test_a_fleet_that_asks_again_when_its_wait_is_over_costs_no_more(machine: Machine, queue: Policy) -> None:
     """200 workers that wait 30 s each ask as often as 20 that wait 3 s, and so do these."""
     await machine.enqueue(queue)
