@@ -41,7 +41,8 @@ class Access:
     def _key(self, request: Request, query_token: bool) -> Key:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not given:
-            given = request.query_params.get("token", "") if query_token else ""
+            # Of several, the first counts.
+            given = next(iter(request.query_params.getlist("token")), "") if query_token else ""
         digest = hashlib.sha256(given.strip().encode()).digest()
         found = None
         for key in self._keys:  # all of them, however soon one fits: the time taken tells nothing

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
-from app.engine.waiters import POLL_SECONDS
 from app.queue import consumer
 from app.queue.consumer import Slots
 from app.queue.exits import Spent
@@ -48,7 +47,6 @@ class Claims:
         self._exits = exits
         self._settlements = settlements
         self._stopping = False
-        self._empty: dict[int, tuple[int, float]] = {}  # topics that a claim found empty: at which mark, and when
         self._returns: set[asyncio.Task[None]] = set()
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
         # may ask for; with one, the whole cohort shares, however much it asks for.
@@ -73,25 +71,22 @@ class Claims:
         """
         until = time.monotonic() + wait_seconds
         topic = claimer.policy.topic
-        group = self._even if claimer.policy.config.claim_jitter_ms else self._greedy
+        even = claimer.policy.config.claim_jitter_ms > 0
+        group = self._even if even else self._greedy
         while True:
             mark = self._shared.waiters.mark(topic.id)
             jobs: list[Job] = []
-            if wait_seconds == 0 or not self._was_empty(topic.id, mark):
+            if wait_seconds == 0 or not self._shared.waiters.is_quiet(topic.id):
                 jobs = await self._submit(group, claimer)
                 if not jobs:
-                    self._empty[topic.id] = (mark, time.monotonic())
+                    self._shared.waiters.found_nothing(topic.id, mark)
             if jobs:
                 return jobs
             left = until - time.monotonic()
-            if left <= 0 or self._stopping or not await self._shared.waiters.park(topic, claimer.max, mark, left):
+            if left <= 0 or self._stopping:
                 return jobs
-
-    def _was_empty(self, topic_id: int, mark: int) -> bool:
-        """Whether a claim has just found nothing and nothing was heard of since: who waits anyway need not ask again.
-        The waiters' poll finds what was not heard of."""
-        found_at_mark, when = self._empty.get(topic_id, (-1, 0.0))
-        return found_at_mark == mark and time.monotonic() < when + POLL_SECONDS
+            if not await self._shared.waiters.park(topic, claimer.max, mark, left, even=even):
+                return jobs
 
     async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
         future = group.submit(claimer.policy.topic.id, claimer)

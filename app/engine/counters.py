@@ -40,6 +40,10 @@ class _Deep:
     next_count: float = 0.0
     counting: asyncio.Task[None] | None = None
 
+    def counts(self) -> Counts:
+        """As far as they are known."""
+        return Counts(max(self.ready, 0), max(self.in_flight, 0), BOUND)
+
 
 class Counters:
     """Counts by topic. Callers that ask at the same time share a count that starts after they asked."""
@@ -60,7 +64,7 @@ class Counters:
             if deep.counting is None:
                 deep.counting = asyncio.create_task(self._recount(policy, deep))
             await asyncio.wait([deep.counting], timeout=PATIENCE_SECONDS)
-        return Counts(max(deep.ready, 0), max(deep.in_flight, 0), exact=False)
+        return deep.counts()
 
     def moved(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has changed the counts by so much."""
@@ -77,12 +81,12 @@ class Counters:
         policy = policies[-1]
         marks = self._cursors.lows(policy.topic.id)
         counts = await inspector.count(self._pools.hot, policy.topic.name, policy.budget, BOUND, marks)
-        if not counts.exact:
+        if counts.looked >= BOUND:
             deep = self._deep[policy.topic.id] = _Deep(counts.ready, counts.in_flight)
             # The first answer waits a little longer for a count of the whole.
             deep.counting = asyncio.create_task(self._recount(policy, deep))
             await asyncio.wait([deep.counting], timeout=FRESH_SECONDS)
-            counts = Counts(deep.ready, deep.in_flight, exact=False)
+            counts = deep.counts()
         return [counts] * len(policies)
 
     async def _recount(self, policy: Policy, deep: _Deep) -> None:
@@ -91,7 +95,7 @@ class Counters:
             marks = self._cursors.lows(policy.topic.id)
             counts = await inspector.count(self._pools.rest, policy.topic.name, policy.budget, None, marks)
             deep.ready, deep.in_flight = counts.ready, counts.in_flight
-            if counts.ready + counts.in_flight < BOUND // 2:
+            if counts.looked < BOUND:
                 self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
             log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)

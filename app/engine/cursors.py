@@ -19,7 +19,7 @@ from typing import Final
 from app.queue.consumer import Claimed, Seen
 from app.queue.model import Lane, Reach, Topic
 
-LOOK_SECONDS: Final = 0.1  # how often a busy lane's due part is looked at
+LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked at, as long as they are empty
 SWEEP_SECONDS: Final = 0.4  # the least time between two sweeps
 SWEEP_SHARE: Final = 0.03  # of the time, that sweeps may take
 DUE_MARGIN_US: Final = 50_000  # what was written longer before a look has been committed, or is found by a sweep
@@ -80,8 +80,8 @@ class Cursor:
         now = time.monotonic()
         if claimed.met:
             self.used = now
-        if plan.looks:
-            self._looked = now
+        if plan.looks and all(seen.due is None for seen in claimed.seen.values()):
+            self._looked = now  # else there may be more
         if plan.sweeps:
             self._swept, self._pause = now, max(SWEEP_SECONDS, seconds / SWEEP_SHARE)
         full = claimed.met >= wanted

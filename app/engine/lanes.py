@@ -20,14 +20,16 @@ class Lanes:
     def __init__(self) -> None:
         self._known: dict[int, tuple[list[Lane], float]] = {}
         self._written: dict[int, set[Lane]] = {}
+        self._forgotten: dict[int, int] = {}  # how often
 
     async def of(self, db: Connection, topic: Topic) -> list[Lane]:
         """The topic's lanes, in claim order."""
         known = self._known.get(topic.id)
         if known is not None and time.monotonic() < known[1]:
             return known[0]
+        forgotten = self._forgotten.get(topic.id, 0)
         lanes = await consumer.lanes(db, topic)
-        if lanes:
+        if lanes and self._forgotten.get(topic.id, 0) == forgotten:
             self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes
 
@@ -41,10 +43,11 @@ class Lanes:
             self.forget(topic.id)
 
     def forget(self, topic_id: int) -> None:
-        """Ask again before the next claim."""
+        """Ask again before the next claim. What is being read at this moment does not count."""
         self._known.pop(topic_id, None)
+        self._forgotten[topic_id] = self._forgotten.get(topic_id, 0) + 1
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
-        self._known.pop(topic_id, None)
-        self._written.pop(topic_id, None)
+        for remembered in (self._known, self._written, self._forgotten):
+            remembered.pop(topic_id, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from app.queue.model import Topic
 
 POLL_SECONDS: Final = 0.5
+QUIET_SECONDS: Final = 0.8  # what the last look found holds a little longer than until the next
 MOST_MARKS: Final = 50_000
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class _Topic:
         self.topic = topic
         self.parked: deque[tuple[asyncio.Future[bool], int]] = deque()
         self.timer: asyncio.TimerHandle | None = None
+        self.even = False  # its jobs are shared by all who want some, so all of them are woken
 
 
 class Waiters:
@@ -46,6 +49,7 @@ class Waiters:
         self._clock = itertools.count(1)
         self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
         self._base = 0
+        self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
         self._poller: asyncio.Task[None] | None = None
         self._looks: set[asyncio.Task[None]] = set()
         # Told of (topic id, jobs) that this process has made claimable: other processes' waiters want to know.
@@ -55,8 +59,20 @@ class Waiters:
         """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
         return self._changes.get(topic_id, self._base)
 
-    async def park(self, topic: Topic, wanted: int, mark: int, seconds: float) -> bool:
-        """Wait until there may be work: True; or until `seconds` have passed: False."""
+    def found_nothing(self, topic_id: int, mark: int) -> None:
+        """There was nothing to claim, as of a mark that was taken before the look."""
+        self._quiet[topic_id] = (mark, time.monotonic())
+
+    def is_quiet(self, topic_id: int) -> bool:
+        """Whether somebody has just found nothing, and nothing was heard of since: who waits anyway need not ask."""
+        mark, when = self._quiet.get(topic_id, (-1, 0.0))
+        return mark == self.mark(topic_id) and time.monotonic() < when + QUIET_SECONDS
+
+    async def park(self, topic: Topic, wanted: int, mark: int, seconds: float, *, even: bool = False) -> bool:
+        """Wait until there may be work: True; or until `seconds` have passed: False.
+
+        `even`: whoever waits for this topic is woken together, to form one cohort.
+        """
         if mark != self.mark(topic.id):
             return True  # something came between the claim and now
         loop = asyncio.get_running_loop()
@@ -65,6 +81,7 @@ class Waiters:
         if waited is None:
             waited = self._topics[topic.id] = _Topic(topic)
             self._look(waited)
+        waited.even = even
         waited.parked.append((woken, wanted))
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
@@ -97,7 +114,7 @@ class Waiters:
             future, wanted = waited.parked.popleft()
             if not future.done():
                 future.set_result(True)
-                jobs -= wanted
+                jobs -= 0 if waited.even else wanted
 
     def wake_all(self) -> None:
         """Let every waiter look again, for instance to find that the service is stopping."""
@@ -133,6 +150,7 @@ class Waiters:
 
     def _forget_marks(self) -> None:
         self._changes.clear()
+        self._quiet.clear()
         self._base = next(self._clock)  # a mark taken before is not taken for unchanged
 
     def _look_in(self, waited: _Topic, seconds: float) -> None:
@@ -165,6 +183,7 @@ class Waiters:
             await self._probe(list(self._topics.values()))
 
     async def _probe(self, topics: list[_Topic]) -> None:
+        before = {waited.topic.id: self.mark(waited.topic.id) for waited in topics}
         try:
             marks = [(w.topic.name, reach) for w in topics for reach in self._cursors.lows(w.topic.id)]
             found = await inspector.probe(self._pools.hot, [waited.topic.name for waited in topics], marks)
@@ -176,11 +195,11 @@ class Waiters:
             return
         for waited in topics:
             probe = found.get(waited.topic.name)
-            if probe is None:
-                continue
-            if probe.claimable:
+            if probe is not None and probe.claimable:
                 self.wake(waited.topic.id, 1)
-            elif probe.wait_ms is not None and probe.wait_ms <= POLL_SECONDS * 1000:
+                continue
+            self.found_nothing(waited.topic.id, before[waited.topic.id])
+            if probe is not None and probe.wait_ms is not None and probe.wait_ms <= POLL_SECONDS * 1000:
                 self._look_in(waited, (probe.wait_ms + 1) / 1000)
 
 

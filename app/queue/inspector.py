@@ -18,11 +18,11 @@ _HEADS = sql.load(__package__, "heads")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`exact` is false where the bound on what was looked at cut the count."""
+    """`looked` is the most entries of one index that were looked at: a bound that it reaches has cut the count."""
 
     ready: int
     in_flight: int
-    exact: bool
+    looked: int
 
 
 async def count(db: Connection, topic: str, budget: Budget, bound: int | None, marks: Sequence[Reach] = ()) -> Counts:
@@ -32,7 +32,7 @@ async def count(db: Connection, topic: str, budget: Budget, bound: int | None, m
     """
     row = await db.fetchrow(_COUNT, topic, bound, budget.ends, budget.max_deliveries, *_columns(marks))
     assert row is not None
-    return Counts(row["ready"], row["in_flight"], bound is None or row["looked"] < bound)
+    return Counts(**dict(row))
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,9 @@ def test_keys_that_make_no_sense_refuse_to_start(keys: str) -> None:
 
 
 def test_settings_do_not_show_their_secrets() -> None:
-    settings = Settings.from_env({"HOLDFAST_API_KEYS": f"{SECRET}:read", "HOLDFAST_DATABASE_URL": "postgresql://u:pw@h/d"})
+    settings = Settings.from_env(
+        {"HOLDFAST_API_KEYS": f"{SECRET}:read", "HOLDFAST_DATABASE_URL": "postgresql://u:pw@h/d"}
+    )
     for text in (repr(settings), str(settings), settings.model_dump_json()):
         assert SECRET not in text
         assert "pw@" not in text

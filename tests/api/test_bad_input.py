@@ -52,7 +52,9 @@ async def test_a_stream_is_asked_for_sensibly(
     assert await queue.counts() == (1, 0)
 
 
-@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"])
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "Application/JSON", "application/json ;x=y"]
+)
 async def test_json_is_json_whatever_its_parameters(queue: Topic, content_type: str) -> None:
     answer = await queue.http.post(
         queue.path, content=b'{"records":[{"data":1}]}', headers={"content-type": content_type}

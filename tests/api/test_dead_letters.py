@@ -199,7 +199,7 @@ async def test_where_it_fails_in_silence_too(queue: Topic) -> None:
     async def failed() -> bool:
         claimed = await queue.claim("other")
         assert claimed["count"] == 0
-        return (await queue.state())["count"] == 0
+        return bool((await queue.state())["count"] == 0)
 
     await eventually(failed)
 

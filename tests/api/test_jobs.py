@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 import pytest
 
 from tests.api.dialect import Body, Topic, eventually
@@ -243,7 +242,9 @@ async def test_a_claim_without_a_length_takes_the_topics(queue: Topic) -> None:
     assert 0 <= topics["deadline"] - 3_600_000 - own < 20_000
 
 
-@pytest.mark.parametrize(("most", "count"), [(None, 1), (0, 1), (1, 1), (1_000, 1_000), (1_001, 1_000), (10**30, 1_000)])
+@pytest.mark.parametrize(
+    ("most", "count"), [(None, 1), (0, 1), (1, 1), (1_000, 1_000), (1_001, 1_000), (10**30, 1_000)]
+)
 async def test_the_size_of_a_claim_is_clamped(queue: Topic, most: int | None, count: int) -> None:
     await queue.append(*([{"data": None}] * 1_010))
     answer = await queue.claim(max=most)
@@ -252,7 +253,7 @@ async def test_the_size_of_a_claim_is_clamped(queue: Topic, most: int | None, co
     assert (settled["acked"], settled["ready"], settled["in_flight"]) == (count, 1_010 - count, 0)
 
 
-async def test_many_at_once_get_each_job_once(queue: Topic, http: httpx.AsyncClient) -> None:
+async def test_many_at_once_get_each_job_once(queue: Topic) -> None:
     await queue.append(*({"data": i} for i in range(500)))
     done: list[int] = []
 
@@ -302,7 +303,7 @@ async def test_a_claim_with_another_order_of_verbs_keeps_counts_exact(queue: Top
     assert (await queue.state())["count"] == 25
 
     async def none_left() -> bool:
-        return (await queue.claim("b", max=1000))["ready"] == 0
+        return bool((await queue.claim("b", max=1000))["ready"] == 0)
 
     await eventually(none_left)
     assert await queue.counts() == (0, 13)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.api import bad_input
@@ -80,7 +80,7 @@ async def test_bad_input_leaves_no_memory_behind(process: Process, topic: str) -
         assert [answer.status_code for answer in answers] == [bad.status for bad in large]
 
         def settled() -> bool:
-            return server.memory_info().rss <= before + 20 * MIB
+            return bool(server.memory_info().rss <= before + 20 * MIB)
 
         await asyncio.to_thread(
             until, settled, 30, or_show=lambda: f"{before / MIB:.0f} MiB -> {server.memory_info().rss / MIB:.0f} MiB"

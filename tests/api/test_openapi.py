@@ -39,7 +39,10 @@ def operations(document: Body) -> Iterator[tuple[str, str, Body]]:
 
 def test_it_has_every_route_and_no_other(service: Running, document: Body) -> None:
     routes = {
-        (route.path, method) for route in service.app.routes if isinstance(route, APIRoute) for method in route.methods
+        (route.path, method)
+        for route in service.app.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
     }
     assert routes
     assert {(path, method) for path, method, _ in operations(document)} == routes
@@ -151,7 +154,10 @@ async def http(serve: Serve, checked: Checked) -> AsyncIterator[httpx.AsyncClien
 GOOD: dict[tuple[str, str], Any] = {
     ("PUT", ""): {"type": "queue", "max_deliveries": 1, "dead_letter": "{topic}.dlq", "claim_jitter_ms": None},
     ("POST", ""): {
-        "records": [{"data": {"a": 1}, "tag": "t", "meta": {"k": [1]}, "priority": 3, "ttl_ms": 10_000}, {"data": None}],
+        "records": [
+            {"data": {"a": 1}, "tag": "t", "meta": {"k": [1]}, "priority": 3, "ttl_ms": 10_000},
+            {"data": None},
+        ],
         "node": "p",
         "config": {"type": "queue"},
     },
@@ -220,5 +226,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))
 
-    described = {(method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]}
+    described = {
+        (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]
+    }
     assert {answer for answer in described - checked.seen if answer[2] not in SOMETIMES} == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,7 +17,7 @@ async def test_ten_thousand_records_are_one_batch(queue: Topic) -> None:
     answer = await queue.append(*({"data": {"i": i}} for i in range(10_000)))
     seqs = answer["seqs"]
     assert len(seqs) == answer["count"] == 10_000
-    assert all(a < b for a, b in zip(seqs, seqs[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(seqs))
     assert (answer["first_seq"], answer["last_seq"], answer["head_seq"]) == (seqs[0], seqs[-1], seqs[-1])
     assert await queue.counts() == (10_000, 0)
     claimed = (await queue.claim(max=1000))["claimed"]
@@ -185,7 +186,7 @@ async def test_a_lease_shields_its_job_from_the_end_of_its_time(queue: Topic) ->
     async def other_is_gone() -> bool:
         claimed = await queue.claim()
         await queue.nack("n", [job["$seq"] for job in claimed["claimed"]])
-        return claimed["count"] == 0 and claimed["ready"] == 0
+        return (claimed["count"], claimed["ready"]) == (0, 0)
 
     await eventually(other_is_gone)
     assert (await queue.ack("n", [held["$seq"]]))["acked"] == 1

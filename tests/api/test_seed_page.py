@@ -15,7 +15,7 @@ PUT = """{ "type": "queue", "durable": true, "discard": "reject",
          "lease_ms": 30000, "claim_jitter_ms": 0,
          "max_deliveries": 5, "dead_letter": "transcode.dlq" }"""
 RECORDS = """{ "records": [ { "data": { "type": "transcode", "src": "s3://uploads/clip-8800.mov", "preset": "h264-1080p" },
-                      "tag": "clip-8800" } ] }"""
+                      "tag": "clip-8800" } ] }"""  # noqa: E501  (as printed)
 CLAIM = '{ "node": "api-fra-1", "max": 16, "lease_ms": 30000 }'
 ACK = '{ "node": "api-fra-1", "seqs": [480101, 480104], "lease_ids": ["lease_1a2b", "lease_3c4d"] }'
 NACK = '{ "node": "api-fra-1", "seqs": [480104], "delay_ms": 0, "lease_ids": ["lease_3c4d"] }'
@@ -34,7 +34,7 @@ CLAIMED = """{
   "count": 2,
   "ready": 840,
   "performance": { "server_total_ms": 0.42, "throttle_wait_ms": 0.0 }
-}"""
+}"""  # noqa: E501  (as printed)
 ACKED = """{ "topic": "transcode", "acked": 2, "skipped": [],
   "ready": 840, "in_flight": 286,
   "performance": { "server_total_ms": 0.30, "fsync_ms": 0.21 } }"""

@@ -104,9 +104,7 @@ async def test_many_jobs_end_every_wait(service: Running, queue: Topic) -> None:
     assert [answer["count"] for answer in answers] == [10] * 8
 
 
-async def test_what_another_process_adds_is_found_within_a_second(
-    service: Running, serve: Serve, queue: Topic
-) -> None:
+async def test_what_another_process_adds_is_found_within_a_second(service: Running, serve: Serve, queue: Topic) -> None:
     other = await serve()
     waiting = asyncio.create_task(queue.claim("a", wait_ms=20_000))
     await until_waiting(service, queue.name, 1)

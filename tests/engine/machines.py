@@ -121,13 +121,6 @@ def new_machine(pools: Pools, *, max_waiting: int = 10_000, max_streams: int = 1
 async def parked(machine: Machine, policy: Policy, count: int) -> None:
     """Wait until so many claims wait for work of a topic: they have asked, found nothing, and sleep."""
     give_up = time.monotonic() + 10
-    while len(waiting(machine, policy)) < count:
-        assert time.monotonic() < give_up, f"{len(waiting(machine, policy))} of {count} wait"
+    while (waiting := machine.engine.waiters.parked(policy.topic.name)) < count:
+        assert time.monotonic() < give_up, f"{waiting} of {count} wait"
         await asyncio.sleep(0.002)
-
-
-def waiting(machine: Machine, policy: Policy) -> list[asyncio.Future[None]]:
-    """Those who wait for work of a topic. Looks inside the engine: nothing outside tells a sleeper from one on its way
-    to sleep."""
-    topic = machine.engine.waiters._topics.get(policy.topic.id)
-    return [] if topic is None else [future for future, _ in topic.parked if not future.done()]

@@ -13,6 +13,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import asyncpg
+import pytest
 
 from app.db import schema
 from app.db.pool import PLANNER, open_pools
@@ -45,6 +46,11 @@ WHERE t.name = 'busy'
 """
 DIGEST = "SELECT seq, lease_id::text AS lease FROM holdfast.jobs WHERE topic = 'busy' AND state = 'leased' "
 
+FIRST_DUE = """
+SELECT (date_part('epoch', least(min(visible_at), now())) * 1000000)::bigint - 2 FROM holdfast.jobs
+WHERE topic = 'busy' AND state IN ('leased', 'scheduled')
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Promise:
@@ -70,9 +76,11 @@ PROMISES = {
     "exhausted": Promise({"jobs_due"}, 3, changes=False),
     "count": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
+    "heads": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
-FROM_THE_START = {"count", "probe", "exhausted"}
+FROM_THE_START = {"exhausted"}
+LOOKS_AHEAD = {"heads", "probe"}  # at the next time of any job, past the leases that were given up early
 FIXED = 50  # pages that a statement may look at besides: the upper levels of its indexes
 
 
@@ -106,7 +114,7 @@ class World:
         busy, dead = self.busy.topic, self.dead.topic
         due = [0 if after == 0 else None] * 3
         lanes = ["", "", "t1"], [5, 0, 0], [after] * 3, due
-        marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0] * 3
+        marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
             "claim": (busy.name, count, *lanes, *slots, True, 3),
@@ -127,14 +135,14 @@ class World:
         return every[name]
 
     async def broken(self, *, after: int = 0, dead: int = 0) -> dict[str, str]:
-        """Each statement that does not keep its promise here, and how. Claims start at position `after`; what has no
-        cursor walks over `dead` jobs that can't be cleaned up."""
+        """Each statement that does not keep its promise here, and how. What has cursors starts at position `after`;
+        what has none walks over `dead` jobs that can't be cleaned up."""
         found = {}
         for name, promise in PROMISES.items():
             arguments = await self.arguments(name, after=after)
             await plans.explain(self.db, statements.named(name), *arguments)  # reads pages in, sets hint bits
             plan = await plans.explain(self.db, statements.named(name), *arguments)
-            if why := broken(promise, plan, more=dead // 2 if name in FROM_THE_START else 0):
+            if why := broken(promise, plan, more=dead // 2 if name in FROM_THE_START | LOOKS_AHEAD else 0):
                 found[name] = why
         return found
 
@@ -203,8 +211,7 @@ async def test_with_many_rows_and_good_statistics(new_database: NewDatabase) -> 
         assert await world.broken() == {}
 
 
-@asynccontextmanager
-async def trapped(new_database: NewDatabase) -> AsyncIterator[dict[str, str]]:
+async def test_prepared_on_an_empty_table_that_was_never_analyzed(new_database: NewDatabase) -> None:
     """The trap of a generic plan: made for no rows, kept for many. With what it walks over not to be cleaned up."""
     async with new_world(new_database) as world:
         await world.prepare()
@@ -216,17 +223,7 @@ async def trapped(new_database: NewDatabase) -> AsyncIterator[dict[str, str]]:
             await world.fill(20_000)
             passed = await _consume(world, 2_000)
             await world.fill(30_000)
-            yield await world.broken(after=passed, dead=2_000)
-
-
-async def test_prepared_on_an_empty_table_that_was_never_analyzed(new_database: NewDatabase) -> None:
-    async with trapped(new_database) as found:
-        assert found.keys() - {"held", "probe"} == set()
-
-
-async def test_the_same_for_held_and_probe(new_database: NewDatabase) -> None:
-    async with trapped(new_database) as found:
-        assert found == {}
+            assert await world.broken(after=passed, dead=2_000) == {}
 
 
 async def test_while_a_snapshot_is_held_and_thousands_are_consumed(new_database: NewDatabase) -> None:
@@ -248,6 +245,21 @@ async def test_while_a_snapshot_is_held_and_thousands_are_consumed(new_database:
             lane = [""], [0], [0], [None]
             from_start = await plans.explain(world.db, claim, name, most, *lane, *slots)
             assert broken(PROMISES["claim"], from_start, few) != ""
+
+
+@pytest.mark.xfail(strict=True, reason="nothing bounds how far ahead the next time is looked for")
+async def test_a_look_at_what_is_next_does_not_walk_over_leases_that_ended_early(new_database: NewDatabase) -> None:
+    """Acked jobs leave entries at their deadlines, up to a lease's length ahead: nobody cares for a time that far."""
+    async with new_world(new_database) as world:
+        await world.fill(10_000)
+        await world.prepare()
+        async with held_snapshot(world.url):
+            passed = await _consume(world, 8_000)
+            found = {
+                name: await plans.explain(world.db, statements.named(name), *await world.arguments(name, after=passed))
+                for name in LOOKS_AHEAD
+            }
+            assert {name: plan.pages() for name, plan in found.items() if plan.pages() > FIXED} == {}
 
 
 async def _consume(world: World, count: int) -> int:

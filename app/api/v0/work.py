@@ -19,6 +19,7 @@ from app.api.v0.fields import check_node, encode, job_fields, topic_in
 from app.engine.streams import Stream, Streams
 from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
 from app.keys import Scope
+from app.queue.model import Job
 from app.topics.config import check_name
 
 router = APIRouter(tags=["jobs"])
@@ -113,12 +114,7 @@ class WorkStream(Response):
                         await _push(send, _error(error, topic, code=429))
                         await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                         continue
-                    frames = (
-                        b'id: %d\nevent: job\ndata: {"topic":%b,%b}\n\n'
-                        % (job.seq, encode(topic), job_fields(topic, job))
-                        for job in jobs
-                    )
-                    await _push(send, b"".join(frames))
+                    await _push(send, b"".join([_frame(topic, job) for job in jobs]))
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
                     await _push(send, b": hb\n\n")
@@ -127,6 +123,13 @@ class WorkStream(Response):
             if coming is not None:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
+
+
+def _frame(topic: str, job: Job) -> bytes:
+    # Only white space between tokens can hold a line's end in JSON: what a job's data was written with must not end
+    # the frame's line.
+    fields = job_fields(topic, job).replace(b"\r", b" ").replace(b"\n", b" ")
+    return b'id: %d\nevent: job\ndata: {"topic":%b,%b}\n\n' % (job.seq, encode(topic), fields)
 
 
 async def _push(send: Send, frames: bytes) -> None:
