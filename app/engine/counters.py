@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 BOUND: Final = 10_001
 FRESH_SECONDS: Final = 0.8
 SHARE: Final = 20  # a count that takes s seconds is repeated no sooner than SHARE * s later
+# A count that takes so long walks over what can't be cleaned up: somebody holds an old snapshot.
+SLOW_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 0.1  # an answer waits so long for a count that is due
 
 log = logging.getLogger(__name__)
@@ -79,9 +81,9 @@ class Counters:
 
     async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
         policy = policies[-1]
-        marks = self._cursors.lows(policy.topic.id)
+        marks, began = self._cursors.lows(policy.topic.id), time.monotonic()
         counts = await inspector.count(self._pools.hot, policy.topic.name, policy.budget, BOUND, marks)
-        if counts.looked >= BOUND:
+        if counts.looked >= BOUND or time.monotonic() - began > SLOW_SECONDS:
             deep = self._deep[policy.topic.id] = _Deep(counts.ready, counts.in_flight)
             # The first answer waits a little longer for a count of the whole.
             deep.counting = asyncio.create_task(self._recount(policy, deep))
@@ -95,7 +97,7 @@ class Counters:
             marks = self._cursors.lows(policy.topic.id)
             counts = await inspector.count(self._pools.rest, policy.topic.name, policy.budget, None, marks)
             deep.ready, deep.in_flight = counts.ready, counts.in_flight
-            if counts.looked < BOUND:
+            if counts.looked < BOUND and time.monotonic() - started <= SLOW_SECONDS:
                 self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
             log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)

@@ -105,6 +105,7 @@ class Streams:
                 raise AssertionError("unreachable")
             jobs = await self._claims.claim(Claimer(policy, opened.node, free, opened.lease_ms), RENEW_SECONDS)
             for job in jobs:
+                self._settled(topic.id, [job.seq])  # whoever had it before has lost it
                 stream.leased[job.seq] = job
                 self._holders[topic.id, job.seq] = stream
             if jobs:

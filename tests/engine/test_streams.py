@@ -184,7 +184,6 @@ async def test_it_ends_when_its_topic_is_made_anew_elsewhere(
     coming.cancel()
 
 
-@pytest.mark.xfail(strict=True, reason="the end of the first forgets that the second holds it")
 async def test_a_stream_goes_on_after_another_lost_its_job_to_it(
     machine: Machine, queue: Policy, opened: Open, pools: Pools
 ) -> None:

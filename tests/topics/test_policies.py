@@ -1,0 +1,158 @@
+"""What a process remembers of topics: asked for once, never older than it may be, and never a topic that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from app.db.pool import Pools
+from app.errors import NotAQueue, TopicNotFound
+from app.topics import cache, store
+from app.topics.config import Asked, Policy, resolve
+from tests.engine.machines import Machine
+from tests.queue.calls import until
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+@pytest.fixture
+async def change(pools: Pools, topic: str) -> Callable[..., Awaitable[None]]:
+    """Another process changes the topic; nobody is told."""
+
+    async def change(lease_ms: int) -> None:
+        await store.put(pools.rest, topic, resolve(topic, Asked(type="queue", lease_ms=lease_ms)))
+
+    return change
+
+
+Change = Callable[..., Awaitable[None]]
+
+
+async def lease(machine: Machine, topic: str) -> int:
+    return (await machine.policies.get(topic)).config.lease_ms
+
+
+async def test_many_who_ask_at_once_ask_once(machine: Machine, topic: str, change: Change) -> None:
+    await change(1_000)
+    policies = await asyncio.gather(*(machine.policies.get(topic) for _ in range(50)))
+    assert len({id(policy) for policy in policies}) == 1
+    assert machine.log.count("get") == 1
+    await machine.policies.get(topic)
+    assert machine.log.count("get") == 1
+
+
+async def test_what_is_known_is_renewed_in_time(
+    machine: Machine, topic: str, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "TTL_SECONDS", 0.2)
+    await change(1_000)
+    assert await lease(machine, topic) == 1_000
+    await change(2_000)
+    assert await lease(machine, topic) == 1_000
+
+    async def renewed() -> bool:
+        return await lease(machine, topic) == 2_000
+
+    await until(renewed, "the change is known", seconds=1)
+
+
+async def test_what_was_changed_here_is_known_at_once(machine: Machine, topic: str, change: Change) -> None:
+    await change(1_000)
+    assert await lease(machine, topic) == 1_000
+    await change(2_000)
+    machine.policies.forget(topic)
+    assert await lease(machine, topic) == 2_000
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+async def test_a_load_that_a_change_overtook_is_not_kept(
+    all_of_them: bool, machine: Machine, topic: str, change: Change
+) -> None:
+    """It has read the row before the change, and ends after it."""
+    await change(1_000)
+    read, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        del machine.log.after["get"]
+        read.set()
+        await go_on.wait()
+
+    machine.log.after["get"] = hold
+    early = asyncio.create_task(machine.policies.get(topic))
+    await read.wait()
+    await change(2_000)
+    if all_of_them:
+        machine.policies.forget_all()
+    else:
+        machine.policies.forget(topic)
+    assert await lease(machine, topic) == 2_000, "who asks after the change must not get what was read before it"
+    go_on.set()
+    assert (await early).config.lease_ms == 1_000
+    assert await lease(machine, topic) == 2_000
+
+
+async def test_a_topic_that_is_not_there_is_looked_for_each_time(machine: Machine, topic: str, change: Change) -> None:
+    for _ in range(2):
+        with pytest.raises(TopicNotFound):
+            await machine.policies.get(topic)
+    assert machine.log.count("get") == 2
+    await change(1_000)
+    assert await lease(machine, topic) == 1_000
+
+
+async def test_a_topic_deleted_here_is_gone_at_once(machine: Machine, topic: str, change: Change) -> None:
+    await change(1_000)
+    await machine.policies.get(topic)
+    assert await store.delete(machine.pools.rest, topic, if_empty=False)
+    machine.policies.forget(topic)
+    with pytest.raises(TopicNotFound):
+        await machine.policies.get(topic)
+
+
+async def test_a_load_that_fails_fails_for_all_who_asked_and_is_tried_again(
+    machine: Machine, topic: str, change: Change
+) -> None:
+    await change(1_000)
+
+    async def fail() -> None:
+        del machine.log.before["get"]
+        raise asyncpg.ConnectionDoesNotExistError("connection was closed")
+
+    machine.log.before["get"] = fail
+    answers = await asyncio.gather(*(machine.policies.get(topic) for _ in range(3)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [asyncpg.ConnectionDoesNotExistError] * 3
+    assert await lease(machine, topic) == 1_000
+
+
+async def test_who_leaves_takes_nobodys_answer_along(machine: Machine, topic: str, change: Change) -> None:
+    await change(1_000)
+    go_on = asyncio.Event()
+    machine.log.after["get"] = go_on.wait  # type: ignore[assignment]
+    leaving, staying = (asyncio.create_task(machine.policies.get(topic)) for _ in range(2))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    leaving.cancel()
+    go_on.set()
+    assert (await staying).config.lease_ms == 1_000
+    assert machine.log.count("get") == 1
+
+
+async def test_no_more_is_remembered_than_there_is_room_for(
+    machine: Machine, topic: str, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MOST", 3)
+    for place in range(8):
+        await make_queue(f"{topic}.{place}")
+        await machine.policies.get(f"{topic}.{place}")
+        assert len(machine.policies._known) <= 3
+    assert (await machine.policies.get(f"{topic}.0")).topic.name == f"{topic}.0"
+
+
+async def test_a_log_is_no_queue(machine: Machine, topic: str, pools: Pools) -> None:
+    await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
+    with pytest.raises(NotAQueue):
+        await machine.policies.queue(topic)
+    assert (await machine.policies.get(topic)).topic.name == topic
