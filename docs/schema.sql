@@ -109,9 +109,10 @@ CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
         FOR day IN 0..ahead LOOP
             name := 'lease_events_' || to_char(today + day, 'YYYYMMDD');
             CONTINUE WHEN to_regclass('holdfast.' || name) IS NOT NULL;
-            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.lease_events INCLUDING DEFAULTS INCLUDING STORAGE)', name);
-            EXECUTE format('ALTER TABLE holdfast.lease_events ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
-                           name, (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
+            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.lease_events INCLUDING DEFAULTS)', name);
+            EXECUTE format(
+                'ALTER TABLE holdfast.lease_events ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', name,
+                (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
             made := made + 1;
         END LOOP;
         RETURN made;

@@ -176,6 +176,8 @@ async def test_the_time_to_live_of_the_topic_is_a_default(queue: Topic) -> None:
 async def test_a_job_that_is_past_its_time_is_not_ready_before_anybody_claims(queue: Topic) -> None:
     await queue.append({"data": 1, "ttl_ms": 200}, {"data": 2})
     await queue.until_counts(1, 0)
+    claimed = await queue.claim(max=10)
+    assert ([job["data"] for job in claimed["claimed"]], claimed["ready"]) == ([2], 0)
     assert (await queue.state())["count"] == 1
 
 

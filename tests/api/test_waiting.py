@@ -123,6 +123,7 @@ async def test_a_caller_who_left_while_waiting_gets_no_job(service: Running, que
     await until_waiting(service, queue.name, 1)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
+    await until_waiting(service, queue.name, 0)
     await queue.add(1)
     job = await queue.take("there")
     assert job["deliveries"] == 1

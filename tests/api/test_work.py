@@ -160,6 +160,18 @@ async def test_an_extended_lease_stays_the_streams(queue: Topic) -> None:
         assert (await stream.job())["$seq"] == 2
 
 
+async def test_jobs_come_in_the_order_of_claims(queue: Topic) -> None:
+    """A claim's answer is sorted by seq; a stream shows what comes first."""
+    await queue.append({"data": "fresh"}, {"data": "returned"}, {"data": "high", "priority": 5})
+    await queue.claim("other", max=3)
+    await queue.nack("other", [2])
+    await queue.ack("other", [1])
+    await queue.nack("other", [3])
+    await queue.append({"data": "later"}, {"data": "higher", "priority": 6})
+    async with working(queue, max=10) as stream:
+        assert [job["data"] for job in await stream.jobs(4)] == ["higher", "high", "returned", "later"]
+
+
 async def test_a_lease_that_ran_out_makes_room(queue: Topic) -> None:
     await queue.add(1)
     async with working(queue, "w", lease_ms=300) as stream:
