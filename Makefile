@@ -35,8 +35,8 @@ openapi: ## write docs/openapi.json anew from the code
 	$(PYTHON) -m app openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
-bench: ## measure, and write the results as JSON
+bench: ## measure the bars; takes some minutes on a machine that does nothing else
 	$(PYTHON) -m tests.benchmarks
 
-chaos: ## the tests that kill things
-	$(PYTHON) -m pytest -m alone
+chaos: ## fifty kills each of the service and of PostgreSQL, under load
+	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos

@@ -23,6 +23,7 @@ LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked a
 SWEEP_SECONDS: Final = 0.4  # the least time between two sweeps
 SWEEP_SHARE: Final = 0.03  # of the time, that sweeps may take
 DUE_MARGIN_US: Final = 50_000  # what was written longer before a look has been committed, or is found by a sweep
+CLOCK_US: Final = 2_000_000  # by which the database's clock may step back without a word
 ROUNDING_US: Final = 2  # times pass through a float on their way
 
 
@@ -54,6 +55,7 @@ class Cursor:
     marks: dict[Lane, Mark] = field(default_factory=dict)
     used: float = 0.0  # when a claim last met a job
     drawn: int = 0  # as the sequence was last seen
+    clock: int = 0  # the database's, as it was last seen, in µs
     epoch: int = 0  # what was learned in an earlier one counts no more
     _looked: float = 0.0
     _swept: float = 0.0
@@ -75,6 +77,7 @@ class Cursor:
 
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
         """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
+        self.saw_clock(claimed.at)
         if plan.epoch != self.epoch:
             return
         now = time.monotonic()
@@ -101,6 +104,12 @@ class Cursor:
         """The low marks: nothing that anybody may want stands at or below them."""
         return [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
 
+    def saw_clock(self, at: int) -> None:
+        """Forget everything if the database's clock was set back: what is written now may lie below the marks."""
+        if at < self.clock - CLOCK_US:
+            self.reset()
+        self.clock = max(self.clock, at)
+
     def hurry(self) -> None:
         """Sweep with the next claim: what kept jobs from being seen is gone."""
         self._pause = 0.0
@@ -112,7 +121,8 @@ class Cursor:
     def reset(self) -> None:
         """Forget everything: the database may be another one now."""
         self.marks.clear()
-        self.drawn = 0
+        self.drawn = self.clock = 0
+        self._looked = self._swept = 0.0
         self.epoch += 1
 
     @staticmethod
@@ -151,6 +161,12 @@ class Cursors:
         """See Cursor.lows; none for a topic that was not claimed from."""
         cursor = self._topics.get(topic_id)
         return [] if cursor is None else cursor.lows()
+
+    def saw_clock(self, topic_id: int, at: int) -> None:
+        """See Cursor.saw_clock."""
+        cursor = self._topics.get(topic_id)
+        if cursor is not None:
+            cursor.saw_clock(at)
 
     def returned(self, topic_id: int) -> None:
         """See Cursor.returned."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
-from app.engine.cursors import ROUNDING_US, Cursor, Cursors
+from app.engine.cursors import CLOCK_US, Cursor, Cursors
 from app.queue import inspector
 from app.queue.inspector import Draw
 
@@ -81,6 +81,7 @@ class Marks:
             if draw is not None:
                 if draw.drawn < cursor.drawn:
                     cursor.reset()  # an older state: a backup was restored, or a standby took over
+                cursor.saw_clock(draw.at)
                 cursor.drawn = draw.drawn
         self._hurry(used, writers)
         if len(self._pending) >= MOST_PENDING:
@@ -113,6 +114,7 @@ class Marks:
                 continue  # reset meanwhile
             seen = proven[cursor.topic.id]
             low = seen.drawn if head.ready is None else min(seen.drawn, head.ready - 1)
-            due_low = seen.at if head.due is None else min(seen.at, head.due - ROUNDING_US)
-            mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - ROUNDING_US)
+            due_low = seen.at if head.due is None else min(seen.at, head.due)
+            # A little behind, so that a clock that is set back a little hides nothing.
+            mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - CLOCK_US)
             mark.after, mark.due = max(mark.after, mark.low), max(mark.due, mark.due_low)

@@ -195,6 +195,8 @@ class Waiters:
             return
         for waited in topics:
             probe = found.get(waited.topic.name)
+            if probe is not None:
+                self._cursors.saw_clock(waited.topic.id, probe.at)
             if probe is not None and probe.claimable:
                 self.wake(waited.topic.id, 1)
                 continue

@@ -37,10 +37,12 @@ async def count(db: Connection, topic: str, budget: Budget, bound: int | None, m
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether a topic has something to claim; in how many ms the next delay or lease ends, None for never."""
+    """Whether a topic has something to claim; in how many ms the next delay or lease ends, None for not within a
+    second; and when that was seen, in µs since 1970."""
 
     claimable: bool
     wait_ms: int | None
+    at: int
 
 
 async def probe(db: Connection, topics: Sequence[str], marks: Sequence[tuple[str, Reach]] = ()) -> dict[str, Probe]:
@@ -49,7 +51,7 @@ async def probe(db: Connection, topics: Sequence[str], marks: Sequence[tuple[str
     `marks`, by topic, are where lanes begin; nothing below them is looked at.
     """
     rows = await db.fetch(_PROBE, topics, [topic for topic, _ in marks], *_columns([reach for _, reach in marks]))
-    return {row["topic"]: Probe(row["claimable"], row["wait_ms"]) for row in rows}
+    return {row["topic"]: Probe(row["claimable"], row["wait_ms"], row["at"]) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

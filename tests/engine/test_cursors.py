@@ -14,12 +14,12 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools
 from app.engine.claims import Claimer
-from app.engine.cursors import Mark
+from app.engine.cursors import Cursor, Mark
 from app.engine.engine import Engine
 from app.errors import Unavailable
 from app.queue import consumer, producer
-from app.queue.consumer import Return, Slots
-from app.queue.model import Batch, Held, Job, Lane, Reach
+from app.queue.consumer import Claimed, Return, Slots
+from app.queue.model import Batch, Held, Job, Lane, Reach, Topic
 from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import Policy
@@ -233,6 +233,19 @@ async def test_a_standby_that_takes_over(flow: Flow, connect: Connect) -> None:
     await db.execute("SELECT setval($1::oid::regclass, 1, false)", flow.policy.topic.sequence)
     await flow.engine.marks.tick([flow.engine.cursors.of(flow.policy.topic)])
     assert flow.engine.cursors.of(flow.policy.topic).epoch > before
+
+
+def test_a_clock_that_is_set_back_is_noticed() -> None:
+    """What is written then lies below the marks."""
+    cursor = Cursor(Topic("t", 1, 1))
+    lanes = [Lane("", 0)]
+    noon = 1_800_000_000_000_000
+    cursor.learn(cursor.plan(lanes), Claimed([[]], [], False, {}, 0, noon), 1, 0.001)
+    assert cursor.marks[lanes[0]].due > noon - 1_000_000
+    cursor.learn(cursor.plan(lanes), Claimed([[]], [], False, {}, 0, noon - 1_000_000), 1, 0.001)
+    assert cursor.marks[lanes[0]].due > noon - 1_000_000, "a little: sweeps from the low mark reach below"
+    cursor.learn(cursor.plan(lanes), Claimed([[]], [], False, {}, 0, noon - 3_600_000_000), 1, 0.001)
+    assert cursor.plan(lanes).reaches == [Reach(lanes[0], 0, 0)]
 
 
 async def test_the_low_mark_rises_while_somebody_holds_an_old_snapshot(flow: Flow, connect: Connect) -> None:

@@ -1,7 +1,51 @@
-"""An engine of a process of its own."""
+"""A database of the sweeps' own: they go through every topic that there is."""
 
 from __future__ import annotations
 
-from tests.engine.conftest import machine, start
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-__all__ = ["machine", "start"]
+import pytest
+
+from app.db import schema
+from app.db.pool import Pools, open_pools
+from app.topics import store
+from app.topics.config import Asked, Policy, resolve
+from tests.engine.machines import Machine, new_machine
+
+
+@pytest.fixture(scope="module")
+async def url(new_database: Callable[[], Awaitable[str]]) -> str:
+    made = await new_database()
+    await schema.upgrade(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+async def own(url: str) -> AsyncIterator[Pools]:
+    """Pools on it."""
+    pools = await open_pools(url, hot=6, rest=6, prepared_statements=True)
+    yield pools
+    await pools.close(5)
+
+
+@pytest.fixture
+async def machine(own: Pools) -> AsyncIterator[Machine]:
+    """An engine on it. The topics go at the end."""
+    machine = new_machine(own)
+    yield machine
+    machine.engine.stop()
+    await machine.engine.drain()
+    for policy in await store.page(own.rest, "", "", 1_000):
+        await store.delete(own.rest, policy.topic.name, if_empty=False)
+
+
+@pytest.fixture
+def make(machine: Machine) -> Callable[..., Awaitable[Policy]]:
+    """Creates a queue."""
+
+    async def make(name: str, **settings: object) -> Policy:
+        asked = Asked(**{"type": "queue", **settings})  # type: ignore[arg-type]
+        await store.put(machine.pools.rest, name, resolve(name, asked))
+        return await machine.policies.queue(name)
+
+    return make

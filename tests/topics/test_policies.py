@@ -1,4 +1,4 @@
-"""What a process remembers of topics: asked for once, never older than it may be, and never a topic that is not there."""
+"""What a process remembers of topics: asked for once, not older than it may be, and never one that is not there."""
 
 from __future__ import annotations
 

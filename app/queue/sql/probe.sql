@@ -1,7 +1,7 @@
 -- Is there something to claim, and when will there be?   $1 topics
 --   low marks of lanes that have one:  $2 topics  $3 tenants  $4 priorities  $5 positions  $6 times in µs since 1970
 -- One row a topic: claimable, and wait_ms, the time until the next scheduled job or ending lease (NULL: none
--- within a second; further on stand the deadlines of leases that were settled early).
+-- within a second; further on stand the deadlines of leases that were settled early), and `at`, now() in µs since 1970.
 -- Plain reads: takes no lock and waits for none. Not EXISTS, of which the planner makes a hash of all that is ready.
 -- Indexes: primary key of lanes, jobs_ready, jobs_due.
 WITH mark AS MATERIALIZED (
@@ -15,7 +15,8 @@ WITH mark AS MATERIALIZED (
     WHERE l.topic = ANY ($1::text[])
 )
 SELECT l.topic, bool_or(ready.position IS NOT NULL OR coalesce(due.at < now(), false)) AS claimable,
-       (date_part('epoch', min(due.at) - now()) * 1000)::bigint AS wait_ms
+       (date_part('epoch', min(due.at) - now()) * 1000)::bigint AS wait_ms,
+       (date_part('epoch', now()) * 1000000)::bigint AS at
 FROM lane l
 LEFT JOIN LATERAL (
     SELECT j.position FROM holdfast.jobs j WHERE j.topic = l.topic AND j.tenant = l.tenant

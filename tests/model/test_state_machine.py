@@ -1,0 +1,308 @@
+"""Whatever is done to a queue, in whatever order, the engine and PostgreSQL do what the model does."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+from asyncpg.pgproto.pgproto import UUID
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from app.db import schema
+from app.engine.claims import Claimer
+from app.engine.cursors import LOOK_SECONDS
+from app.queue import inspector
+from app.queue.consumer import Return
+from app.queue.model import Batch, Held
+from app.reapers import sweeps
+from app.topics import store
+from app.topics.config import Asked, resolve
+from tests.model.ledger import replay
+from tests.model.model import DeadLetter, Limits, Queue, Range, Row, Span
+from tests.model.world import World, micros
+from tests.queue.calls import until
+
+T = TypeVar("T")
+SHORT_US = 1_000_000  # what ends sooner is waited for
+
+FENCES = ("both", "lease", "node", "foreign", "foreign node", "forged")
+NODES = st.sampled_from(["a", "b"])
+LEASES = st.sampled_from([100, 60_000])
+DELAYS = st.sampled_from([0, 50])
+RECORDS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from([None, 0, 50]),
+        st.sampled_from([None, None, 80]),
+        st.sampled_from([None, 1, 2]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+# Which of the jobs that were handed out, the last ones first; and how the caller names itself.
+PICKS = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(FENCES)), min_size=1, max_size=4)
+LIMITS = st.builds(Limits, st.sampled_from(["redeliver", "fail", "dead_letter"]), st.integers(0, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A job as somebody was given it, perhaps in an earlier topic of the name."""
+
+    seq: int
+    lease: str
+    node: str
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """One queue, its dead-letter topic, and two workers."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.name = f"m-{secrets.token_hex(4)}"
+        self.dead = f"{self.name}.dlq"
+        self.numbers = itertools.count(1)
+        self.handed: list[Handed] = []
+        self.claimed_at = 0.0  # by the process's clock
+        self.returned = False  # since the last claim
+        self.past: list[tuple[int, Queue]] = []  # by topic id
+        self.buried: list[DeadLetter] = []  # from earlier topics of the name
+        world.run(world.start())
+        self.model = Queue(self.name, Limits())
+        self.configure_now(Limits())
+        self.topic_id = self.policy_now().topic.id
+
+    # Plumbing.
+
+    def policy_now(self) -> Any:
+        return self.world.run(self.world.policy(self.name))
+
+    def call(self, verb: Callable[[], Awaitable[T]]) -> tuple[T, Span, dict[int, Row]]:
+        """Make a call: its answer, when it was, and what the table holds afterwards."""
+
+        async def work() -> tuple[T, Span, dict[int, Row]]:
+            begin = await self.world.clock()
+            answer = await verb()
+            return answer, Span(begin, await self.world.clock()), await self.world.rows(self.name)
+
+        return self.world.run(work())
+
+    def configure_now(self, limits: Limits) -> None:
+        asked = Asked(
+            type="queue",
+            max_deliveries=limits.max_deliveries,
+            on_exhausted=limits.on_exhausted,  # type: ignore[arg-type]
+            dead_letter=self.dead if limits.on_exhausted == "dead_letter" else None,
+        )
+        self.world.run(store.put(self.world.pools.rest, self.name, resolve(self.name, asked)))
+        self.world.policies.changed(self.name)
+        self.model.limits = limits
+
+    def delete_now(self, topic: str) -> None:
+        async def work() -> None:
+            policy = await self.world.policies.get(topic)
+            assert await store.delete(self.world.pools.rest, topic, if_empty=False)
+            self.world.policies.changed(topic)
+            self.world.engine.drop(policy.topic)
+
+        self.world.run(work())
+
+    def named(self, picks: Sequence[tuple[int, str]]) -> list[Held]:
+        """Jobs and their holders as a caller names them, each seq once."""
+        held: dict[int, Held] = {}
+        for which, fence in picks:
+            job = self.handed[-1 - which % len(self.handed)]
+            other = "b" if job.node == "a" else "a"
+            lease, node = {
+                "both": (job.lease, job.node),
+                "lease": (job.lease, None),
+                "node": (None, job.node),
+                "foreign": (job.lease, other),
+                "foreign node": (None, other),
+                "forged": (secrets.token_hex(16), job.node),
+            }[fence]
+            held.setdefault(job.seq, Held(job.seq, UUID(lease) if lease else None, node))  # type: ignore[arg-type]
+        return list(held.values())
+
+    def agree(self, held: Sequence[Held], done: set[int], span: Span) -> list[int]:
+        """The seqs whose caller was their holder, after a look at whether it was."""
+        for place, one in enumerate(held):
+            holds = self.model.holds(one, span)
+            assert holds is None or holds is (place in done), f"{one}: done {place in done}, holder {holds}"
+        return [held[place].seq for place in sorted(done)]
+
+    # What may happen.
+
+    @rule(records=RECORDS)
+    def enqueue(self, records: list[tuple[int, int | None, int | None, int | None]]) -> None:
+        priorities, delays, ttls, limits = zip(*records, strict=True)
+        batch = Batch(
+            payloads=[b'{"n":%d}' % next(self.numbers) for _ in records],
+            priorities=list(priorities),
+            delays_ms=list(delays),
+            ttls_ms=list(ttls),
+            max_deliveries=list(limits),
+        )
+        policy = self.policy_now()
+        seqs, span, rows = self.call(lambda: self.world.engine.enqueues.enqueue(policy, batch, 100))
+        self.model.add(seqs, batch, rows, span)
+
+    @rule(node=NODES, most=st.integers(1, 5), lease_ms=LEASES)
+    def claim(self, node: str, most: int, lease_ms: int) -> None:
+        policy = self.policy_now()
+        began = time.monotonic()
+        jobs, span, rows = self.call(lambda: self.world.engine.claims.claim(Claimer(policy, node, most, lease_ms)))
+        glances = began < self.claimed_at + LOOK_SECONDS and not self.returned
+        self.claimed_at, self.returned = time.monotonic(), False
+        self.model.claim(jobs, rows, span, node=node, most=most, lease_ms=lease_ms, glances=glances)
+        self.handed += [Handed(job.seq, job.lease, node) for job in jobs]
+
+    @precondition(lambda self: self.handed)
+    @rule(picks=PICKS)
+    def ack(self, picks: list[tuple[int, str]]) -> None:
+        held, policy = self.named(picks), self.policy_now()
+        done, span, _ = self.call(lambda: self.world.engine.settlements.ack(policy, held))
+        for seq in self.agree(held, done, span):
+            self.model.ack(seq)
+
+    @precondition(lambda self: self.handed)
+    @rule(picks=PICKS, delay_ms=DELAYS, error=st.sampled_from([None, "it broke"]))
+    def nack(self, picks: list[tuple[int, str]], delay_ms: int, error: str | None) -> None:
+        held, policy = self.named(picks), self.policy_now()
+        returns = [Return(delay_ms, error)] * len(held)
+        done, span, rows = self.call(lambda: self.world.engine.settlements.nack(policy, held, returns))
+        self.returned = True
+        for seq in sorted(self.agree(held, done, span)):
+            self.model.nack(seq, rows, span, delay_ms, error)
+
+    @precondition(lambda self: self.handed)
+    @rule(picks=PICKS, lease_ms=LEASES)
+    def extend(self, picks: list[tuple[int, str]], lease_ms: int) -> None:
+        held, policy = self.named(picks), self.policy_now()
+        done, span, rows = self.call(lambda: self.world.engine.settlements.extend(policy, held, lease_ms))
+        self.agree(held, set(done), span)
+        for place, deadline_ms in done.items():
+            seq = held[place].seq
+            self.model.extend(seq, rows[seq], span, lease_ms, deadline_ms)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule()
+    def let_time_pass(self) -> None:
+        horizon = self.model.horizon(self.world.run(self.world.clock()) + SHORT_US)
+
+        async def over() -> bool:
+            return await self.world.clock() > horizon
+
+        self.world.run(until(over, "leases, delays and times to live end"))
+
+    @rule()
+    def sweep_expired(self) -> None:
+        _, span, rows = self.call(lambda: sweeps.expiry(self.world.pools, self.world.engine))
+        self.model.exits(rows, span, [s for s, job in self.model.jobs.items() if self.model.expirable(job, span)])
+
+    @rule()
+    def sweep_exhausted(self) -> None:
+        _, span, rows = self.call(lambda: sweeps.exhaustion(self.world.pools, self.world.engine))
+        self.model.exits(rows, span, [s for s, job in self.model.jobs.items() if self.model.spent(job, span)])
+
+    @rule(limits=LIMITS)
+    def configure(self, limits: Limits) -> None:
+        self.configure_now(limits)
+
+    @precondition(lambda self: self.model.enqueued)
+    @rule()
+    def recreate(self) -> None:
+        self.delete_now(self.name)
+        self.model.delete()
+        self.past.append((self.topic_id, self.model))
+        self.buried += self.model.dead
+        self.model = Queue(self.name, self.model.limits, leases=self.model.leases)
+        self.configure_now(self.model.limits)
+        self.topic_id = self.policy_now().topic.id
+
+    # What is always so.
+
+    @invariant()
+    def table_and_counts_are_the_models(self) -> None:
+        policy = self.policy_now()
+
+        async def look() -> tuple[inspector.Counts, inspector.State]:
+            states = await inspector.states(self.world.pools.rest, [policy.topic], 10_000)
+            return await self.world.engine.counters.read(policy), states[self.name]
+
+        (counts, state), span, rows = self.call(look)
+        assert rows == self.model.expected()
+        assert len(rows) + len(self.model.gone) == self.model.enqueued == state.head_seq
+        ready, in_flight, live = self.model.count(span)
+        assert within(counts.ready, ready), f"{counts.ready} ready, not {ready}"
+        assert within(counts.in_flight, in_flight), f"{counts.in_flight} in flight, not {in_flight}"
+        assert within(state.looked, live), f"{state.looked} live, not {live}"
+        assert state.dead_lettered == len(self.model.dead)
+
+    @invariant()
+    def dead_letters_are_the_models(self) -> None:
+        rows = self.world.run(self.world.rows(self.dead)).values()
+        found = [DeadLetter(row.payload, row.priority, row.error, row.origin) for row in rows]
+        assert Counter(found) == Counter([*self.buried, *self.model.dead])
+        assert {(row.state, row.deliveries, row.expires_at) for row in rows} <= {("ready", 0, None)}
+
+    def teardown(self) -> None:
+        """The ledger tells the same story."""
+        try:
+            for topic_id, queue in [*self.past, (self.topic_id, self.model)]:
+                tracks = replay(self.world.run(self.world.ledger(topic_id)))
+                assert {seq: track.word for seq, track in tracks.items()} == dict(queue.finals())
+                for job in queue.jobs.values():
+                    track = tracks[job.seq]
+                    assert (track.deliveries, track.lease, track.node) == (job.deliveries, job.lease, job.node)
+                    if job.state == "leased":
+                        assert track.until is not None
+                        assert micros(track.until) == job.visible_at
+        finally:
+            self.delete_now(self.name)
+            self.world.run(self.world.stop())
+
+
+def within(count: int, allowed: Range) -> bool:
+    return allowed.least <= count <= allowed.most
+
+
+@pytest.fixture
+async def world_url(new_database: Callable[[], Awaitable[str]]) -> str:
+    """A database of its own: sweeps go over every topic there is."""
+    url = await new_database()
+    await schema.upgrade(url)
+    return url
+
+
+@pytest.fixture
+def world(world_url: str) -> Iterator[World]:
+    world = World(world_url)
+    yield world
+    world.close()
+
+
+def test_the_queue_does_what_its_model_does(world: World) -> None:
+    class Here(QueueMachine):
+        def __init__(self) -> None:
+            super().__init__(world)
+
+    run_state_machine_as_test(
+        Here,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            print_blob=True,
+            derandomize=False,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )

@@ -1,0 +1,194 @@
+"""The sweeps: what nobody claims is taken out all the same, by any number of sweepers at once, each job once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from app.db.pool import Pools
+from app.engine.engine import Engine
+from app.queue.consumer import Return
+from app.queue.model import Batch
+from app.reapers import loop, sweeps
+from app.reapers.loop import Reapers, Sweep
+from app.topics.config import Policy
+from tests.engine.machines import Machine, new_machine
+from tests.queue.calls import batch, events, held, lease_ended, outlived, until
+
+Make = Callable[..., Awaitable[Policy]]
+
+
+async def at_once(own: Pools, sweep: Callable[[Pools, Engine], Awaitable[int]], count: int = 4) -> list[int]:
+    """So many processes run a sweep at the same time: how much each did."""
+    machines = [new_machine(own) for _ in range(count)]
+    return await asyncio.gather(*(sweep(machine.pools, machine.engine) for machine in machines))
+
+
+async def logged(own: Pools, policy: Policy) -> Counter[str]:
+    rows = await own.rest.fetch("SELECT event::text FROM holdfast.lease_events WHERE topic_id = $1", policy.topic.id)
+    return Counter(row["event"] for row in rows)
+
+
+async def test_expiry_marks_what_has_outlived_its_time(machine: Machine, make: Make, own: Pools) -> None:
+    short, long = await make("short", ttl_ms=1), await make("long", ttl_ms=3_600_000)
+    await machine.enqueue(short, 3)
+    (keeps,) = await machine.enqueue(short, Batch(payloads=[b"1"], ttls_ms=[0]))
+    await machine.enqueue(long, 2)
+    (mine,) = await machine.enqueue(long, Batch(payloads=[b"1"], ttls_ms=[1]))
+
+    async def over() -> bool:
+        query = "SELECT count(*) FROM holdfast.jobs WHERE expires_at < clock_timestamp()"
+        return bool(await own.rest.fetchval(query) == 4)
+
+    await until(over, "four have outlived their time")
+    assert await sweeps.expiry(machine.pools, machine.engine) == 4
+    assert await sweeps.expiry(machine.pools, machine.engine) == 0
+    assert await events(own.rest, long, mine) == ["enqueued", "expired"]
+    assert [job.seq for job in await machine.claim(short, 10)] == [keeps]
+    assert len(await machine.claim(long, 10)) == 2
+
+
+async def test_a_good_lease_shields_its_job_from_expiry(machine: Machine, make: Make, own: Pools) -> None:
+    queue = await make("q")
+    (seq,) = await machine.enqueue(queue, Batch(payloads=[b"1"], ttls_ms=[100]))
+    (job,) = await machine.claim(queue, lease_ms=300)
+    await outlived(own.rest, queue)
+    assert await sweeps.expiry(machine.pools, machine.engine) == 0
+    assert list(await machine.engine.settlements.extend(queue, [held(job)], 100)) == [0]
+    await lease_ended(own.rest, queue, job)
+    assert await sweeps.expiry(machine.pools, machine.engine) == 1
+    assert await machine.engine.settlements.ack(queue, [held(job)]) == set()
+    assert await events(own.rest, queue, seq) == ["enqueued", "claimed", "extended", "expired"]
+
+
+async def test_four_expiry_sweeps_at_once_mark_each_job_once(machine: Machine, make: Make, own: Pools) -> None:
+    queue = await make("q", ttl_ms=1)
+    await machine.enqueue(queue, batch(2_500))
+    await outlived(own.rest, queue)
+    assert sum(await at_once(own, sweeps.expiry)) == 2_500
+    assert await logged(own, queue) == {"enqueued": 2_500, "expired": 2_500}
+
+
+@pytest.mark.parametrize("on_exhausted", ["dead_letter", "fail"])
+async def test_exhaustion_takes_out_what_nobody_asks_for_again(
+    on_exhausted: str, machine: Machine, make: Make, own: Pools
+) -> None:
+    names = {"dead_letter": "dead"} if on_exhausted == "dead_letter" else {}
+    queue = await make("q", max_deliveries=2, on_exhausted=on_exhausted, **names)
+    spent, once, mine = await machine.enqueue(queue, Batch(payloads=[b"1"] * 3, max_deliveries=[1, None, 0]))
+    jobs = await machine.claim(queue, 3, lease_ms=100)
+    await lease_ended(own.rest, queue, jobs[-1])
+    assert await sweeps.exhaustion(machine.pools, machine.engine) == 1
+    assert await sweeps.exhaustion(machine.pools, machine.engine) == 0
+    last = {"dead_letter": "dead_lettered", "fail": "failed"}[on_exhausted]
+    assert await events(own.rest, queue, spent) == ["enqueued", "claimed", last]
+    assert sorted(job.seq for job in await machine.claim(queue, 10)) == [once, mine]
+    if on_exhausted == "dead_letter":
+        dead = await machine.policies.queue("dead")
+        assert [job.original_seq for job in await machine.claim(dead, 10)] == [spent]
+
+
+async def test_without_an_end_exhaustion_leaves_everything(machine: Machine, make: Make, own: Pools) -> None:
+    queue = await make("q", max_deliveries=1, on_exhausted="redeliver")
+    await machine.enqueue(queue)
+    (job,) = await machine.claim(queue, lease_ms=100)
+    await lease_ended(own.rest, queue, job)
+    assert await sweeps.exhaustion(machine.pools, machine.engine) == 0
+    assert [again.deliveries for again in await machine.claim(queue)] == [2]
+
+
+async def test_four_exhaustion_sweeps_at_once_bury_each_job_once(machine: Machine, make: Make, own: Pools) -> None:
+    """Together with claims that meet the same jobs."""
+    queue = await make("q", max_deliveries=1, dead_letter="dead")
+    await machine.enqueue(queue, batch(1_500, priorities=[n % 3 for n in range(1_500)]))
+    last = (await machine.claim(queue, 1_000, lease_ms=200))[-1]
+    last = (await machine.claim(queue, 1_000, lease_ms=100) or [last])[-1]
+    await lease_ended(own.rest, queue, last)
+
+    async def over() -> bool:
+        query = "SELECT bool_and(visible_at < clock_timestamp()) FROM holdfast.jobs WHERE topic = 'q'"
+        return bool(await own.rest.fetchval(query))
+
+    await until(over, "every lease has ended")
+    claims = [machine.claim(queue, 100) for _ in range(3)]
+    sweeping = asyncio.create_task(at_once(own, sweeps.exhaustion))
+    assert await asyncio.gather(*claims) == [[], [], []]
+    assert sum(await sweeping) <= 1_500
+    assert await sweeps.exhaustion(machine.pools, machine.engine) == 0
+    dead = await machine.policies.queue("dead")
+    assert await logged(own, queue) == {"enqueued": 1_500, "claimed": 1_500, "dead_lettered": 1_500}
+    assert await logged(own, dead) == {"enqueued": 1_500}
+    origins = await own.rest.fetch("SELECT original_seq FROM holdfast.jobs WHERE topic = 'dead'")
+    assert sorted(row["original_seq"] for row in origins) == list(range(1, 1_501))
+    counted = "SELECT dead_lettered FROM holdfast.topic_stats WHERE topic_id = $1"
+    assert await own.rest.fetchval(counted, queue.topic.id) == 1_500
+
+
+async def test_retention_deletes_what_ended_long_enough_ago(
+    machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, expiring = await make("f", max_deliveries=1, on_exhausted="fail"), await make("e", ttl_ms=1)
+    await machine.enqueue(failing, 3)
+    failed, kept = await machine.claim(failing, 2)
+    assert await machine.engine.settlements.nack(failing, [held(failed)], [Return(error="no")]) == {0}
+    await machine.enqueue(expiring, 2)
+    await outlived(own.rest, expiring)
+    assert await sweeps.expiry(machine.pools, machine.engine) == 2
+
+    assert await sweeps.retention(machine.pools, machine.engine) == 0, "that was two weeks early"
+    monkeypatch.setattr(sweeps, "FINISHED_KEPT", timedelta(0))
+    assert sum(await at_once(own, sweeps.retention)) == 3
+    assert await events(own.rest, failing, failed.seq) == ["enqueued", "claimed", "failed", "deleted"]
+    assert await logged(own, expiring) == {"enqueued": 2, "expired": 2, "deleted": 2}
+    assert await machine.engine.settlements.ack(failing, [held(kept)]) == {0}
+    assert len(await machine.claim(failing, 10)) == 1
+
+
+async def test_a_sweep_goes_through_every_queue(
+    machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "PAGE", 3)
+    queues = [await make(f"q{n}", ttl_ms=1) for n in range(8)]
+    for queue in queues:
+        await machine.enqueue(queue)
+        await outlived(own.rest, queue)
+    assert await sweeps.expiry(machine.pools, machine.engine) == 8
+
+
+async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make, own: Pools, url: str) -> None:
+    queue = await make("q", ttl_ms=1)
+    await machine.enqueue(queue, 2)
+    await outlived(own.rest, queue)
+    assert await loop.run_all(url) == {"partitions": 0, "expiry": 2, "exhaustion": 0, "retention": 0}
+
+
+async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: Counter[str] = Counter()
+
+    async def bad(_pools: Pools, _engine: Engine) -> int:
+        ran["bad"] += 1
+        raise ConnectionResetError("gone") if ran["bad"] == 1 else ValueError("a mistake of ours")
+
+    async def good(_pools: Pools, _engine: Engine) -> int:
+        ran["good"] += 1
+        return 1
+
+    monkeypatch.setattr(loop, "SWEEPS", (Sweep("bad", bad, 0.01), Sweep("good", good, 0.01)))
+    reapers = Reapers(machine.pools, machine.engine)
+    reapers.start()
+
+    async def often() -> bool:
+        return min(ran["bad"], ran["good"]) >= 4
+
+    await until(often, "both run again and again")
+    await reapers.stop()
+    after = ran.copy()
+    for _ in range(10):
+        await asyncio.sleep(0.005)
+    assert ran == after, "a sweep ran on"
