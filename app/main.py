@@ -11,6 +11,7 @@ import asyncpg
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
 from app.api import health, openapi
@@ -83,6 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
+    app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -90,6 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
 def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        document["components"] = {"schemas": openapi.components()}
+        document["components"] = openapi.components()
+        document["security"] = openapi.SECURITY
         app.openapi_schema = document
     return app.openapi_schema

@@ -182,6 +182,8 @@ class Running:
     def __init__(self, settings: Settings) -> None:
         self.app = create_app(settings)
         self._socket = socket.create_server((settings.host, 0), backlog=1024)
+        # Inherited by what it accepts. asyncio does so itself, but only for sockets that were made naming TCP.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(self.app, http="httptools", lifespan="on", access_log=False, log_config=None)
         self._server = uvicorn.Server(config)

@@ -74,18 +74,17 @@ async def _read(request: Request, limit: int) -> bytes:
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body") and len(body) <= limit:
         return body
-    chunks, size = [body], len(body)
+    whole = bytearray(body)  # one buffer: thousands of chunks would leave the heap in pieces
     while message.get("more_body") or message["type"] == "http.disconnect":
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        if size > limit:
+        if len(whole) > limit:
             raise _too_large(limit)
         message = await request.receive()
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-    if size > limit:
+        whole += message.get("body", b"")
+    if len(whole) > limit:
         raise _too_large(limit)
-    return b"".join(chunks)
+    return bytes(whole)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

@@ -62,9 +62,13 @@ def operation(
 
 
 def components() -> dict[str, Any]:
-    """The schemas of all structs that routes have named so far."""
+    """The schemas of all structs that routes have named so far, and how a request says who it is."""
     _, schemas = msgspec.json.schema_components([*_declared.values(), ErrorAnswer], ref_template=_REF)
-    return schemas
+    key = {"type": "http", "scheme": "bearer", "description": "An API key, where the service has any."}
+    return {"schemas": schemas, "securitySchemes": {"key": key}}
+
+
+SECURITY: list[dict[str, list[str]]] = [{"key": []}, {}]  # none is needed where the service has no keys
 
 
 _MEANING = {

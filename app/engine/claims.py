@@ -85,7 +85,8 @@ class Claims:
             left = until - time.monotonic()
             if left <= 0 or self._stopping:
                 return jobs
-            if not await self._shared.waiters.park(topic, claimer.max, mark, left, even=even):
+            woken = await self._shared.waiters.park(topic, claimer.max, mark, left, even=even)
+            if not woken or self._stopping:
                 return jobs
 
     async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:

@@ -72,6 +72,8 @@ class Settlements:
 
     async def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> None:
         """Return jobs that their holder can't work on. Best effort: where it fails, the deadline returns them."""
+        if not jobs:
+            return
         held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
         try:
             await self.nack(policy, held, [Return(refund=refund)] * len(held))

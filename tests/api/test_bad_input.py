@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
 import httpx
 import pytest
 
 from tests.api import bad_input
 from tests.api.bad_input import Bad
-from tests.api.dialect import Topic, refused
+from tests.api.dialect import Topic, eventually, refused
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
 
 
 @pytest.mark.parametrize("bad", bad_input.ALL, ids=str)
@@ -65,6 +73,31 @@ async def test_json_is_json_whatever_its_parameters(queue: Topic, content_type: 
 async def test_a_refused_method_says_which_are_not(http: httpx.AsyncClient, topic: str) -> None:
     answer = await http.get(f"/v0/topics/{topic}/claim")
     assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("verb", ["", "/claim", "/ack"])
+async def test_a_client_that_leaves_within_its_body_is_no_fault_of_the_service(
+    service: Running, queue: Topic, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    tasks = service._server.server_state.tasks
+    url = urlsplit(service.url)
+    _, writer = await asyncio.open_connection(url.hostname, url.port)
+    head = (
+        f"POST {queue.path}{verb} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n"
+    )
+    writer.write(head.encode() + b'{"node":"n",')
+
+    async def reading() -> bool:
+        return len(tasks) == 1
+
+    async def ended() -> bool:
+        return not tasks
+
+    await eventually(reading)
+    writer.close()
+    await eventually(ended)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert (await queue.state())["count"] == 0
 
 
 async def test_text_that_looks_like_nul_is_text(queue: Topic) -> None:

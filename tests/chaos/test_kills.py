@@ -1,6 +1,7 @@
 """The server process and PostgreSQL are killed, again and again, under traffic. Nothing that was promised is lost.
 
-HOLDFAST_TEST_KILLS: how often each of the two (15; `make chaos` does 50). HOLDFAST_TEST_SEED: the seed of an earlier run.
+HOLDFAST_TEST_KILLS: how often each of the two (15; `make chaos` does 50).
+HOLDFAST_TEST_SEED: the seed of an earlier run.
 """
 
 from __future__ import annotations

@@ -119,16 +119,19 @@ class Storm:
         policy, engine, sent = self.policies[topic], self.engine(), self.now()
         wait = 0 if stays else self.dice.choice([0, 0.02, 0.1])
         claiming = asyncio.create_task(engine.claims.claim(Claimer(policy, node, most, lease_ms), wait))
-        leaves = self.dice.random() if not stays else 1
+        leaves = 0.5 if stays else self.dice.random()
         if leaves < 0.1:
             await asyncio.wait([claiming], timeout=self.dice.uniform(0, 0.012))
             claiming.cancel()
         try:
             jobs = await claiming
         except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if this is not None and this.cancelling():
+                raise  # it is the storm that is cancelled
             self.left += 1
             return []
-        if jobs and leaves > 0.94 and not stays:
+        if jobs and leaves > 0.94:
             self.left += 1
             await engine.settlements.give_back(policy, node, jobs)
             return []
@@ -162,15 +165,16 @@ class Storm:
 
     async def work_with_heartbeats(self, topic: str, jobs: list[Job]) -> None:
         """Heartbeats go on while the verb that ends the lease is under way."""
-        beats = asyncio.create_task(self.beat(topic, jobs))
+        settled = asyncio.Event()
+        beats = asyncio.create_task(self.beat(topic, jobs, settled))
         await asyncio.sleep(self.dice.uniform(0.01, 0.3))
         await self.call(self.dice.choice(["ack", "ack", "ack", "nack"]), topic, jobs)
-        beats.cancel()
-        await asyncio.wait([beats])
+        settled.set()
+        await beats
 
-    async def beat(self, topic: str, jobs: list[Job]) -> None:
-        while not self.over:
-            await asyncio.shield(self.call("extend", topic, jobs))
+    async def beat(self, topic: str, jobs: list[Job], settled: asyncio.Event) -> None:
+        while not settled.is_set():
+            await self.call("extend", topic, jobs)
             await asyncio.sleep(self.dice.uniform(0, 0.01))
 
     async def give_up(self, topic: str, jobs: list[Job]) -> None:

@@ -17,6 +17,7 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields, topic_in
 from app.engine.claims import MAX_CLAIM, Claimer, Claims
+from app.errors import Unavailable
 from app.keys import Scope
 from app.queue.model import Job
 from app.topics.config import Policy, check_name, clamp_lease
@@ -52,11 +53,15 @@ async def claim(request: Request) -> Response:
         jobs = await _while_connected(request, claims, claimer, (body.wait_ms or 0) / 1000)
     else:
         jobs = await claims.claim(claimer)
+    try:
+        counts = await context.engine.counters.read(policy)
+    except Unavailable:
+        await settlements.give_back(policy, body.node, jobs)
+        raise
     if jobs and has_left(request):
         await settlements.give_back(policy, body.node, jobs)
         return Response(status_code=499)  # nobody reads it
     jobs.sort(key=lambda job: job.seq)
-    counts = await context.engine.counters.read(policy)
     fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
         name.encode(),
         b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),

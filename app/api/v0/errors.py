@@ -16,6 +16,11 @@ from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 log = logging.getLogger(__name__)
 
 
+async def nobody_reads(_request: Request, _error: Exception) -> Response:
+    """For a client that left before its request had arrived: no fault of anybody's here."""
+    return Response(status_code=499)
+
+
 async def show(request: Request, error: Exception) -> Response:
     """The envelope for any error that a route lets go."""
     shown = _known(request, error)
