@@ -163,7 +163,7 @@ class Claims:
             moved += len(await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)]))
         if claimed.expired:
             moved += await self._exits.expire(policy)
-        if claimed.met < len(slots.callers) and not plan.looks:
+        if claimed.met < len(slots.callers) and any(reach.due is None for reach in plan.reaches):
             cursor.returned()
             return True
         return moved > 0

@@ -35,6 +35,7 @@ class Mark:
     due: int = 0
     low: int = 0
     due_low: int = 0
+    looked: float = 0.0  # when its due part was last seen to be empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ class Plan:
     """How one claim reaches into the lanes."""
 
     reaches: list[Reach]
-    looks: bool  # at the due parts
     sweeps: bool  # from the low marks
     epoch: int  # of the cursor, when it was made
 
@@ -57,7 +57,6 @@ class Cursor:
     drawn: int = 0  # as the sequence was last seen
     clock: int = 0  # the database's, as it was last seen, in µs
     epoch: int = 0  # what was learned in an earlier one counts no more
-    _looked: float = 0.0
     _swept: float = 0.0
     _pause: float = SWEEP_SECONDS
 
@@ -65,15 +64,15 @@ class Cursor:
         """Where the next claim of these lanes begins."""
         now = time.monotonic()
         sweeps = now >= self._swept + self._pause
-        looks = sweeps or now >= self._looked + LOOK_SECONDS
         reaches = []
         for lane in lanes:
             mark = self.marks.setdefault(lane, Mark())
             if sweeps:
                 reaches.append(Reach(lane, mark.low, mark.due_low))
             else:
+                looks = now >= mark.looked + LOOK_SECONDS
                 reaches.append(Reach(lane, mark.after, mark.due if looks else None))
-        return Plan(reaches, looks, sweeps, self.epoch)
+        return Plan(reaches, sweeps, self.epoch)
 
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
         """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
@@ -83,8 +82,6 @@ class Cursor:
         now = time.monotonic()
         if claimed.met:
             self.used = now
-        if plan.looks and all(seen.due is None for seen in claimed.seen.values()):
-            self._looked = now  # else there may be more
         if plan.sweeps:
             self._swept, self._pause = now, max(SWEEP_SECONDS, seconds / SWEEP_SHARE)
         full = claimed.met >= wanted
@@ -98,6 +95,8 @@ class Cursor:
             self._ready(mark, reach, seen, down=plan.sweeps and not whole)
             if reach.due is not None:
                 whole_due = whole or seen.ready is not None
+                if whole_due and seen.due is None:
+                    mark.looked = now
                 self._due(mark, reach.due, seen, claimed.at, whole=whole_due, down=plan.sweeps and not whole_due)
 
     def lows(self) -> list[Reach]:
@@ -116,13 +115,14 @@ class Cursor:
 
     def returned(self) -> None:
         """Look at the due parts with the next claim: this process has put a job there."""
-        self._looked = 0.0
+        for mark in self.marks.values():
+            mark.looked = 0.0
 
     def reset(self) -> None:
         """Forget everything: the database may be another one now."""
         self.marks.clear()
         self.drawn = self.clock = 0
-        self._looked = self._swept = 0.0
+        self._swept = 0.0
         self.epoch += 1
 
     @staticmethod

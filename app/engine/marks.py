@@ -14,6 +14,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
+
 from app.db.pool import UNREACHABLE
 from app.engine.cursors import CLOCK_US, Cursor, Cursors
 from app.queue import inspector
@@ -74,7 +76,7 @@ class Marks:
     async def tick(self, used: list[Cursor]) -> None:
         """One round for these topics."""
         db = self._pools.hot
-        draws = await inspector.draws(db, [cursor.topic for cursor in used])
+        draws = await self._draws(used)
         writers = await inspector.writers(db, [cursor.topic for cursor in used])
         for cursor in used:
             draw = draws.get(cursor.topic.id)
@@ -95,6 +97,19 @@ class Marks:
                 proven.update((i, draw) for i, draw in sight.draws.items() if sight.epochs[i] == epochs.get(i))
         self._pending = deque(sight for sight in self._pending if sight.writers)
         await self._raise([cursor for cursor in used if cursor.topic.id in proven], proven, epochs)
+
+    async def _draws(self, used: list[Cursor]) -> dict[int, Draw]:
+        try:
+            return await inspector.draws(self._pools.hot, [cursor.topic for cursor in used])
+        except asyncpg.InternalServerError:
+            # What a missing sequence raises: a topic was deleted through another process. Find out which.
+            draws: dict[int, Draw] = {}
+            for cursor in used:
+                try:
+                    draws |= await inspector.draws(self._pools.hot, [cursor.topic])
+                except asyncpg.InternalServerError:
+                    self._cursors.drop(cursor.topic.id)
+            return draws
 
     def _hurry(self, used: list[Cursor], writers: set[str]) -> None:
         now = time.monotonic()

@@ -178,6 +178,7 @@ UP = [
         gone integer := 0;
         name text;
     BEGIN
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.lease_events', 0));
         FOR name IN
             SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = 'holdfast.lease_events'::regclass

@@ -34,6 +34,7 @@ class World:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.pools: Pools = self.run(open_pools(url, hot=4, rest=2, prepared_statements=True))
+        self.failures: list[Exception] = []
         self.policies: Policies
         self.engine: Engine
 
