@@ -13,7 +13,6 @@ from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
 from app.queue import consumer
 from app.queue.consumer import Slots
-from app.queue.exits import Spent
 from app.queue.model import Job, Lane
 from app.topics.config import Policy
 
@@ -160,7 +159,7 @@ class Claims:
             self._shared.waiters.wake(policy.topic.id, 1)  # there may be more, for those who were not woken yet
         moved = 0
         if claimed.exhausted:
-            moved += len(await self._exits.retire(policy, [Spent(seq) for seq in sorted(claimed.exhausted)]))
+            moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
         if claimed.expired:
             moved += await self._exits.expire(policy)
         if claimed.met < len(slots.callers) and any(reach.due is None for reach in plan.reaches):

@@ -10,13 +10,14 @@ import asyncpg
 from app.errors import TopicNotFound
 from app.queue import exits
 from app.queue.exits import Spent
+from app.queue.model import Lane
 from app.topics import store
 from app.topics.config import Config, OnExhausted, Policy, TopicType
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
 
-EXPIRE_BATCH: Final = 1_000
+BATCH: Final = 1_000
 
 
 class Exits:
@@ -48,10 +49,18 @@ class Exits:
         self._shared.waiters.added(target.topic.id, len(done))
         return done
 
+    async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
+        """Take out a batch of each lane's jobs whose last delivery ended in silence: how many."""
+        count = 0
+        for lane in lanes:
+            spent = await exits.exhausted(self._shared.pools.hot, policy.topic, policy.budget, lane, BATCH)
+            count += len(await self.retire(policy, spent)) if spent else 0
+        return count
+
     async def expire(self, policy: Policy) -> int:
         """Mark a batch of jobs whose time to live has passed: how many."""
         db = self._shared.verbs(policy)
-        return await exits.expire(db, policy.topic.name, EXPIRE_BATCH)
+        return await exits.expire(db, policy.topic.name, BATCH)
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
         if policy.config.on_exhausted is not OnExhausted.DEAD_LETTER or policy.config.dead_letter is None:

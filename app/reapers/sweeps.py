@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from app.db import sql
-from app.engine.exits import EXPIRE_BATCH
+from app.engine.exits import BATCH
 from app.queue import consumer, exits
 from app.topics import store
 from app.topics.config import Policy, TopicType
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days
 FINISHED_KEPT: Final = timedelta(days=14)
-BATCH: Final = 1_000
 PAGE: Final = 500
 
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
@@ -40,7 +39,7 @@ async def expiry(pools: Pools, engine: Engine) -> int:
     async for policy in _queues(pools):
         while (marked := await engine.exits.expire(policy)) > 0:
             count += marked
-            if marked < EXPIRE_BATCH:
+            if marked < BATCH:
                 break
     return count
 
@@ -51,12 +50,9 @@ async def exhaustion(pools: Pools, engine: Engine) -> int:
     async for policy in _queues(pools):
         if not policy.budget.ends:
             continue
-        for lane in await consumer.lanes(pools.hot, policy.topic):
-            while spent := await exits.exhausted(pools.hot, policy.topic, policy.budget, lane, BATCH):
-                done = await engine.exits.retire(policy, spent)
-                count += len(done)
-                if not done or len(spent) < BATCH:
-                    break
+        lanes = await consumer.lanes(pools.hot, policy.topic)
+        while (moved := await engine.exits.exhaust(policy, lanes)) > 0:
+            count += moved
     return count
 
 

@@ -267,3 +267,15 @@ async def test_a_job_in_flight_is_never_handed_out_as_its_lease_ends(
         queue.topic.id,
     )
     assert all(before["until"] < after["at"] for before, after in pairwise(rows))
+
+
+async def test_one_that_stands_behind_many_that_are_spent_is_claimed_at_once(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
+    await machine.enqueue(queue, 60)
+    spent = await machine.claim(queue, 60, lease_ms=100)
+    (fresh,) = await machine.enqueue(queue, 1)
+    for job in spent:
+        await lease_ended(pools.rest, queue, job)
+    assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]

@@ -25,7 +25,10 @@ WITH clock AS MATERIALIZED (
            r.max_deliveries, r.tag, r.producer, r.metadata, r.payload
     FROM record r CROSS JOIN clock c
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node)
-    SELECT $1, $2, r.seq, 'enqueued', 0, r.producer FROM record r
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
+    SELECT $1, $2, r.seq, 'enqueued', 0, r.producer,
+           CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
+    FROM record r CROSS JOIN clock c
 )
 SELECT array_agg(seq ORDER BY ord) AS seqs FROM record
