@@ -49,11 +49,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """`jobs[i]` are those of caller i, in claim order. The seqs of jobs met that have no delivery left; whether any was
-    met whose time to live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs."""
+    """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs."""
 
     jobs: list[list[Job]]
-    exhausted: list[int]
+    exhausted: bool
     expired: bool
     seen: dict[int, Seen]
     met: int
@@ -90,8 +90,7 @@ async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[
         budget.max_deliveries,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    exhausted: list[int] = []
-    expired = False
+    exhausted = expired = False
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
     for kind, lane, due, place, slot, seq, *shown in rows:  # RETURNING promises no order; each row says whose it is
@@ -103,7 +102,7 @@ async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[
             start = 16 * (slot - 1)
             jobs[slots.callers[slot - 1]].append(Job(seq, noise[start : start + 16].hex(), *shown))
         elif kind == "exhausted":
-            exhausted.append(seq)
+            exhausted = True
         elif kind == "expired":
             expired = True
     return Claimed(jobs, exhausted, expired, seen, len(rows), at)
