@@ -112,7 +112,7 @@ async def open_pools(url: str, *, hot: int, rest: int, prepared_statements: bool
     try:
         opened.append(await open_one(2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
         opened.append(await open_one(1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
-        opened.append(await open_one(0, rest, **REST_TIMEOUTS, synchronous_commit="on"))
+        opened.append(await open_one(0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
     except BaseException:
         for pool in opened:
             pool.terminate()

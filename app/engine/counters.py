@@ -28,7 +28,7 @@ FRESH_SECONDS: Final = 0.8
 SHARE: Final = 20  # a count that takes s seconds is repeated no sooner than SHARE * s later
 # A count that takes so long walks over what can't be cleaned up: somebody holds an old snapshot.
 SLOW_SECONDS: Final = 0.05
-PATIENCE_SECONDS: Final = 0.1  # an answer waits so long for a count that is due
+PATIENCE_SECONDS: Final = 0.02  # an answer waits so long for a count that is due
 
 log = logging.getLogger(__name__)
 
