@@ -75,7 +75,7 @@ async def test_who_leaves_before_the_statement_claims_nothing(machine: Machine, 
 
     machine.log.before["claim"] = hold
     first = asyncio.create_task(machine.claim(queue))
-    await under_way.wait()
+    await asyncio.wait_for(under_way.wait(), 5)
     second = asyncio.create_task(machine.claim(queue))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -230,7 +230,7 @@ async def test_drain_waits_for_what_is_given_back(machine: Machine, queue: Polic
     machine.log.before["nack"] = hold
     with pytest.raises(asyncio.CancelledError):
         await claiming
-    await returning.wait()
+    await asyncio.wait_for(returning.wait(), 5)
     machine.engine.stop()
     draining = asyncio.create_task(machine.engine.drain())
     for _ in range(10):

@@ -75,7 +75,7 @@ async def test_a_count_starts_after_it_was_asked_for(machine: Machine, queue: Po
 
     machine.log.after["count"] = hold
     early = asyncio.create_task(counts(machine, queue))
-    await started.wait()
+    await asyncio.wait_for(started.wait(), 5)
     await machine.enqueue(queue)
     late = asyncio.create_task(counts(machine, queue))
     for _ in range(5):

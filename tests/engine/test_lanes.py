@@ -64,7 +64,7 @@ async def test_a_lane_that_appears_while_lanes_are_read_is_known_at_once(machine
 
     machine.log.after["lanes"] = hold
     early = asyncio.create_task(machine.claim(queue))
-    await read.wait()
+    await asyncio.wait_for(read.wait(), 5)
     await machine.enqueue(queue, Batch(payloads=[b"1"], priorities=[7]))
     go_on.set()
     assert len(await early) + len(await machine.claim(queue)) == 1

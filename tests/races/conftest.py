@@ -22,5 +22,8 @@ async def queue(topic: str, make_queue: Callable[..., Awaitable[Policy]]) -> Pol
 
 @pytest.fixture
 async def rivals(connect: Callable[[], Awaitable[Session]]) -> Rivals:
-    """Three sessions."""
-    return Rivals(await connect(), await connect(), await connect())
+    """Three sessions. One that waits where it should not gives up, so that its test fails."""
+    sessions = [await connect() for _ in range(3)]
+    for session in sessions:
+        await session.execute("SET lock_timeout = '5s'")
+    return Rivals(*sessions)

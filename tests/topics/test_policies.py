@@ -82,7 +82,7 @@ async def test_a_load_that_a_change_overtook_is_not_kept(
 
     machine.log.after["get"] = hold
     early = asyncio.create_task(machine.policies.get(topic))
-    await read.wait()
+    await asyncio.wait_for(read.wait(), 5)
     await change(2_000)
     if all_of_them:
         machine.policies.forget_all()
