@@ -248,12 +248,32 @@ CREATE TABLE holdfast.lease_events (
 PARTITION BY RANGE (at);
 
 --
--- Name: topic_stats; Type: TABLE; Schema: holdfast; Owner: -
+-- Name: tallies; Type: TABLE; Schema: holdfast; Owner: -
 --
 
-CREATE TABLE holdfast.topic_stats (
-    topic_id integer NOT NULL,
-    dead_lettered bigint DEFAULT 0 NOT NULL
+CREATE TABLE holdfast.tallies (
+    id bigint NOT NULL,
+    ready bigint DEFAULT 0 NOT NULL,
+    scheduled bigint DEFAULT 0 NOT NULL,
+    blocked bigint DEFAULT 0 NOT NULL,
+    leased bigint DEFAULT 0 NOT NULL,
+    dead_lettered bigint DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    topic_id integer NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: tallies_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.tallies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.tallies_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 --
@@ -329,11 +349,11 @@ ALTER TABLE ONLY holdfast.lanes
     ADD CONSTRAINT lanes_pkey PRIMARY KEY (topic, tenant, priority);
 
 --
--- Name: topic_stats topic_stats_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+-- Name: tallies tallies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
-ALTER TABLE ONLY holdfast.topic_stats
-    ADD CONSTRAINT topic_stats_pkey PRIMARY KEY (topic_id);
+ALTER TABLE ONLY holdfast.tallies
+    ADD CONSTRAINT tallies_pkey PRIMARY KEY (topic_id, id);
 
 --
 -- Name: topics topics_id_key; Type: CONSTRAINT; Schema: holdfast; Owner: -

@@ -150,11 +150,10 @@ class Claims:
         plan, began = cursor.plan(lanes), time.monotonic()
         claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots)
         cursor.learn(plan, claimed, len(slots.callers), time.monotonic() - began)
-        if claimed.met:
-            self._shared.marks.keep()
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
-        self._shared.counters.moved(policy.topic.id, ready=-claimed.count, in_flight=claimed.count)
+        if claimed.met:
+            self._shared.moved(policy.topic, ready=-claimed.count, in_flight=claimed.count)
         if claimed.met == len(slots.callers):
             self._shared.waiters.wake(policy.topic.id, 1)  # there may be more, for those who were not woken yet
         moved = 0

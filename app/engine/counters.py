@@ -1,7 +1,8 @@
 """How many jobs are ready and in flight. docs/semantics.md, section 14.
 
-Exact for a topic of up to BOUND jobs: counted for the answer, after what it answers. A deeper one is counted at most
-every FRESH_SECONDS, and less often where that takes long; in between, what this process does itself is added.
+Counted for the answer, after what it answers: the tallies' sums, and what time alone has changed since. Where more than
+BOUND jobs wait whose time has come, or passed, these are counted at most every FRESH_SECONDS, and less often where that
+takes long; in between, what this process does itself is added.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
 BOUND: Final = 10_001
 FRESH_SECONDS: Final = 0.8
-SHARE: Final = 20  # a count that takes s seconds is repeated no sooner than SHARE * s later
-# A count that takes so long walks over what can't be cleaned up: somebody holds an old snapshot.
-SLOW_SECONDS: Final = 0.05
+SHARE: Final = 5  # a count that takes s seconds is repeated no sooner than SHARE * s later
 PATIENCE_SECONDS: Final = 0.02  # an answer waits so long for a count that is due
 
 log = logging.getLogger(__name__)
@@ -35,16 +34,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Deep:
-    """A topic with too many jobs to count for every answer."""
+    """A topic with too many due jobs to count for every answer."""
 
-    ready: int
-    in_flight: int
+    last: Counts
+    ready: int = 0  # what this process has added since
+    in_flight: int = 0
     next_count: float = 0.0
     counting: asyncio.Task[None] | None = None
 
     def counts(self) -> Counts:
         """As far as they are known."""
-        return Counts(max(self.ready, 0), max(self.in_flight, 0), BOUND)
+        ready, in_flight = self.last.ready + self.ready, self.last.in_flight + self.in_flight
+        return replace(self.last, ready=max(ready, 0), in_flight=max(in_flight, 0))
 
 
 class Counters:
@@ -81,10 +82,10 @@ class Counters:
 
     async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
         policy = policies[-1]
-        marks, began = self._cursors.lows(policy.topic.id), time.monotonic()
-        counts = await inspector.count(self._pools.hot, policy.topic.name, policy.budget, BOUND, marks)
-        if counts.looked >= BOUND or time.monotonic() - began > SLOW_SECONDS:
-            deep = self._deep[policy.topic.id] = _Deep(counts.ready, counts.in_flight)
+        lows = self._cursors.lows(policy.topic.id)
+        counts = await inspector.count(self._pools.hot, policy.topic, policy.budget, BOUND, lows)
+        if counts.looked >= BOUND:
+            deep = self._deep[policy.topic.id] = _Deep(counts)
             # The first answer waits a little longer for a count of the whole.
             deep.counting = asyncio.create_task(self._recount(policy, deep))
             await asyncio.wait([deep.counting], timeout=FRESH_SECONDS)
@@ -94,10 +95,10 @@ class Counters:
     async def _recount(self, policy: Policy, deep: _Deep) -> None:
         started = time.monotonic()
         try:
-            marks = self._cursors.lows(policy.topic.id)
-            counts = await inspector.count(self._pools.rest, policy.topic.name, policy.budget, None, marks)
-            deep.ready, deep.in_flight = counts.ready, counts.in_flight
-            if counts.looked < BOUND and time.monotonic() - started <= SLOW_SECONDS:
+            lows = self._cursors.lows(policy.topic.id)
+            deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
+            deep.ready = deep.in_flight = 0
+            if deep.last.looked < BOUND:
                 self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
             log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)

@@ -6,6 +6,8 @@ So a process remembers, for each lane, up to where it has seen everything taken.
 - the hot ones (`after`, `due`): a hint. What turns up below them is found by a sweep from the low ones;
 - the low ones (`low`, `due_low`): proven. No job can be claimable at or below them, now or later (see marks.py).
 
+The tallies, whose sums are the topic's counts, have a proven mark as well: below it none is left.
+
 Positions are the sequence's, times are in µs since 1970 by the database's clock.
 """
 
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.queue.consumer import Claimed, Seen
+from app.queue.inspector import Lows
 from app.queue.model import Lane, Reach, Topic
 
 LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked at, as long as they are empty
@@ -53,7 +56,8 @@ class Cursor:
 
     topic: Topic
     marks: dict[Lane, Mark] = field(default_factory=dict)
-    used: float = 0.0  # when a claim last met a job
+    used: float = 0.0  # when this process last moved a job
+    tally: int = 0  # the tallies' low mark
     drawn: int = 0  # as the sequence was last seen
     clock: int = 0  # the database's, as it was last seen, in µs
     epoch: int = 0  # what was learned in an earlier one counts no more
@@ -80,8 +84,6 @@ class Cursor:
         if plan.epoch != self.epoch:
             return
         now = time.monotonic()
-        if claimed.met:
-            self.used = now
         if plan.sweeps:
             self._swept, self._pause = now, max(SWEEP_SECONDS, seconds / SWEEP_SHARE)
         full = claimed.met >= wanted
@@ -99,9 +101,9 @@ class Cursor:
                     mark.looked = now
                 self._due(mark, reach.due, seen, claimed.at, whole=whole_due, down=plan.sweeps and not whole_due)
 
-    def lows(self) -> list[Reach]:
+    def lows(self) -> Lows:
         """The low marks: nothing that anybody may want stands at or below them."""
-        return [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
+        return Lows([Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()], self.tally)
 
     def saw_clock(self, at: int) -> None:
         """Forget everything if the database's clock was set back: what is written now may lie below the marks."""
@@ -121,7 +123,7 @@ class Cursor:
     def reset(self) -> None:
         """Forget everything: the database may be another one now."""
         self.marks.clear()
-        self.drawn = self.clock = 0
+        self.drawn = self.clock = self.tally = 0
         self._swept = 0.0
         self.epoch += 1
 
@@ -142,6 +144,7 @@ class Cursor:
 
 
 _NOTHING: Final = Seen()
+_NO_LOWS: Final = Lows()
 
 
 class Cursors:
@@ -157,10 +160,10 @@ class Cursors:
             cursor = self._topics[topic.id] = Cursor(topic)
         return cursor
 
-    def lows(self, topic_id: int) -> list[Reach]:
-        """See Cursor.lows; none for a topic that was not claimed from."""
+    def lows(self, topic_id: int) -> Lows:
+        """See Cursor.lows; none for a topic that was not used yet."""
         cursor = self._topics.get(topic_id)
-        return [] if cursor is None else cursor.lows()
+        return _NO_LOWS if cursor is None else cursor.lows()
 
     def saw_clock(self, topic_id: int, at: int) -> None:
         """See Cursor.saw_clock."""
@@ -180,7 +183,7 @@ class Cursors:
             cursor.reset()
 
     def used_since(self, when: float) -> list[Cursor]:
-        """Those whose jobs claims have met since a time of the monotonic clock."""
+        """Those whose jobs this process has moved since a time of the monotonic clock."""
         return [cursor for cursor in self._topics.values() if cursor.used >= when]
 
     def drop(self, topic_id: int) -> None:

@@ -62,7 +62,7 @@ class Enqueues:
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         delays = [delay for delay in batch.delays_ms if delay]
         ready = len(seqs) - len(delays)
-        self._shared.counters.moved(topic.id, ready=ready)
+        self._shared.moved(topic, ready=ready)
         self._shared.waiters.added(topic.id, ready)
         if delays:
             self._shared.waiters.due_in(topic.id, min(delays) / 1000)

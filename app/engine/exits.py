@@ -45,6 +45,7 @@ class Exits:
             if target is None:
                 return await exits.fail(db, policy.topic, policy.budget, spent)
             done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
+        self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
         return done

@@ -1,8 +1,9 @@
 """Raises the low marks: below them no job can become claimable any more. docs/adr/0012 has the argument.
 
-Every TICK_SECONDS, for the topics that are claimed from: see how far their sequences were drawn and what time it is;
-then, in a later statement, which transactions may still commit jobs. Once all of those have ended, every job at a
-position or time seen then is visible: the first one that is still there is the new mark.
+Every TICK_SECONDS, for the topics that this process moves jobs of: see how far their sequences were drawn and what
+time it is; then, in a later statement, which transactions may still commit jobs. Once all of those have ended, every
+job at a position or time seen then is visible: the first one that is still there is the new mark. Tallies with ids
+drawn by then are visible too, and folded into one.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from app.queue.inspector import Draw
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
+    from app.queue.model import Topic
 
 TICK_SECONDS: Final = 0.2
-IDLE_SECONDS: Final = 2.0  # a topic that nobody has claimed from for so long is left alone
+IDLE_SECONDS: Final = 2.0  # a topic that nobody has used for so long is left alone
 LONG_SECONDS: Final = 0.6  # a transaction that lasted so long may have hidden jobs from claims
 MOST_PENDING: Final = 64
 
@@ -42,7 +44,7 @@ class _Sight:
 
 
 class Marks:
-    """The ticker. Runs as long as topics are claimed from."""
+    """The ticker. Runs as long as jobs are moved."""
 
     def __init__(self, pools: Pools, cursors: Cursors) -> None:
         self._pools = pools
@@ -51,8 +53,9 @@ class Marks:
         self._first_seen: dict[str, float] = {}
         self._ticker: asyncio.Task[None] | None = None
 
-    def keep(self) -> None:
-        """A claim was made: see to it that the ticker runs."""
+    def moved(self, topic: Topic) -> None:
+        """This process has moved jobs of a topic: see to it that the ticker runs."""
+        self._cursors.of(topic).used = time.monotonic()
         if self._ticker is None:
             self._ticker = asyncio.create_task(self._run())
 
@@ -96,6 +99,7 @@ class Marks:
             if not sight.writers:
                 proven.update((i, draw) for i, draw in sight.draws.items() if sight.epochs[i] == epochs.get(i))
         self._pending = deque(sight for sight in self._pending if sight.writers)
+        await self._fold(used, draws, proven, epochs)
         await self._raise([cursor for cursor in used if cursor.topic.id in proven], proven, epochs)
 
     async def _draws(self, used: list[Cursor]) -> dict[int, Draw]:
@@ -119,7 +123,7 @@ class Marks:
         self._first_seen = {writer: self._first_seen.get(writer, now) for writer in writers}
 
     async def _raise(self, cursors: list[Cursor], proven: dict[int, Draw], epochs: dict[int, int]) -> None:
-        lanes = [(cursor, reach) for cursor in cursors for reach in cursor.lows()]
+        lanes = [(cursor, reach) for cursor in cursors for reach in cursor.lows().lanes]
         if not lanes:
             return
         heads = await inspector.heads(self._pools.hot, [(cursor.topic.name, reach) for cursor, reach in lanes])
@@ -133,3 +137,14 @@ class Marks:
             # A little behind, so that a clock that is set back a little hides nothing.
             mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - CLOCK_US)
             mark.after, mark.due = max(mark.after, mark.low), max(mark.due, mark.due_low)
+
+    async def _fold(
+        self, used: list[Cursor], draws: dict[int, Draw], proven: dict[int, Draw], epochs: dict[int, int]
+    ) -> None:
+        """Fold the tallies of these topics. Where nobody may still add one below, none is left there afterwards."""
+        upto = max((draw.tally for draw in draws.values()), default=0)
+        await inspector.fold(self._pools.hot_async, [(cursor.topic, cursor.tally) for cursor in used], upto)
+        for cursor in used:
+            seen = proven.get(cursor.topic.id)
+            if seen is not None and cursor.epoch == epochs[cursor.topic.id]:
+                cursor.tally = max(cursor.tally, seen.tally)

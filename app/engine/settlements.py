@@ -100,7 +100,7 @@ class Settlements:
         self._settled(policy, entries, done)
         self._shared.cursors.returned(policy.topic.id)
         now = sum(1 for i in result.done if returns[i].delay_ms == 0)
-        self._shared.counters.moved(policy.topic.id, ready=now)
+        self._shared.moved(policy.topic, ready=now)
         self._shared.waiters.added(policy.topic.id, now)
         delays = [returns[i].delay_ms for i in result.done if returns[i].delay_ms > 0]
         if delays:
@@ -137,7 +137,7 @@ class Settlements:
         return shares
 
     def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
-        self._shared.counters.moved(policy.topic.id, in_flight=-len(done))
+        self._shared.moved(policy.topic, in_flight=-len(done))
         self.on_settled(policy.topic.id, [entries[i].held.seq for i in done])
 
 

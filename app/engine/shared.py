@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from app.engine.lanes import Lanes
     from app.engine.marks import Marks
     from app.engine.waiters import Waiters
+    from app.queue.model import Topic
     from app.topics.cache import Policies
     from app.topics.config import Policy
 
@@ -28,6 +29,11 @@ class Shared:
     counters: Counters
     waiters: Waiters
     max_waiting: int  # calls that may wait for one verb of one topic
+
+    def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
+        """This process has moved jobs of a topic, and so changed its counts."""
+        self.marks.moved(topic)
+        self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
 
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""

@@ -14,25 +14,62 @@ _STATE = sql.load(__package__, "state")
 _DRAWS = sql.load(__package__, "draws")
 _WRITERS = sql.load(__package__, "writers")
 _HEADS = sql.load(__package__, "heads")
+_FOLD = sql.load(__package__, "fold")
+_RECONCILE = sql.load(__package__, "reconcile")
+_RECONCILE_LOCK = sql.load(__package__, "reconcile_lock")
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`looked` is the most entries of one index that were looked at: a bound that it reaches has cut the count."""
+    """Jobs by what a caller may expect of them now. `looked` is the most entries of one index that were looked at: a
+    bound that it reaches has cut the count."""
 
     ready: int
     in_flight: int
+    scheduled: int
+    blocked: int
     looked: int
 
 
-async def count(db: Connection, topic: str, budget: Budget, bound: int | None, marks: Sequence[Reach] = ()) -> Counts:
-    """Count a topic's ready and leased jobs, looking at no more than `bound` of each.
+@dataclass(frozen=True, slots=True)
+class Lows:
+    """Where a topic's rows begin: its lanes, and its tallies. Nothing below counts any more."""
 
-    `marks` are where lanes begin that had jobs consumed from them; nothing below them is counted.
-    """
-    row = await db.fetchrow(_COUNT, topic, bound, budget.ends, budget.max_deliveries, *_columns(marks))
+    lanes: Sequence[Reach] = ()
+    tally: int = 0
+
+
+async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None, lows: Lows | None = None) -> Counts:
+    """Count a topic's jobs, looking at no more than `bound` of those whose time has come or passed."""
+    lows = lows or Lows()
+    row = await db.fetchrow(
+        _COUNT,
+        topic.name,
+        topic.id,
+        budget.ends,
+        budget.max_deliveries,
+        bound,
+        lows.tally,
+        *_columns(lows.lanes),
+    )
     assert row is not None
     return Counts(**dict(row))
+
+
+async def fold(db: Connection, lows: Sequence[tuple[Topic, int]], upto: int) -> None:
+    """Fold each topic's tallies above its low mark, and up to an id, into one row."""
+    await db.execute(_FOLD, [topic.id for topic, _ in lows], [low for _, low in lows], upto)
+
+
+async def reconcile(db: Connection, topic: Topic) -> int:
+    """Count a topic's jobs one by one and set its tallies right: by how many jobs they were off.
+
+    Needs a transaction: the lock that it takes first must last until its end. Somebody else's being at it counts as 0.
+    """
+    if not await db.fetchval(_RECONCILE_LOCK, topic.id):
+        return 0
+    jobs: int = await db.fetchval(_RECONCILE, topic.name, topic.id)
+    return jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +93,37 @@ async def probe(db: Connection, topics: Sequence[str], marks: Sequence[tuple[str
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a topic holds. `looked` and `bytes` are of the first jobs only where a bound cut them."""
+    """What a topic holds: what is not finished."""
 
     topic: str
     head_seq: int
     earliest_seq: int | None
-    looked: int
+    count: int
     bytes: int
     last_write_ms: int | None
     dead_lettered: int
 
 
 async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[str, State]:
-    """Topics' states by name, looking at no more than `bound` jobs of each."""
-    rows = await db.fetch(_STATE, [topic.name for topic in topics], [topic.sequence for topic in topics], bound)
+    """Topics' states by name, looking at no more than `bound` jobs of each that have outlived their time."""
+    names, ids = [topic.name for topic in topics], [topic.id for topic in topics]
+    rows = await db.fetch(_STATE, names, ids, [topic.sequence for topic in topics], bound)
     return {row["topic"]: State(**dict(row)) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How far a topic's sequence was drawn, and when it was looked at, in µs since 1970."""
+    """How far a topic's sequence was drawn, and the tallies', and when that was looked at, in µs since 1970."""
 
     drawn: int
+    tally: int
     at: int
 
 
 async def draws(db: Connection, topics: Sequence[Topic]) -> dict[int, Draw]:
     """By topic id; a topic that was deleted is left out."""
     rows = await db.fetch(_DRAWS, [topic.id for topic in topics], [topic.sequence for topic in topics])
-    return {row["topic_id"]: Draw(row["drawn"], row["at"]) for row in rows}
+    return {row["topic_id"]: Draw(row["drawn"], row["tally"], row["at"]) for row in rows}
 
 
 async def writers(db: Connection, topics: Sequence[Topic]) -> set[str]:

@@ -35,6 +35,7 @@ SWEEPS: Final = (
     Sweep("expiry", sweeps.expiry, 60),
     Sweep("exhaustion", sweeps.exhaustion, 60),
     Sweep("retention", sweeps.retention, 3600),
+    Sweep("tallies", sweeps.tallies, 3600),
 )
 
 

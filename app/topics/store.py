@@ -26,6 +26,7 @@ _LOCK = sql.load(__package__, "lock")
 _CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
 _DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
 _DELETE = sql.load(__package__, "delete")
+_DROP_TALLIES = sql.load(__package__, "drop_tallies")
 _COUNT = sql.load(__package__, "count")
 _ANY_JOB = sql.load(__package__, "any_job")
 
@@ -100,7 +101,8 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
         await db.execute(_DROP_SEQUENCE, topic_id)
         if if_empty and await db.fetchval(_ANY_JOB, name):
             raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
-        await db.fetchval(_DELETE, name, topic_id, timeout=DELETE_SECONDS)
+        await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
+        await db.execute(_DROP_TALLIES, topic_id)
         return True
 
 

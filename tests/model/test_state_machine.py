@@ -302,7 +302,7 @@ class QueueMachine(RuleBasedStateMachine):
         ready, in_flight, live = self.model.count(span)
         assert within(counts.ready, ready), f"{counts.ready} ready, not {ready}"
         assert within(counts.in_flight, in_flight), f"{counts.in_flight} in flight, not {in_flight}"
-        assert within(state.looked, live), f"{state.looked} live, not {live}"
+        assert within(state.count, live), f"{state.count} live, not {live}"
         assert state.dead_lettered == len(self.model.dead)
 
     @invariant()

@@ -86,7 +86,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
         ("fail", {"done"}),
         ("exhausted", {"seq"}),
         ("enqueue", {"seqs"}),
-        ("draws", {"topic_id", "drawn", "at"}),
+        ("draws", {"topic_id", "drawn", "tally", "at"}),
         ("writers", {"writers"}),
         ("heads", {"ready", "due"}),
     ],

@@ -33,7 +33,7 @@ async def left(db: Session, policy: Policy) -> dict[str, int]:
         SELECT (SELECT count(*) FROM holdfast.jobs WHERE topic = $1 OR topic_id = $2) AS jobs,
                (SELECT count(*) FROM holdfast.lanes WHERE topic = $1) AS lanes,
                (SELECT count(*) FROM holdfast.topics WHERE name = $1) AS topics,
-               (SELECT count(*) FROM holdfast.topic_stats WHERE topic_id = $2) AS stats,
+               (SELECT count(DISTINCT topic_id) FROM holdfast.tallies WHERE topic_id = $2) AS tallies,
                (SELECT count(*) FROM pg_class WHERE relname = 'seq_' || $2) AS sequences
         """,
         policy.topic.name,
@@ -200,7 +200,7 @@ async def test_an_engine_that_did_not_hear_that_it_was_made_anew_uses_the_new_on
     assert await there.enqueue(queue, 2) == [1, 2]
     jobs = await here.claim(new, 10)
     assert [job.seq for job in jobs] == [1, 2]
-    assert await left(rivals.observer, new) == {"jobs": 2, "lanes": 1, "topics": 1, "sequences": 1}
+    assert await left(rivals.observer, new) == {"jobs": 2, "lanes": 1, "topics": 1, "tallies": 1, "sequences": 1}
 
 
 async def test_a_dead_letter_topic_deleted_elsewhere_is_made_anew_by_the_nack(

@@ -124,7 +124,7 @@ async def test_four_exhaustion_sweeps_at_once_bury_each_job_once(machine: Machin
     assert await logged(own, dead) == {"enqueued": 1_500}
     origins = await own.rest.fetch("SELECT original_seq FROM holdfast.jobs WHERE topic = 'dead'")
     assert sorted(row["original_seq"] for row in origins) == list(range(1, 1_501))
-    counted = "SELECT dead_lettered FROM holdfast.topic_stats WHERE topic_id = $1"
+    counted = "SELECT sum(dead_lettered)::bigint FROM holdfast.tallies WHERE topic_id = $1"
     assert await own.rest.fetchval(counted, queue.topic.id) == 1_500
 
 
@@ -163,7 +163,13 @@ async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make,
     queue = await make("q", ttl_ms=1)
     await machine.enqueue(queue, 2)
     await outlived(own.rest, queue)
-    assert await loop.run_all(url) == {"partitions": 0, "expiry": 2, "exhaustion": 0, "retention": 0}
+    assert await loop.run_all(url) == {
+        "partitions": 0,
+        "expiry": 2,
+        "exhaustion": 0,
+        "retention": 0,
+        "tallies": 0,
+    }
 
 
 async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(

@@ -135,7 +135,7 @@ class QueueCounts(msgspec.Struct):
 
 
 class StateAnswer(msgspec.Struct):
-    """A topic. count and bytes are of what is live; above 10,000 jobs they are estimates."""
+    """A topic. count and bytes are of what is live."""
 
     topic: str
     type: str

@@ -77,9 +77,6 @@ async def get(request: Request) -> Response:
     if policy.config.type is TopicType.QUEUE:
         counts = await context.engine.counters.read(policy)
         fields["queue"] = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
-        if state.looked == EXACT:
-            fields["count"] = max(EXACT, counts.ready + counts.in_flight)
-            fields["bytes"] = state.bytes // EXACT * fields["count"]
     fields |= {
         "next_seq": state.head_seq + 1,
         "config": config_shown(policy.config),
@@ -189,7 +186,7 @@ def _extent(state: State) -> dict[str, int]:
     return {
         "head_seq": state.head_seq,
         "earliest_seq": state.head_seq + 1 if state.earliest_seq is None else state.earliest_seq,
-        "count": state.looked,
+        "count": state.count,
         "bytes": state.bytes,
     }
 

@@ -16,9 +16,12 @@ WITH picked AS MATERIALIZED (
     ) x
 ), done AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
+    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, octet_length(j.payload) AS bytes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, leased, bytes)
+    SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0
 )
 SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked) AS picked

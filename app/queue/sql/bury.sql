@@ -9,7 +9,7 @@ WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.lease_id, j.node FROM holdfast.jobs j
+        SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
           AND coalesce(j.max_deliveries, $5::integer) > 0
           AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
@@ -19,7 +19,7 @@ WITH picked AS MATERIALIZED (
     ) x
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, p.error, p.lease_id, p.node, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
+    RETURNING p.ord, p.error, p.lease_id, p.node, p.held, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
               j.producer, j.last_error, j.metadata, j.payload
 ), arriving AS MATERIALIZED (
     SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at FROM (SELECT * FROM gone ORDER BY ord) g
@@ -33,10 +33,12 @@ WITH picked AS MATERIALIZED (
 ), lane AS (
     INSERT INTO holdfast.lanes (topic, priority) SELECT DISTINCT $6, priority FROM arriving ORDER BY 2
     ON CONFLICT DO NOTHING
-), counted AS (
-    INSERT INTO holdfast.topic_stats AS s (topic_id, dead_lettered)
-    SELECT topic_id, count(*) FROM gone GROUP BY topic_id
-    ON CONFLICT (topic_id) DO UPDATE SET dead_lettered = s.dead_lettered + excluded.dead_lettered
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, dead_lettered, bytes)
+    SELECT min(topic_id), 0, sum(held - 1), -sum(held), count(*), -sum(octet_length(payload)) FROM gone
+    HAVING count(*) > 0
+    UNION ALL
+    SELECT $7, count(*), 0, 0, 0, sum(octet_length(payload)) FROM gone HAVING count(*) > 0
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'dead_lettered'::holdfast.job_event, deliveries, lease_id, node, coalesce(error, last_error) FROM arriving

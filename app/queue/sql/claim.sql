@@ -24,7 +24,7 @@ WITH lane AS MATERIALIZED (
 ), picked AS MATERIALIZED (
     SELECT x.*, l.ord FROM lane l CROSS JOIN LATERAL (
         SELECT * FROM (
-            SELECT ctid AS tid, 0 AS part, (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
+            SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again, (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
                    CASE WHEN j.expires_at <= now() THEN 'expired'
                         WHEN $11::boolean AND coalesce(j.max_deliveries, $12::integer) > 0
                              AND j.deliveries >= coalesce(j.max_deliveries, $12::integer) THEN 'exhausted'
@@ -36,7 +36,7 @@ WITH lane AS MATERIALIZED (
         ) due
         UNION ALL
         SELECT * FROM (
-            SELECT ctid, 1, j.position, j.seq, CASE WHEN j.expires_at <= now() THEN 'expired' END
+            SELECT ctid, 1, false, j.position, j.seq, CASE WHEN j.expires_at <= now() THEN 'expired' END
             FROM holdfast.jobs j
             WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
               AND j.state = 'ready' AND j.position > l.after
@@ -44,7 +44,7 @@ WITH lane AS MATERIALIZED (
         ) ready
     ) x LIMIT $2::integer
 ), seat AS MATERIALIZED (
-    SELECT tid, ord, part, place, seq, row_number() OVER (ORDER BY ord, part, place) AS slot
+    SELECT tid, ord, part, again, place, seq, row_number() OVER (ORDER BY ord, part, place) AS slot
     FROM picked WHERE spent IS NULL
 ), leased AS (
     UPDATE holdfast.jobs j
@@ -52,11 +52,15 @@ WITH lane AS MATERIALIZED (
         node = ($9::text[])[($8::integer[])[s.slot]],
         visible_at = clock_timestamp() + ($10::bigint[])[($8::integer[])[s.slot]] * interval '1 ms'
     FROM seat s WHERE j.ctid = s.tid
-    RETURNING s.slot, s.ord, s.part, s.place, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
+    RETURNING s.slot, s.ord, s.part, s.again, s.place, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
               j.created_at, j.tag, j.metadata, j.payload, j.original_topic, j.original_seq, j.original_deliveries
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
     SELECT $1, topic_id, seq, 'claimed', deliveries, lease_id, node, visible_at FROM leased
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased)
+    SELECT min(topic_id), -sum(part), sum(part + again::integer - 1), sum(1 - again::integer) FROM leased
+    HAVING count(*) > 0
 )
 SELECT 'leased' AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliveries,
        (date_part('epoch', visible_at) * 1000)::bigint AS deadline_ms,

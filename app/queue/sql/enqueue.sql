@@ -30,5 +30,13 @@ WITH clock AS MATERIALIZED (
            CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                 THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
     FROM record r CROSS JOIN clock c
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
+    SELECT $2, sum(1 - later), sum(later), sum(size)
+    FROM (
+        SELECT coalesce(greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at, false)::integer AS later,
+               octet_length(r.payload) AS size
+        FROM record r CROSS JOIN clock c
+    ) one
 )
 SELECT array_agg(seq ORDER BY ord) AS seqs FROM record

@@ -2,7 +2,7 @@
 --   $1 topic  $2 most jobs to mark
 -- Answers one row: how many were marked.   Index: jobs_expiring.
 WITH picked AS MATERIALIZED (
-    SELECT ctid AS tid, j.lease_id, j.node FROM holdfast.jobs j
+    SELECT ctid AS tid, j.lease_id, j.node, j.state::text AS was FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.expires_at IS NOT NULL AND j.expires_at <= now()
       AND j.state IN ('ready', 'scheduled', 'blocked', 'leased') AND (j.state <> 'leased' OR j.visible_at < now())
     ORDER BY j.expires_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
@@ -10,9 +10,14 @@ WITH picked AS MATERIALIZED (
     UPDATE holdfast.jobs j
     SET state = 'expired', updated_at = clock_timestamp(), lease_id = NULL, node = NULL
     FROM picked p WHERE j.ctid = p.tid
-    RETURNING p.lease_id, p.node, j.topic_id, j.seq, j.deliveries
+    RETURNING p.lease_id, p.node, p.was, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'expired', deliveries, lease_id, node FROM done
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+    SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
+           -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'), -sum(bytes)
+    FROM done HAVING count(*) > 0
 )
 SELECT count(*) FROM done

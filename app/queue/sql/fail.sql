@@ -6,7 +6,7 @@ WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.lease_id, j.node FROM holdfast.jobs j
+        SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
           AND coalesce(j.max_deliveries, $5::integer) > 0
           AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
@@ -19,9 +19,13 @@ WITH picked AS MATERIALIZED (
     SET state = 'failed', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
         last_error = coalesce(p.error, j.last_error)
     FROM picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, j.last_error
+    RETURNING p.ord, p.lease_id, p.node, p.held, j.topic_id, j.seq, j.deliveries, j.last_error,
+              octet_length(j.payload) AS bytes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error FROM done
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, scheduled, leased, bytes)
+    SELECT min(topic_id), sum(held - 1), -sum(held), -sum(bytes) FROM done HAVING count(*) > 0
 )
 SELECT array(SELECT ord FROM done ORDER BY ord) AS done

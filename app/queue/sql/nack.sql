@@ -29,6 +29,9 @@ WITH picked AS MATERIALIZED (
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, detail)
     SELECT $1, topic_id, seq, 'released', deliveries, lease_id, node, visible_at, error FROM done
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, scheduled, leased)
+    SELECT min(topic_id), count(*), -count(*) FROM done HAVING count(*) > 0
 )
 SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked WHERE NOT spent) AS picked,
        array(SELECT ord FROM picked WHERE spent ORDER BY ord) AS spent,

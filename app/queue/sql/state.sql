@@ -1,22 +1,32 @@
--- What topics hold, looking at no more than $3 jobs of each.
---   $1 topics  $2 oids of their sequences; one each per topic  $3 most jobs to look at
--- One row a topic: head_seq (the last seq drawn, 0 for none), earliest_seq (NULL: empty), looked (jobs looked at), bytes
--- of their payloads, last_write_ms (when the newest was enqueued), dead_lettered.   Index: primary key.
-SELECT t.topic, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS head_seq, live.*, newest.last_write_ms,
-       coalesce(stats.dead_lettered, 0) AS dead_lettered
-FROM unnest($1::text[], $2::oid[]) AS t(topic, sequence)
+-- What topics hold.
+--   $1 topics  $2 their ids  $3 oids of their sequences; one each per topic
+--   $4 most jobs to look at that have outlived their time and are not marked yet
+-- One row a topic: head_seq (the last seq drawn, 0 for none), earliest_seq (NULL: empty), count and bytes (of what is
+-- not finished, and its payloads), last_write_ms (when the newest was enqueued), dead_lettered (ever).
+-- Indexes: primary key of jobs, jobs_expiring, primary key of tallies.
+SELECT t.topic, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS head_seq, first.earliest_seq,
+       (stored.count - stale.count)::bigint AS count, (stored.bytes - stale.bytes)::bigint AS bytes,
+       newest.last_write_ms, stored.dead_lettered::bigint AS dead_lettered
+FROM unnest($1::text[], $2::integer[], $3::oid[]) AS t(topic, topic_id, sequence)
 CROSS JOIN LATERAL (
-    SELECT min(seq) AS earliest_seq, count(*) AS looked, coalesce(sum(size), 0)::bigint AS bytes
-    FROM (SELECT j.seq, octet_length(j.payload) AS size FROM holdfast.jobs j
-          WHERE j.topic = t.topic AND j.state::text NOT IN ('failed', 'expired')
-            AND (j.expires_at IS NULL OR j.expires_at > now() OR (j.state::text = 'leased' AND j.visible_at >= now()))
-          ORDER BY j.seq LIMIT $3::integer) s
-) live
+    SELECT coalesce(sum(ready + scheduled + blocked + leased), 0) AS count, coalesce(sum(bytes), 0) AS bytes,
+           coalesce(sum(dead_lettered), 0) AS dead_lettered
+    FROM holdfast.tallies WHERE topic_id = t.topic_id
+) stored
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, coalesce(sum(bytes), 0) AS bytes
+    FROM (SELECT octet_length(j.payload) AS bytes FROM holdfast.jobs j
+          WHERE j.topic = t.topic AND j.expires_at IS NOT NULL AND j.expires_at <= now()
+            AND j.state IN ('ready', 'scheduled', 'blocked', 'leased') AND (j.state <> 'leased' OR j.visible_at < now())
+          ORDER BY j.expires_at LIMIT $4::integer) over
+) stale
+LEFT JOIN LATERAL (
+    SELECT j.seq AS earliest_seq FROM holdfast.jobs j
+    WHERE j.topic = t.topic AND j.state::text NOT IN ('failed', 'expired')
+      AND (j.expires_at IS NULL OR j.expires_at > now() OR (j.state::text = 'leased' AND j.visible_at >= now()))
+    ORDER BY j.seq LIMIT 1
+) first ON true
 LEFT JOIN LATERAL (
     SELECT (date_part('epoch', j.created_at) * 1000)::bigint AS last_write_ms FROM holdfast.jobs j
     WHERE j.topic = t.topic ORDER BY j.seq DESC LIMIT 1
 ) newest ON true
-LEFT JOIN LATERAL (
-    SELECT s.dead_lettered FROM holdfast.topic_stats s JOIN holdfast.topics o ON o.id = s.topic_id
-    WHERE o.name = t.topic
-) stats ON true

@@ -1,5 +1,5 @@
 -- Delete a topic and all that it holds, once its sequence is gone: nothing can be added any more.
---   $1 name  $2 id   Answers one row: how many jobs went with it.
+--   $1 name   Answers one row: how many jobs went with it.
 WITH jobs AS (
     DELETE FROM holdfast.jobs WHERE topic = $1 RETURNING topic_id, seq, deliveries, lease_id, node
 ), events AS (
@@ -7,8 +7,6 @@ WITH jobs AS (
     SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node FROM jobs
 ), lanes AS (
     DELETE FROM holdfast.lanes WHERE topic = $1
-), stats AS (
-    DELETE FROM holdfast.topic_stats WHERE topic_id = $2
 ), topic AS (
     DELETE FROM holdfast.topics WHERE name = $1
 )

@@ -1,0 +1,13 @@
+-- Fold topics' tallies into one row each.   $1 topic ids  $2 fold what lies above this id; one each per topic
+--   $3 and not above this one
+-- Answers nothing. Sums only what it deleted itself: whoever folds at the same time waits, and finds it gone.
+-- When it has committed, no row with an id from $2 to $3 is left, if none with such an id was under way.
+-- Index: primary key of tallies.
+WITH gone AS (
+    DELETE FROM holdfast.tallies t USING unnest($1::integer[], $2::bigint[]) AS f(topic_id, low)
+    WHERE t.topic_id = f.topic_id AND t.id > f.low AND t.id <= $3::bigint
+    RETURNING t.topic_id, t.ready, t.scheduled, t.blocked, t.leased, t.dead_lettered, t.bytes
+)
+INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, dead_lettered, bytes)
+SELECT topic_id, sum(ready), sum(scheduled), sum(blocked), sum(leased), sum(dead_lettered), sum(bytes)
+FROM gone GROUP BY topic_id
