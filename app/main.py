@@ -14,11 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
+from app.admin import pages
 from app.api import health, openapi
-from app.api.access import Access
-from app.api.context import Context
-from app.api.v0 import claims, errors, records, settlements, topics, work
+from app.api.v0 import admin, claims, errors, records, settlements, topics, work
 from app.db.pool import open_pools
+from app.edge.access import Access
+from app.edge.context import Context
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.reapers.loop import Reapers
@@ -27,7 +28,15 @@ from app.topics.bus import Bus
 from app.topics.cache import Policies
 
 # Hot ones first: routes are matched in order.
-ROUTERS = (records.router, claims.router, settlements.router, work.router, topics.router, health.router)
+ROUTERS = (
+    records.router,
+    claims.router,
+    settlements.router,
+    work.router,
+    topics.router,
+    health.router,
+    admin.router,
+)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -79,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
-        routes=[route for router in ROUTERS for route in router.routes],
+        routes=[*(route for router in ROUTERS for route in router.routes), *pages.routes()],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):

@@ -20,10 +20,10 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from app.api.context import Context
 from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from app.db.pool import Pools, open_pools
+from app.edge.context import Context
 from app.engine.engine import Engine
 from app.main import create_app
 from app.settings import Settings

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import __version__
-from app.api.context import context_of
 from app.api.openapi import operation
 from app.db.pool import UNREACHABLE
+from app.edge.context import context_of
 from app.errors import Unavailable
 from app.topics import store
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from app.db.horizon import Horizon
 from app.topics.config import BIGINT_MAX, TEN_YEARS_MS, Asked
 
 MAX_RECORDS: Final = 10_000
@@ -248,4 +249,10 @@ class ExtendAnswer(msgspec.Struct):
     extended: int
     skipped: list[int]
     deadlines: dict[str, int]
+    performance: Performance
+
+
+class HorizonAnswer(Horizon, frozen=True):
+    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
+
     performance: Performance

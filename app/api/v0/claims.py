@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import read_json
-from app.api.context import context_of
 from app.api.departure import has_left
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields, topic_in
+from app.edge.context import context_of
 from app.engine.claims import MAX_CLAIM, Claimer, Claims
 from app.errors import Unavailable
 from app.keys import Scope

@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import check_depth, read_json
-from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import MAX_RECORDS, AppendAnswer, AppendBody
 from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, fsync_since, topic_in
 from app.api.v0.topics import configure
+from app.edge.context import Context, context_of
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Scope
 from app.queue.model import Batch

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import read_json
-from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import AckAnswer, AckBody, ExtendAnswer, ExtendBody, NackAnswer, NackBody
 from app.api.v0.fields import (
@@ -25,6 +24,7 @@ from app.api.v0.fields import (
     leases_of,
     topic_in,
 )
+from app.edge.context import Context, context_of
 from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.consumer import Return

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import read_json
-from app.api.context import Context, context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
 from app.api.v0.fields import answer, encode, topic_in
+from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from app.api.context import context_of
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.claims import claimer_of
 from app.api.v0.fields import check_node, encode, job_fields, topic_in
+from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
 from app.keys import Scope

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 
 if TYPE_CHECKING:
-    from app.api.access import Access
     from app.db.pool import Pools
+    from app.edge.access import Access
     from app.engine.engine import Engine
     from app.settings import Settings
     from app.topics.cache import Policies

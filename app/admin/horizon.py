@@ -1,0 +1,114 @@
+"""/admin/horizon: what /v0/admin/horizon answers, for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.admin.render import page
+from app.db import horizon
+from app.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table, duration
+from app.edge.context import context_of
+
+REFRESH_SECONDS: Final = 10
+FEW_ROWS: Final = 1000  # a table without dead rows is shown from here on
+
+_KINDS: Final = {
+    Kind.SESSION: "Session",
+    Kind.SLOT: "Replication slot",
+    Kind.PREPARED: "Prepared transaction",
+    Kind.STANDBY: "Standby",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HolderRow:
+    """A holder as the page shows it; "" where nothing is known."""
+
+    kind: str
+    title: str
+    who: str
+    age: str
+    behind: int
+    state: str
+    query: str
+    advice: str
+    command: str
+    old: bool
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A table as the page shows it."""
+
+    name: str
+    partitions: int
+    live: int
+    dead: int
+    kept: str
+    vacuumed: str
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises Unauthorized, Forbidden, and what app.db.horizon.read raises."""
+    context = context_of(request)
+    context.access.check_server(request, basic=True)
+    found = await horizon.read(context.pools.rest)
+    refreshes = request.query_params.get("refresh") != "off"
+    return page(
+        "horizon.html",
+        title="Horizon",
+        active="horizon",
+        refresh=REFRESH_SECONDS if refreshes else None,
+        horizon=found,
+        age=_age(found),
+        dead=sum(table.dead_rows for table in found.tables),
+        old_seconds=OLD_SECONDS,
+        holders=[_holder(holder) for holder in found.holders],
+        tables=[_table(table, found.at) for table in found.tables if table.dead_rows or table.live_rows >= FEW_ROWS],
+    )
+
+
+def _age(found: Horizon) -> str:
+    if found.position is None:
+        return "none"
+    return "unknown" if found.position.age_s is None else duration(found.position.age_s)
+
+
+def _holder(holder: Holder) -> HolderRow:
+    title = holder.name if holder.name is not None else holder.application or "no application name"
+    place = " from ".join(filter(None, (holder.user, holder.client)))
+    return HolderRow(
+        kind=_KINDS[holder.kind],
+        title=title,
+        who=", ".join(filter(None, (f"PID {holder.pid}" if holder.pid is not None else "", place))),
+        age="unknown" if holder.age_s is None else duration(holder.age_s),
+        behind=holder.xmin_age,
+        state=", ".join(filter(None, (holder.state, _wait(holder.wait)))) or "hidden",
+        query=holder.query or "",
+        advice=holder.advice,
+        command=holder.command or "",
+        old=holder.old,
+        own=holder.own,
+    )
+
+
+def _wait(wait: str | None) -> str:
+    """A wait event, but for that of a session that waits for its client's next statement: its state says so."""
+    return "" if wait is None or wait == "Client: ClientRead" else f"waits for {wait}"
+
+
+def _table(table: Table, now_ms: int) -> TableRow:
+    ends = [at for at in (table.last_vacuum, table.last_autovacuum) if at is not None]
+    return TableRow(
+        name=table.name,
+        partitions=table.partitions,
+        live=table.live_rows,
+        dead=table.dead_rows,
+        kept="not known yet" if table.kept_rows is None else f"{table.kept_rows:,}",
+        vacuumed=f"{duration(max(now_ms - max(ends), 0) / 1000)} ago" if ends else "never",
+    )
