@@ -15,6 +15,8 @@ import msgspec
 from app.db import sql
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from app.db.pool import Pool
 
 _HORIZON = sql.load(__package__, "horizon")
@@ -142,7 +144,7 @@ class Horizon(msgspec.Struct, frozen=True):
     hint: str | None
 
 
-async def read(db: Pool) -> Horizon:
+async def read(db: Pool | asyncpg.Connection[asyncpg.Record]) -> Horizon:
     """Ask the server, for SECONDS at most. Raises what app.db.pool.UNREACHABLE lists."""
     answer: str = await db.fetchval(_HORIZON, MOST_HOLDERS, timeout=SECONDS)
     return judge(msgspec.json.decode(answer, type=Found))

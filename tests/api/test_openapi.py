@@ -222,6 +222,8 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await send(http, method, log + verb + query, body(method, verb))
     await send(http, "GET", f"{queue}/work?node=n", None, {"accept": "image/png"})
     await send(http, "DELETE", f"{queue}.dlq?if_empty=true", None)
+    for headers, status in (({"authorization": "Bearer wrong"}, 401), (LIMITED, 403), (KEY, 200)):
+        assert (await http.get("/v0/admin/horizon", headers=headers)).status_code == status
     for headers, query in (({"authorization": "Bearer wrong"}, ""), (LIMITED, ""), (KEY, "?cursor=!")):
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))

@@ -52,8 +52,8 @@ WITH session AS (
 )
 SELECT json_build_object(
     'at', (date_part('epoch', clock_timestamp()) * 1000)::bigint,
-    'role', session_user,
-    'limited', NOT pg_has_role(session_user, 'pg_read_all_stats', 'USAGE'),
+    'role', current_user,
+    'limited', NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
     'holders', coalesce((SELECT json_agg(t ORDER BY xmin_age DESC, since) FROM told t), '[]'),
     'tables', coalesce((SELECT json_agg(s ORDER BY dead_rows DESC, live_rows DESC, name) FROM stored s), '[]')
 ) AS answer
