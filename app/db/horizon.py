@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 
 class Level(StrEnum):
-    """ok: nothing old; watch: something old, with few dead rows so far; bad: something old, with many."""
+    """ok: nothing old; watch: old with few dead rows, or of unknown age with many; bad: old, with many dead rows."""
 
     OK = "ok"
     WATCH = "watch"
@@ -192,7 +192,9 @@ def _advise_session(holder: Holder) -> tuple[str, str | None]:
     if holder.own:
         return "A session of the service: its own timeouts end it.", None
     end = f"SELECT pg_terminate_backend({holder.pid});"
-    if (holder.state or "").startswith("idle in transaction"):
+    if holder.state is None:
+        return "What it does is hidden from this role. Ask its user, or end the session.", end
+    if holder.state.startswith("idle in transaction"):
         return "It is idle in an open transaction. Commit or roll back where it began, or end the session.", end
     return "Let its statement finish, or end the session.", end
 
@@ -211,10 +213,16 @@ def duration(seconds: float) -> str:
 
 def _verdict(holders: list[Holder], tables: list[Table]) -> tuple[Level, str]:
     holder = next((holder for holder in holders if holder.old), None)
-    if holder is None:
-        return Level.OK, "Nothing holds the horizon back."
-    age = f"{holder.xmin_age:,} transactions" if holder.age_s is None else duration(holder.age_s)
     dead = sum(table.dead_rows for table in tables)
+    if holder is None:
+        unknown = next((holder for holder in holders if holder.age_s is None), None)
+        if unknown is None:
+            return Level.OK, "Nothing holds the horizon back."
+        if dead <= DEAD_ROWS:
+            return Level.OK, "Nothing holds the horizon back for long, as far as can be seen."
+        words = f"{unknown.title} holds the horizon, for how long is not known: {dead:,} dead rows so far."
+        return Level.WATCH, words
+    age = f"{holder.xmin_age:,} transactions" if holder.age_s is None else duration(holder.age_s)
     if dead <= DEAD_ROWS:
         return Level.WATCH, f"{holder.title} has held the horizon for {age}: {dead:,} dead rows so far."
     kept = sum(table.kept_rows or 0 for table in tables)
