@@ -14,7 +14,7 @@ from app.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table, duration
 from app.edge.context import context_of
 
 REFRESH_SECONDS: Final = 10
-FEW_ROWS: Final = 1000  # a table without dead rows is shown from here on
+FEW_ROWS: Final = 100  # a table with fewer, dead and alive, is left out
 
 _KINDS: Final = {
     Kind.SESSION: "Session",
@@ -69,7 +69,7 @@ async def show(request: Request) -> Response:
         dead=sum(table.dead_rows for table in found.tables),
         old_seconds=OLD_SECONDS,
         holders=[_holder(holder) for holder in found.holders],
-        tables=[_table(table, found.at) for table in found.tables if table.dead_rows or table.live_rows >= FEW_ROWS],
+        tables=[_table(table, found.at) for table in found.tables if table.dead_rows + table.live_rows >= FEW_ROWS],
     )
 
 
