@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from pydantic import SecretStr
@@ -18,6 +18,7 @@ from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from app.settings import PREFIX, Settings
+from app.supervisor import worker
 
 # Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
 # it in memory, and a warm `serve` is ready in half the time.
@@ -29,18 +30,21 @@ SERVER = "_server"  # the command that `serve` starts; nobody types it
 def main(argv: Sequence[str]) -> int:
     """The exit code: 0, 1 for a failure that was explained, 2 for a configuration that can't work, 130 for Ctrl+C."""
     if argv[:1] == [SERVER]:
-        return _explained(lambda settings: _server(settings, *map(int, argv[1:])), supervisor.REFUSED)
+        return _explained(lambda settings: _server(settings, *map(int, argv[1:])), os.environ, worker.REFUSED)
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     if rest and args.command != "demo":
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    return _explained(lambda settings: _command(settings, args, rest), REFUSED)
+    environ = dict(os.environ)
+    if getattr(args, "workers", None) is not None:
+        environ[f"{PREFIX}WORKERS"] = args.workers
+    return _explained(lambda settings: _command(settings, args, rest, environ), environ, REFUSED)
 
 
-def _explained(command: Callable[[Settings], int], refused: int) -> int:
-    """Run a command with the settings of the environment; a configuration that can't work is one line on stderr."""
+def _explained(command: Callable[[Settings], int], environ: Mapping[str, str], refused: int) -> int:
+    """Run a command with the settings of `environ`; a configuration that can't work is one line on stderr."""
     try:
-        settings = Settings.from_env(os.environ)
+        settings = Settings.from_env(environ)
         log.configure(settings.log_level)
         return command(settings)
     except ConfigurationError as error:
@@ -54,10 +58,10 @@ def _explained(command: Callable[[Settings], int], refused: int) -> int:
         return 1
 
 
-def _command(settings: Settings, args: argparse.Namespace, rest: list[str]) -> int:
+def _command(settings: Settings, args: argparse.Namespace, rest: list[str], environ: Mapping[str, str]) -> int:
     match args.command:
         case "serve":
-            code = asyncio.run(supervisor.serve(settings, os.environ))
+            code = asyncio.run(supervisor.serve(settings, environ))
         case "migrate":
             code = asyncio.run(_migrate(settings, args.down))
         case "reap":
@@ -118,6 +122,12 @@ def _openapi(settings: Settings) -> int:
 def _server(settings: Settings, fd: int, lifeline: int) -> int:
     from app.supervisor import server  # noqa: PLC0415  (start time)
 
+    if settings.workers > 1:
+        log.configure(settings.log_level, f"worker {server.slot()}")
+    url = worker.url_from(lifeline)
+    if url is None:
+        return 0
+    settings = settings.model_copy(update={"database_url": SecretStr(url)})
     return server.run(settings, socket.socket(fileno=fd), lifeline)
 
 
@@ -134,7 +144,8 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, text: str, *, own_help: bool = True) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, add_help=own_help)
 
-    add("serve", "Run the service: PostgreSQL if none is named, migrations, the HTTP server; restart what dies.")
+    serve = add("serve", "Run the service: PostgreSQL if none is named, migrations, HTTP servers; restart what dies.")
+    serve.add_argument("--workers", metavar="N", help=f"how many server processes; instead of {PREFIX}WORKERS")
     migrate = add("migrate", "Bring the schema to this version, and stop. `serve` does it as well.")
     migrate.add_argument("--down", metavar="REV", help="go back to a version instead, 'base' for none; deletes data")
     add("reap", "Run every background sweep once, and print how much each one moved. For cron.")

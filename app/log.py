@@ -7,10 +7,14 @@ import sys
 import time
 
 
-def configure(level: str) -> None:
-    """Send all loggers of the process to stderr. Request lines are not logged; failures are."""
+def configure(level: str, speaker: str = "") -> None:
+    """Send all loggers of the process to stderr. Request lines are not logged; failures are.
+
+    `speaker` stands before each logger's name, where several processes write to one stderr.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    source = f"[{speaker}] %(name)s" if speaker else "%(name)s"
+    formatter = logging.Formatter(f"%(asctime)s.%(msecs)03dZ %(levelname)s {source}: %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -24,7 +24,6 @@ from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.reapers.loop import Reapers
 from app.settings import Settings
-from app.topics.bus import Bus
 from app.topics.cache import Policies
 
 # Hot ones first: routes are matched in order.
@@ -39,9 +38,10 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
     """The service as an ASGI application. Its database must have the current schema.
 
+    `slot` tells the workers of one service apart: 0 … settings.workers - 1.
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
     """
     access = Access(keys.parse(settings.api_keys.get_secret_value()))
@@ -58,9 +58,12 @@ def create_app(settings: Settings) -> FastAPI:
         )
         policies = Policies(pools.rest)
         engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
-        reapers = Reapers(pools, engine)
-        bus = None if settings.redis_url is None else Bus(settings.redis_url.get_secret_value())
-        if bus is not None:
+        reapers = Reapers(pools, engine, phase=slot / settings.workers)
+        bus = None
+        if settings.redis_url is not None:
+            from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+
+            bus = Bus(settings.redis_url.get_secret_value())
             bus.on_changed, bus.on_missed, bus.on_work = policies.forget, policies.forget_all, engine.heard_of_work
             policies.on_changed, engine.waiters.on_work = bus.changed, bus.work
             bus.start()

@@ -43,6 +43,7 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe line that is logged."
     )
+    workers: int = Field(1, ge=1, le=64, description="Server processes behind the port.")
     hot_connections: int = Field(
         8, ge=2, le=200, description="Connections for enqueue, claim, ack, nack, extend; per class of durability."
     )
@@ -79,6 +80,11 @@ class Settings(BaseModel):
                 "or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
             )
         return self
+
+    @property
+    def connections(self) -> int:
+        """The most that all workers together open to the database."""
+        return self.workers * (2 * self.hot_connections + self.rest_connections)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:

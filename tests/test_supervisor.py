@@ -10,76 +10,19 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
 
 import asyncpg
 import pytest
 
 from app.db import schema
 from app.db.embedded import EmbeddedPostgres
-from tests.processes import children, lives, until
-
-ROOT = Path(__file__).parents[1]
-
-
-class Service:
-    """One `serve` as a process."""
-
-    def __init__(self, folder: Path, **settings: str) -> None:
-        self.out = folder / f"out-{time.monotonic_ns()}"
-        self.err = self.out.with_suffix(".err")
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        mine = {"HOLDFAST_PORT": "0", "HOLDFAST_DATA_DIR": str(folder / "data")} | settings
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=clean | mine, stdout=out, stderr=err
-            )
-
-    @property
-    def words(self) -> str:
-        return self.out.read_text() + self.err.read_text()
-
-    def up(self) -> str:
-        """The address, once it has been printed."""
-
-        def printed() -> str | None:
-            assert self.process.poll() is None, self.words
-            match = re.search(r"is running on (\S+) .*\nTry:  .*\n", self.out.read_text())
-            return match and match.group(1)
-
-        return until(printed, 30, or_show=lambda: self.words) or ""
-
-    def server(self) -> int | None:
-        return next(iter(children(self.process.pid, "app _server")), None)
-
-    def postgres(self) -> int | None:
-        return next(iter(children(self.process.pid, "postgres")), None)
-
-    def refused(self) -> tuple[int, str]:
-        """The exit code, and the one line on stderr."""
-        code = self.process.wait(30)
-        line = self.err.read_text()
-        assert self.out.read_text() == ""
-        assert "Traceback" not in line
-        assert line.count("\n") == 1, line
-        return code, line.strip()
-
-    def stop(self) -> tuple[int, float]:
-        """The exit code and the seconds it took."""
-        began = time.monotonic()
-        self.process.terminate()
-        return self.process.wait(30), time.monotonic() - began
-
-
-Serve = Callable[..., Service]
+from tests.processes import lives, until
+from tests.service import Serve, answers, call, services
 
 
 @pytest.fixture(scope="module")
@@ -91,31 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def serve(folder: Path) -> Iterator[Serve]:
     """Starts services, and ends those that still run."""
-    started: list[Service] = []
-
-    def start(folder: Path = folder, **settings: str) -> Service:
-        started.append(Service(folder, **{f"HOLDFAST_{name}": value for name, value in settings.items()}))
-        return started[-1]
-
-    yield start
-    for service in started:
-        if service.process.poll() is None:
-            service.stop()
-
-
-def call(url: str, method: str = "GET", body: object = None) -> Any:
-    request = urllib.request.Request(url, method=method, headers={"content-type": "application/json"})
-    request.data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(request, timeout=15) as answer:
-        return json.loads(answer.read() or b"null")
-
-
-def answers(url: str) -> bool:
-    """Whether a statement gets through to the database."""
-    with suppress(OSError, HTTPError):
-        call(f"{url}/v0/topics/probe", "PUT", {"type": "queue"})
-        return True
-    return False
+    with services(folder) as start:
+        yield start
 
 
 def test_it_prints_its_address_and_a_line_that_works(serve: Serve) -> None:
@@ -210,7 +130,7 @@ def test_nonsense_is_one_line(serve: Serve, settings: dict[str, str], expected: 
 
 
 def test_a_stop_during_the_first_start_leaves_nothing(serve: Serve, tmp_path: Path) -> None:
-    service = serve(tmp_path)
+    service = serve(folder=tmp_path)
     until((tmp_path / "data/owner.lock").exists)
     postgres = until(lambda: service.postgres() or service.process.poll() is not None)
     code, seconds = service.stop()

@@ -38,15 +38,27 @@ JOIN_SECONDS = 20.0
 RETRY_SECONDS = 5.0
 RESTART_SECONDS = 30.0
 TICK = 0.01
+CONNECTIONS = 200
 STOPPED = "Stopped while PostgreSQL was starting"
 
 
 class EmbeddedPostgres:
-    """One cluster. `unsafe_fast` gives up durability for speed: for tests, whose data nobody misses."""
+    """One cluster. `connections` is its max_connections, if it is started here and not found running.
 
-    def __init__(self, data_dir: Path, bindir: Path | None = None, *, unsafe_fast: bool = False) -> None:
+    `unsafe_fast` gives up durability for speed: for tests, whose data nobody misses.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        bindir: Path | None = None,
+        *,
+        connections: int = CONNECTIONS,
+        unsafe_fast: bool = False,
+    ) -> None:
         self._folder = data_dir.absolute()
         self._bindir = bindir
+        self._connections = connections
         self._unsafe_fast = unsafe_fast
         self._guard = threading.Lock()
         self._halt = threading.Event()
@@ -199,7 +211,12 @@ class EmbeddedPostgres:
         start_of_log = self.cluster.trim_log()
         with self.cluster.log.open("ab") as file:
             self._child = self._launcher.server(
-                self.cluster.programs.bindir, self.cluster.data, port, file, unsafe_fast=self._unsafe_fast
+                self.cluster.programs.bindir,
+                self.cluster.data,
+                port,
+                file,
+                connections=self._connections,
+                unsafe_fast=self._unsafe_fast,
             )
         self._pid = self._child.pid
         return start_of_log

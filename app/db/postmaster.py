@@ -22,7 +22,6 @@ SETTINGS = {
     "log_timezone": "UTC",
     "cluster_name": "holdfast",
     "shared_buffers": "128MB",
-    "max_connections": "200",
     "max_wal_size": "2GB",
     "checkpoint_timeout": "15min",
     "autovacuum_naptime": "15s",  # a queue's tables turn over in minutes
@@ -94,10 +93,11 @@ class Launcher:
         return self.thread.submit(self._popen, list(command), output).result()
 
     def server(
-        self, bindir: Path, data: Path, port: int, output: IO[bytes], *, unsafe_fast: bool
+        self, bindir: Path, data: Path, port: int, output: IO[bytes], *, connections: int, unsafe_fast: bool
     ) -> subprocess.Popen[bytes]:
         """Start a server that ends with this process, where the system can do that."""
-        settings = SETTINGS | {"port": str(port)} | (UNSAFE if unsafe_fast else {})
+        settings = SETTINGS | {"port": str(port), "max_connections": str(connections)}
+        settings |= UNSAFE if unsafe_fast else {}
         command: list[str | Path] = [*binaries.dies_with_parent(), bindir / "postgres", "-D", data]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]

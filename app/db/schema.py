@@ -35,19 +35,27 @@ SELECT current_setting('server_version_num')::int AS number,
        pg_is_in_recovery() AS recovering,
        current_setting('fsync') = 'on' AS fsync,
        current_setting('full_page_writes') = 'on' AS full_page_writes,
+       current_setting('max_connections')::int AS most,
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+           - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections,
        to_regclass('holdfast.alembic_version') IS NOT NULL AS migrated
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A database as found. `revision` is None before the first migration."""
+    """A database as found. `connections`: how many of its max_connections, `most`, are not kept for superusers.
+
+    `revision` is None before the first migration.
+    """
 
     number: int
     version: str
     recovering: bool
     fsync: bool
     full_page_writes: bool
+    most: int
+    connections: int
     revision: str | None
 
 

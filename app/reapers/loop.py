@@ -40,11 +40,16 @@ SWEEPS: Final = (
 
 
 class Reapers:
-    """The sweeps as tasks of a running service."""
+    """The sweeps as tasks of a running service.
 
-    def __init__(self, pools: Pools, engine: Engine) -> None:
+    `phase`, from 0 to below 1, is the part of a sweep's interval that passes before its first run: the workers of one
+    service start together, and each has its own.
+    """
+
+    def __init__(self, pools: Pools, engine: Engine, *, phase: float = 0.0) -> None:
         self._pools = pools
         self._engine = engine
+        self._phase = phase
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -58,6 +63,7 @@ class Reapers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _loop(self, sweep: Sweep) -> None:
+        await asyncio.sleep(sweep.every * self._phase)
         while True:
             try:
                 done = await sweep.run(self._pools, self._engine)
@@ -69,7 +75,7 @@ class Reapers:
             except Exception:
                 log.exception("%s failed; trying again", sweep.name)
                 pause = sweep.every
-            # Apart from those of other processes, that started at the same moment.
+            # Apart from those of other services, that started at the same moment.
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
 
 

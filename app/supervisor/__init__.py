@@ -1,39 +1,34 @@
-"""`serve`: holds the listening socket, keeps PostgreSQL and the server process running, and ends them in order.
+"""`serve`: holds the listening socket, keeps PostgreSQL and the workers running, and ends them in order.
 
-The socket stays open while the server process is restarted: connections wait in its backlog and none is refused.
+A worker is a server process. One worker inherits the listening socket; several are handed their connections. Either way
+the socket stays open while a worker is restarted: connections wait in its backlog and none is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from app import __version__
 from app.db import schema
-from app.db.embedded import EmbeddedPostgres
+from app.db.embedded import CONNECTIONS, EmbeddedPostgres
 from app.errors import ConfigurationError
 from app.settings import Settings
 from app.supervisor import listener
+from app.supervisor.dispatch import Dispatcher
+from app.supervisor.worker import GaveUp, Worker
 
 log = logging.getLogger(__name__)
 
 TICK = 0.1
-QUICK_DEATH = 2.0  # seconds; a process that lived longer is started again without a delay
-LONGEST_DELAY = 5.0
-STILLBORN = 5  # quick deaths without an answer ever, after which it is given up
-REFUSED = 3  # exit code of a server process that can't start like this; it has said why
 WHOLE_STOP = 10.0
-
-
-class GaveUp(Exception):
-    """The server process does not come up. The reason is in the log above."""
+SPARE_CONNECTIONS = 60  # of the embedded server: reserved ones, migrations, psql, another service on the same data
 
 
 async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
@@ -51,13 +46,21 @@ class Supervisor:
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], bound: socket.socket) -> None:
         self._settings = settings
-        self._environ = environ
         self._bound = bound
         self._postgres: EmbeddedPostgres | None = None
-        self._child: asyncio.subprocess.Process | None = None
-        self._url = ""
         self._version = ""
-        self._answered = False
+        one = settings.workers == 1
+        self._dispatcher = None if one else Dispatcher(bound, settings.workers)
+        self._workers = [
+            Worker(
+                slot,
+                environ,
+                (lambda: nullcontext(bound)) if self._dispatcher is None else self._dispatcher.door,
+                name="The server process" if one else f"Worker {slot}",
+                stop_seconds=settings.stop_seconds,
+            )
+            for slot in range(settings.workers)
+        ]
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -75,78 +78,50 @@ class Supervisor:
             began = time.monotonic()
             work.cancel()
             waiter.cancel()
-            # The server process first: what it has in flight ends while the database is there.
+            # The workers first: what they have in flight ends while the database is there.
             await asyncio.gather(work, waiter, return_exceptions=True)
             if self._postgres is not None:
                 left = max(0.5, WHOLE_STOP - 1.0 - (time.monotonic() - began))
                 await asyncio.to_thread(self._postgres.stop, left)
 
     async def _work(self) -> None:
-        if self._settings.database_url is not None:
-            self._url = self._settings.database_url.get_secret_value()
-        else:
-            self._postgres = EmbeddedPostgres(self._settings.data_dir, self._settings.pg_bindir)
-            # A stop that comes meanwhile does not end the thread: stop() makes it give the start up.
-            self._url = await asyncio.to_thread(self._postgres.start)
-        found = await schema.facts(self._url)
-        self._version = found.version
-        if schema.judge(found):
-            log.info("Migrating the schema from %s to %s", found.revision or "nothing", schema.KNOWN[-1])
-            await schema.upgrade(self._url)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep_server())
+                # They load their code while the database starts.
+                for worker in self._workers:
+                    group.create_task(worker.keep())
+                if self._dispatcher is not None:
+                    group.create_task(self._dispatcher.run())
                 group.create_task(self._announce())
+                await self._prepare_database()
                 if self._postgres is not None:
                     group.create_task(self._keep_postgres(self._postgres))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _keep_server(self) -> None:
-        delay, quick = 0.0, 0
-        for start in range(sys.maxsize):
-            began = time.monotonic()
-            code = await self._run_server()
-            lived = time.monotonic() - began
-            if start == 0 and code == REFUSED:
-                raise GaveUp("The server process did not start; the reason stands above.")
-            quick = quick + 1 if lived < QUICK_DEATH else 0
-            delay = 0.0 if quick <= 1 else min(LONGEST_DELAY, max(0.1, delay * 2))
-            if quick >= STILLBORN and not self._answered:
-                raise GaveUp(f"The server process ended {quick} times at its start; the reason stands above.")
-            log.error("The server process %s; starting it again%s", _end(code), f" in {delay:.1f} s" if delay else "")
-            await asyncio.sleep(delay)
-
-    async def _run_server(self) -> int:
-        """Start the server process and wait for its end: its exit code, negative for a signal."""
-        lifeline, held = os.pipe()
-        environ = dict(self._environ) | {"HOLDFAST_DATABASE_URL": self._url}
-        fd = self._bound.fileno()
-        try:
-            command = [sys.executable, "-m", "app", "_server", str(fd), str(lifeline)]
-            child = await asyncio.create_subprocess_exec(
-                *command, pass_fds=(fd, lifeline), env=environ, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-            )
-        finally:
-            os.close(lifeline)
-        self._child = child
-        try:
-            return await child.wait()
-        finally:
-            if child.returncode is None:
-                await self._end_server(child)
-            os.close(held)
-
-    async def _end_server(self, child: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            child.terminate()
-        try:
-            await asyncio.wait_for(child.wait(), self._settings.stop_seconds + 1.5)
-        except TimeoutError:
-            log.warning("The server process did not stop in time and was killed")
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+    async def _prepare_database(self) -> None:
+        settings = self._settings
+        if settings.database_url is not None:
+            url = settings.database_url.get_secret_value()
+        else:
+            connections = max(CONNECTIONS, settings.connections + SPARE_CONNECTIONS)
+            self._postgres = EmbeddedPostgres(settings.data_dir, settings.pg_bindir, connections=connections)
+            # A stop that comes meanwhile does not end the thread: stop() makes it give the start up.
+            url = await asyncio.to_thread(self._postgres.start)
+        found = await schema.facts(url)
+        self._version = found.version
+        if schema.judge(found):
+            log.info("Migrating the schema from %s to %s", found.revision or "nothing", schema.KNOWN[-1])
+            await schema.upgrade(url)
+        if found.connections < settings.connections and settings.prepared_statements:
+            log.warning(
+                "PostgreSQL has room for %d connections (max_connections %d without those kept for superusers), and "
+                "HOLDFAST_WORKERS=%d may open %d: raise max_connections, or lower HOLDFAST_WORKERS, "
+                "HOLDFAST_HOT_CONNECTIONS or HOLDFAST_REST_CONNECTIONS",
+                found.connections, found.most, settings.workers, settings.connections,
+            )  # fmt: skip
+        for worker in self._workers:
+            worker.use(url)
 
     async def _keep_postgres(self, postgres: EmbeddedPostgres) -> None:
         while True:
@@ -160,17 +135,18 @@ class Supervisor:
                 log.error("%s", error)
                 continue
             log.info("PostgreSQL runs again (process %s)", postgres.pid)
-            if url != self._url and self._child is not None:
-                # Another owner brought it back on another port: the server process has to be told.
-                self._url = url
-                with contextlib.suppress(ProcessLookupError):
-                    self._child.terminate()
+            # Another owner may have brought it back on another port.
+            for worker in self._workers:
+                worker.use(url)
 
     async def _announce(self) -> None:
+        if self._dispatcher is not None:
+            await self._dispatcher.complete.wait()
         host, port = listener.nearest(self._bound)
         while not await listener.is_healthy(host, port):  # noqa: ASYNC110  (another process's state: there is no event)
             await asyncio.sleep(TICK / 2)
-        self._answered = True
+        for worker in self._workers:
+            worker.answered = True
         print(self._greeting(f"http://{f'[{host}]' if ':' in host else host}:{port}"), flush=True)
 
     def _greeting(self, base: str) -> str:
@@ -182,7 +158,3 @@ class Supervisor:
             f"Try:  curl -X PUT {base}/v0/topics/hello{key} -H 'content-type: application/json' "
             """-d '{"type": "queue", "durable": true}'"""
         )
-
-
-def _end(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ import uvicorn
 from app.errors import ConfigurationError
 from app.main import create_app
 from app.settings import Settings
+from app.supervisor.intake import Intake
+from app.supervisor.worker import SLOT
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual proxies, so that they close first
@@ -33,15 +36,19 @@ class App(Protocol):
     def __call__(self, scope: Message, receive: Receive, send: Send) -> Awaitable[None]: ...
 
 
-def run(
-    settings: Settings, listener: socket.socket, lifeline: int, build: Callable[[Settings], App] = create_app
-) -> int:
-    """Serve what `build` makes until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
+def slot() -> int:
+    """Which of the workers this process is: 0 … HOLDFAST_WORKERS - 1."""
+    return int(os.environ.get(SLOT, "0"))
 
+
+def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[[Settings], App] | None = None) -> int:
+    """Serve until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
+
+    `door` is a listening socket, or a dispatcher's channel. `build` makes the application: create_app, if it is None.
     Raises ConfigurationError when the application's start refused the configuration.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
-    app = build(settings)
+    app = create_app(settings, slot=slot()) if build is None else build(settings)
     entry = Entry(app)
     config = uvicorn.Config(
         entry,
@@ -64,8 +71,10 @@ def run(
         if stopping is not None:
             stopping()
 
+    handed_out = door.family == socket.AF_UNIX
     try:
-        Server(config, let_go, lifeline).run(sockets=[listener])
+        server = Server(config, let_go, lifeline, Intake(door) if handed_out else None)
+        server.run(sockets=[] if handed_out else [door])
     except SystemExit as end:
         if entry.refused is not None:
             raise entry.refused from None
@@ -108,10 +117,13 @@ class Entry:
 class Server(uvicorn.Server):
     """Ends when the supervisor is gone, and lets long answers go before it waits for connections to close."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None], lifeline: int) -> None:
+    def __init__(
+        self, config: uvicorn.Config, stopping: Callable[[], None], lifeline: int, intake: Intake | None
+    ) -> None:
         super().__init__(config)
         self._stopping = stopping
         self._lifeline = lifeline
+        self._intake = intake
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -122,8 +134,12 @@ class Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        if self._intake is not None:
+            self._intake.start(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._intake is not None:
+            self._intake.stop()
         self._stopping()
         await super().shutdown(sockets)
 

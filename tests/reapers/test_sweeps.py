@@ -198,3 +198,30 @@ async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
     for _ in range(10):
         await asyncio.sleep(0.005)
     assert ran == after, "a sweep ran on"
+
+
+async def test_the_workers_of_one_service_take_turns(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first: dict[int, float] = {}
+    now = asyncio.get_running_loop().time
+
+    def noting(slot: int) -> Reapers:
+        async def note(_pools: Pools, engine: Engine) -> int:
+            first.setdefault(slot, now())
+            return 0
+
+        monkeypatch.setattr(loop, "SWEEPS", (Sweep("noting", note, 0.8),))
+        reapers = Reapers(machine.pools, machine.engine, phase=slot / 4)
+        reapers.start()
+        return reapers
+
+    began = now()
+    workers = [noting(slot) for slot in (3, 2, 1, 0)]
+
+    async def all_have_begun() -> bool:
+        return len(first) == 4
+
+    await until(all_have_begun, "each runs")
+    for reapers in workers:
+        await reapers.stop()
+    assert sorted(first, key=first.__getitem__) == [0, 1, 2, 3]
+    assert all(first[slot] - began >= 0.8 * slot / 4 for slot in first)

@@ -1,0 +1,151 @@
+"""Hands new connections to the worker that has the fewest. docs/adr/0014-connections-are-handed-out.md.
+
+The supervisor accepts and sends the connection's descriptor over a pair of unix sockets, one pair a worker. A worker
+answers with single bytes: READY once, TAKEN for each connection, CLOSED when one has ended. What was sent and not
+taken stays open here, and goes to another worker when the first one dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+READY, TAKEN, CLOSED = b"r", b"+", b"-"
+CONNECTION = b"c"  # goes with a descriptor: one can't be sent without a byte
+
+AT_ONCE = 64  # connections accepted in one turn of the loop
+STUCK_SECONDS = 0.5  # who has left a connection lying for so long gets no other
+PAUSE_SECONDS = 0.1  # before the next try when the system has no descriptor left
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """One life of one worker. `held`: connections that it was given and that have not ended, as far as it has said."""
+
+    channel: socket.socket
+    ready: bool = False
+    held: int = 0
+    last: int = 0
+    untaken: deque[tuple[float, socket.socket]] = field(default_factory=deque)
+
+    def is_stuck(self, now: float) -> bool:
+        return bool(self.untaken) and now - self.untaken[0][0] > STUCK_SECONDS
+
+
+class Dispatcher:
+    """Between a listening socket, which the caller closes, and the processes that have come in by a door.
+
+    `complete` is set when so many `workers` have been ready at once.
+    """
+
+    def __init__(self, bound: socket.socket, workers: int) -> None:
+        self.complete = asyncio.Event()
+        self._bound = bound
+        self._workers = workers
+        self._links: set[Link] = set()
+        self._homeless: deque[socket.socket] = deque()
+        self._given = 0
+        self._accepting = False
+
+    async def run(self) -> None:
+        """Accept and hand out until cancelled. Then what nobody took is closed, and what comes waits in the backlog."""
+        self._bound.setblocking(False)
+        self._accepting = True
+        self._flow()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._accepting = False
+            asyncio.get_running_loop().remove_reader(self._bound)
+            self._flow()
+
+    @contextmanager
+    def door(self) -> Iterator[socket.socket]:
+        """The end for a worker that is about to start; closed here when it has been inherited."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            link = Link(ours)
+            self._links.add(link)
+            asyncio.get_running_loop().add_reader(ours, self._heard, link)
+            yield theirs
+
+    def _heard(self, link: Link) -> None:
+        try:
+            words = link.channel.recv(4096)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            words = b""
+        if not words:
+            self._lost(link)
+        for _ in range(words.count(TAKEN)):
+            link.untaken.popleft()[1].close()
+        link.held -= words.count(CLOSED)
+        link.ready = link.ready or READY in words
+        if READY in words and sum(link.ready for link in self._links) == self._workers:
+            self.complete.set()
+        self._flow()
+
+    def _lost(self, link: Link) -> None:
+        """Its process has ended, or takes no more because it is stopping."""
+        asyncio.get_running_loop().remove_reader(link.channel)
+        link.channel.close()
+        self._links.discard(link)
+        self._homeless.extend(connection for _, connection in link.untaken)
+        link.untaken.clear()
+
+    def _flow(self) -> None:
+        """Give what is homeless a home, and accept for as long as there is one to give."""
+        if not self._accepting:
+            while self._homeless:
+                self._homeless.pop().close()
+            return
+        while self._homeless and self._give(self._homeless[0]):
+            self._homeless.popleft()
+        if self._homeless or self._takers() == []:
+            asyncio.get_running_loop().remove_reader(self._bound)
+        else:
+            asyncio.get_running_loop().add_reader(self._bound, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("No connection can be accepted at the moment: %s", error)
+                asyncio.get_running_loop().remove_reader(self._bound)
+                asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._flow)
+                return
+            if not self._give(connection):
+                self._homeless.append(connection)
+                self._flow()
+                return
+
+    def _takers(self) -> list[Link]:
+        """Who takes connections, the one to be given the next first."""
+        now = time.monotonic()
+        takers = [link for link in self._links if link.ready and not link.is_stuck(now)]
+        return sorted(takers, key=lambda link: (link.held, link.last))
+
+    def _give(self, connection: socket.socket) -> bool:
+        for link in self._takers():
+            # A full channel or a closed one: the next. Its end is heard of by itself.
+            with suppress(OSError):
+                socket.send_fds(link.channel, [CONNECTION], [connection.fileno()])
+                self._given += 1
+                link.last = self._given
+                link.held += 1
+                link.untaken.append((time.monotonic(), connection))
+                return True
+        return False

@@ -1,0 +1,129 @@
+"""One server process: started, kept running, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+
+log = logging.getLogger(__name__)
+
+SLOT = "_HOLDFAST_SLOT"  # environment variable of a server process: which of the workers it is, from 0
+QUICK_DEATH = 2.0  # seconds; a process that lived longer is started again without a delay
+LONGEST_DELAY = 5.0
+STILLBORN = 5  # quick deaths without an answer ever, after which it is given up
+REFUSED = 3  # exit code of a server process that can't start like this; it has said why
+
+
+class GaveUp(Exception):
+    """A server process does not come up. The reason is in the log above."""
+
+
+class Worker:
+    """The process in one slot, one life after the other.
+
+    `door` gives the socket that a process inherits: the listening one, or an end of the dispatcher's channel.
+    A process loads its code while PostgreSQL starts: it is told the database's URL when it is known, by the pipe that
+    tells it later that the supervisor is gone.
+    """
+
+    def __init__(
+        self,
+        slot: int,
+        environ: Mapping[str, str],
+        door: Callable[[], AbstractContextManager[socket.socket]],
+        *,
+        name: str,
+        stop_seconds: float,
+    ) -> None:
+        self._environ = dict(environ) | {SLOT: str(slot)}
+        self._door = door
+        self._name = name
+        self._stop_seconds = stop_seconds
+        self._process: asyncio.subprocess.Process | None = None
+        self._pipe: int | None = None
+        self._url: str | None = None
+        self.answered = False
+
+    def use(self, url: str) -> None:
+        """The database is there. A process that uses it elsewhere is ended; the next one is told this URL."""
+        before, self._url = self._url, url
+        if before is None:
+            self._tell()
+        elif before != url and self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+
+    async def keep(self) -> None:
+        """Run until cancelled, which ends the process in order. Raises GaveUp when it never comes up."""
+        delay, quick = 0.0, 0
+        for start in range(sys.maxsize):
+            began = time.monotonic()
+            code = await self._run()
+            lived = time.monotonic() - began
+            if start == 0 and code == REFUSED:
+                raise GaveUp(f"{self._name} did not start; the reason stands above.")
+            quick = quick + 1 if lived < QUICK_DEATH else 0
+            delay = 0.0 if quick <= 1 else min(LONGEST_DELAY, max(0.1, delay * 2))
+            if quick >= STILLBORN and not self.answered:
+                raise GaveUp(f"{self._name} ended {quick} times at its start; the reason stands above.")
+            log.error("%s %s; starting it again%s", self._name, _end(code), f" in {delay:.1f} s" if delay else "")
+            await asyncio.sleep(delay)
+
+    async def _run(self) -> int:
+        """Start a process and wait for its end: its exit code, negative for a signal."""
+        lifeline, held = os.pipe()
+        try:
+            with ExitStack() as inherited:
+                inherited.callback(os.close, lifeline)
+                fds = (inherited.enter_context(self._door()).fileno(), lifeline)
+                self._process = process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "app", "_server", *map(str, fds),
+                    pass_fds=fds, env=self._environ, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
+            self._pipe = held
+            self._tell()
+            try:
+                return await process.wait()
+            finally:
+                if process.returncode is None:
+                    await self._end(process)
+        finally:
+            self._pipe = None
+            os.close(held)
+
+    def _tell(self) -> None:
+        if self._pipe is not None and self._url is not None:
+            with suppress(BrokenPipeError):
+                os.write(self._pipe, f"{self._url}\n".encode())
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), self._stop_seconds + 1.5)
+        except TimeoutError:
+            log.warning("%s did not stop in time and was killed", self._name)
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def url_from(lifeline: int) -> str | None:
+    """What the supervisor says at the other end of the pipe; waits for it. None when the supervisor has gone."""
+    words = b""
+    while not words.endswith(b"\n"):
+        if not (more := os.read(lifeline, 4096)):
+            return None
+        words += more
+    return words.decode().strip()
+
+
+def _end(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"

