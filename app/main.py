@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,19 +16,32 @@ from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
 from app.api import health, openapi
-from app.api.access import Access
+from app.api.access import Access, UnknownKey
 from app.api.context import Context
-from app.api.v0 import claims, errors, records, settlements, topics, work
+from app.api.v0 import audit, claims, errors, records, settlements, topics, work
+from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.reapers.loop import Reapers
-from app.settings import Settings
+from app.settings import Settings, is_loopback
+from app.signin.directory import Directory
 from app.topics.bus import Bus
 from app.topics.cache import Policies
 
+log = logging.getLogger(__name__)
+
 # Hot ones first: routes are matched in order.
-ROUTERS = (records.router, claims.router, settlements.router, work.router, topics.router, health.router)
+ROUTERS = (
+    records.router,
+    claims.router,
+    settlements.router,
+    work.router,
+    topics.router,
+    key_routes.router,
+    audit.router,
+    health.router,
+)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -35,7 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
     """
-    access = Access(keys.parse(settings.api_keys.get_secret_value()))
+    of_environment = keys.parse(settings.api_keys.get_secret_value())
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:
@@ -47,21 +61,37 @@ def create_app(settings: Settings) -> FastAPI:
             rest=settings.rest_connections,
             prepared_statements=settings.prepared_statements,
         )
+        directory = Directory(pools.rest, of_environment)
+        try:
+            await directory.reload()
+            _must_not_be_open_to_others(settings, directory)
+        except BaseException:
+            await pools.close(settings.stop_seconds / 4)
+            raise
+        access = Access(directory)
         policies = Policies(pools.rest)
         engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
         reapers = Reapers(pools, engine)
         bus = None if settings.redis_url is None else Bus(settings.redis_url.get_secret_value())
         if bus is not None:
-            bus.on_changed, bus.on_missed, bus.on_work = policies.forget, policies.forget_all, engine.heard_of_work
-            policies.on_changed, engine.waiters.on_work = bus.changed, bus.work
+
+            def missed() -> None:
+                policies.forget_all()
+                directory.refresh()
+
+            bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
+            bus.on_keys, bus.on_missed = directory.refresh, missed
+            policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
             bus.start()
         app.state.stopping = engine.stop
         reapers.start()
+        directory.start()
         try:
             yield {"context": Context(settings, access, pools, policies, engine)}
         finally:
             engine.stop()
             await reapers.stop()
+            await directory.stop()
             if bus is not None:
                 await bus.stop()
             # What is still under way afterwards is unanswered, and nothing worse.
@@ -84,9 +114,23 @@ def create_app(settings: Settings) -> FastAPI:
     )
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
+    app.add_exception_handler(UnknownKey, errors.look_again)
     app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:
+    """Raises ConfigurationError where anybody who can reach the address could do anything."""
+    if is_loopback(settings.host):
+        return
+    if not directory.guarded and not settings.allow_insecure_no_auth:
+        raise ConfigurationError(
+            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is no key: make one with "
+            "`keys add`, or set HOLDFAST_API_KEYS, or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+        )
+    if directory.guarded and not directory.live:
+        log.warning("Every key was revoked or has expired, so nobody can sign in: make one with `keys add`")
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
