@@ -40,8 +40,8 @@ async def http(guarded: Running) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def entries(http: httpx.AsyncClient, **query: object) -> list[Body]:
-    found: list[Body] = accepted(await http.get("/v0/admin/audit", params={**query}))["entries"]
+async def entries(http: httpx.AsyncClient, **query: str) -> list[Body]:
+    found: list[Body] = accepted(await http.get("/v0/admin/audit", params=query))["entries"]
     return found
 
 
