@@ -40,6 +40,7 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.post(
     "/v0/keys",
+    status_code=201,
     response_class=Response,
     openapi_extra=operation(body=MakeKeyBody, answers={201: SecretAnswer}, errors=[400, 401, 403, 413, 415, 429, 503]),
 )
