@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from pydantic import SecretStr
@@ -23,6 +23,8 @@ from app.supervisor import worker
 # Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
 # it in memory, and a warm `serve` is ready in half the time.
 
+KeysCommand = Callable[[str, str | None, argparse.Namespace], Awaitable[int]]
+
 REFUSED = 2
 SERVER = "_server"  # the command that `serve` starts; nobody types it
 
@@ -31,6 +33,11 @@ def main(argv: Sequence[str]) -> int:
     """The exit code: 0, 1 for a failure that was explained, 2 for a configuration that can't work, 130 for Ctrl+C."""
     if argv[:1] == [SERVER]:
         return _explained(lambda settings: _server(settings, *map(int, argv[1:])), os.environ, worker.REFUSED)
+    if argv[:1] == ["keys"]:
+        from app.commands import keys  # noqa: PLC0415  (start time)
+
+        args = keys.parse(argv[1:])
+        return _explained(lambda settings: asyncio.run(_on_keys(settings, keys.run, args)), os.environ, REFUSED)
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     if rest and args.command != "demo":
@@ -112,6 +119,14 @@ async def _reap(settings: Settings) -> int:
     return 0
 
 
+async def _on_keys(settings: Settings, run: KeysCommand, args: argparse.Namespace) -> int:
+    async with _database(settings) as url:
+        if await schema.check(url):
+            raise ConfigurationError("The schema is missing or older than this version: run `migrate` first")
+        redis_url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
+        return await run(url, redis_url, args)
+
+
 def _openapi(settings: Settings) -> int:
     from app.main import create_app  # noqa: PLC0415  (start time)
 
@@ -149,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     migrate = add("migrate", "Bring the schema to this version, and stop. `serve` does it as well.")
     migrate.add_argument("--down", metavar="REV", help="go back to a version instead, 'base' for none; deletes data")
     add("reap", "Run every background sweep once, and print how much each one moved. For cron.")
+    add("keys", "Make, list, rotate and revoke API keys: see `keys --help`.", own_help=False)
     add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
     add("demo", "Show the queue at work on a running service.", own_help=False)
     return parser

@@ -80,6 +80,10 @@ class NotAQueue(HoldfastError):
         super().__init__(f"Topic {topic!r} is a log, and only a queue can do this.", {"topic": topic})
 
 
+class KeyNotLive(HoldfastError):
+    code, status = "key_not_live", 409
+
+
 class PayloadTooLarge(HoldfastError):
     code, status = "payload_too_large", 413
 

@@ -1,4 +1,4 @@
-"""API keys as an operator writes them: who may do what to which topics.
+"""API keys: who may do what to which topics, and how an operator writes that.
 
 `HOLDFAST_API_KEYS` is a comma list of `key`, `key:scopes`, `key:scopes:prefixes` or `key::prefixes`; scopes are joined
 by '+', prefixes of topic names by '|'. Empty scopes are all scopes, no prefixes every topic.
@@ -7,6 +7,7 @@ by '+', prefixes of topic names by '|'. Empty scopes are all scopes, no prefixes
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Flag, auto
 
@@ -17,6 +18,11 @@ class Scope(Flag):
     DELETE = auto()
     ADMIN = auto()
     ALL = READ | WRITE | DELETE | ADMIN
+
+    @property
+    def words(self) -> list[str]:
+        """Its parts by name, always in the same order."""
+        return [scope.name.lower() for scope in self if scope.name]
 
 
 _WORDS = {
@@ -35,15 +41,42 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is kept of a key: never its text."""
+    """What is kept of a key: never its text. One of the environment has neither id nor name.
+
+    `until`: of the process's monotonic clock; from then on it is good no more. None: no end is known.
+    """
 
     digest: bytes
     scopes: Scope
     prefixes: tuple[str, ...]
+    id: str = ""
+    name: str = ""
+    until: float | None = None
 
     def covers(self, topic: str) -> bool:
         """Whether the key may touch this topic at all."""
         return not self.prefixes or topic.startswith(self.prefixes)
+
+    def may_grant(self, scopes: Scope, prefixes: Iterable[str]) -> bool:
+        """Whether this key can do all that a key with these could."""
+        prefixes = list(prefixes)
+        within = not self.prefixes or (bool(prefixes) and all(map(self.covers, prefixes)))
+        return not scopes & ~self.scopes and within
+
+
+def digest_of(secret: bytes) -> bytes:
+    """What is kept of a secret. Fast is right: there are 256 random bits in it, and nothing to guess."""
+    return hashlib.sha256(secret).digest()
+
+
+def scopes_of(words: Iterable[str]) -> Scope:
+    """The scopes that these words name; none for no words. Raises ValueError for a word that is no scope."""
+    scopes = Scope(0)
+    for word in words:
+        if word not in _WORDS:
+            raise ValueError(f"{word!r} is no scope; scopes are read, write, delete, admin and rw, joined by '+'")
+        scopes |= _WORDS[word]
+    return scopes
 
 
 def parse(text: str) -> list[Key]:
@@ -62,9 +95,5 @@ def _key(entry: str) -> Key:
     words, _, prefixes = rest.partition(":")
     if not text:
         raise ValueError("an entry has no key before its first colon")
-    scopes = Scope(0)
-    for word in filter(None, words.split("+")):
-        if word not in _WORDS:
-            raise ValueError(f"{word!r} is no scope; scopes are read, write, delete, admin and rw, joined by '+'")
-        scopes |= _WORDS[word]
-    return Key(hashlib.sha256(text.encode()).digest(), scopes or Scope.ALL, tuple(filter(None, prefixes.split("|"))))
+    scopes = scopes_of(filter(None, words.split("+")))
+    return Key(digest_of(text.encode()), scopes or Scope.ALL, tuple(filter(None, prefixes.split("|"))))

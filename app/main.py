@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,15 +17,19 @@ from starlette.requests import ClientDisconnect
 from app import __version__, keys
 from app.admin import pages
 from app.api import health, openapi
-from app.api.v0 import admin, claims, errors, records, settlements, topics, work
+from app.api.v0 import admin, audit, claims, errors, records, settlements, topics, work
+from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
-from app.edge.access import Access
+from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.reapers.loop import Reapers
-from app.settings import Settings
+from app.settings import Settings, is_loopback
+from app.signin.directory import Directory
 from app.topics.cache import Policies
+
+log = logging.getLogger(__name__)
 
 # Hot ones first: routes are matched in order.
 ROUTERS = (
@@ -33,6 +38,8 @@ ROUTERS = (
     settlements.router,
     work.router,
     topics.router,
+    key_routes.router,
+    audit.router,
     health.router,
     admin.router,
 )
@@ -44,7 +51,7 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
     `slot` tells the workers of one service apart: 0 … settings.workers - 1.
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
     """
-    access = Access(keys.parse(settings.api_keys.get_secret_value()))
+    of_environment = keys.parse(settings.api_keys.get_secret_value())
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:
@@ -56,6 +63,14 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
             rest=settings.rest_connections,
             prepared_statements=settings.prepared_statements,
         )
+        directory = Directory(pools.rest, of_environment)
+        try:
+            await directory.reload()
+            _must_not_be_open_to_others(settings, directory)
+        except BaseException:
+            await pools.close(settings.stop_seconds / 4)
+            raise
+        access = Access(directory)
         policies = Policies(pools.rest)
         engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
         reapers = Reapers(pools, engine, phase=slot / settings.workers)
@@ -63,17 +78,24 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
         if settings.redis_url is not None:
             from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
 
+            def missed() -> None:
+                policies.forget_all()
+                directory.refresh()
+
             bus = Bus(settings.redis_url.get_secret_value())
-            bus.on_changed, bus.on_missed, bus.on_work = policies.forget, policies.forget_all, engine.heard_of_work
-            policies.on_changed, engine.waiters.on_work = bus.changed, bus.work
+            bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
+            bus.on_keys, bus.on_missed = directory.refresh, missed
+            policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
             bus.start()
         app.state.stopping = engine.stop
         reapers.start()
+        directory.start()
         try:
             yield {"context": Context(settings, access, pools, policies, engine)}
         finally:
             engine.stop()
             await reapers.stop()
+            await directory.stop()
             if bus is not None:
                 await bus.stop()
             # What is still under way afterwards is unanswered, and nothing worse.
@@ -96,9 +118,23 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
     )
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
+    app.add_exception_handler(UnknownKey, errors.look_again)
     app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:
+    """Raises ConfigurationError where anybody who can reach the address could do anything."""
+    if is_loopback(settings.host):
+        return
+    if not directory.guarded and not settings.allow_insecure_no_auth:
+        raise ConfigurationError(
+            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is no key: make one with "
+            "`keys add`, or set HOLDFAST_API_KEYS, or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+        )
+    if directory.guarded and not directory.live:
+        log.warning("Every key was revoked or has expired, so nobody can sign in: make one with `keys add`")
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

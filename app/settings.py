@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from app import keys
 from app.errors import ConfigurationError
@@ -37,7 +37,8 @@ class Settings(BaseModel):
     data_dir: Path = Field(Path("var"), description="Where the embedded PostgreSQL keeps its data.")
     pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded server.")
     api_keys: SecretStr = Field(
-        SecretStr(""), description="Comma list of key[:scopes[:prefixes]]; empty: open, and loopback only."
+        SecretStr(""),
+        description="Comma list of key[:scopes[:prefixes]], besides those of `keys add`. No key: open, loopback only.",
     )
     allow_insecure_no_auth: bool = Field(False, description="1 allows an address that is not loopback without any key.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -71,15 +72,6 @@ class Settings(BaseModel):
     def _keys(cls, value: SecretStr) -> SecretStr:
         keys.parse(value.get_secret_value())
         return value
-
-    @model_validator(mode="after")
-    def _open_only_on_loopback(self) -> Settings:
-        if not self.api_keys.get_secret_value() and not self.allow_insecure_no_auth and not is_loopback(self.host):
-            raise ValueError(
-                f"HOLDFAST_HOST={self.host} is reachable from elsewhere and no key is set: set HOLDFAST_API_KEYS, "
-                "or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
-            )
-        return self
 
     @property
     def connections(self) -> int:

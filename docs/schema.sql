@@ -169,6 +169,18 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
         EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
     END $$;
 
+--
+-- Name: refuse_change(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    BEGIN
+        RAISE EXCEPTION '%.% is append-only', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
+    END $$;
+
 SET default_tablespace = '';
 
 SET default_table_access_method = heap;
@@ -179,6 +191,59 @@ SET default_table_access_method = heap;
 
 CREATE TABLE holdfast.alembic_version (
     version_num character varying(32) NOT NULL
+);
+
+--
+-- Name: api_keys; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.api_keys (
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    digest bytea NOT NULL,
+    old_digest bytea,
+    old_until timestamp with time zone,
+    scopes text[] NOT NULL,
+    prefixes text[] DEFAULT '{}'::text[] NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    rotated_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    CONSTRAINT api_keys_check CHECK (((old_digest IS NULL) = (old_until IS NULL))),
+    CONSTRAINT api_keys_digest_check CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT api_keys_id_check CHECK ((id ~ '^key_[0-9a-f]{16}$'::text)),
+    CONSTRAINT api_keys_name_check CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 128))),
+    CONSTRAINT api_keys_old_digest_check CHECK ((octet_length(old_digest) = 32)),
+    CONSTRAINT api_keys_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['read'::text, 'write'::text, 'delete'::text, 'admin'::text])))
+);
+
+--
+-- Name: audit; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.audit (
+    id bigint NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    actor text NOT NULL,
+    actor_name text,
+    address text,
+    action text NOT NULL,
+    subject text NOT NULL COLLATE pg_catalog."C",
+    detail json DEFAULT '{}'::json NOT NULL
+);
+
+--
+-- Name: audit_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 --
@@ -335,6 +400,34 @@ ALTER TABLE ONLY holdfast.alembic_version
     ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
 
 --
+-- Name: api_keys api_keys_digest_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.api_keys
+    ADD CONSTRAINT api_keys_digest_key UNIQUE (digest);
+
+--
+-- Name: api_keys api_keys_old_digest_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.api_keys
+    ADD CONSTRAINT api_keys_old_digest_key UNIQUE (old_digest);
+
+--
+-- Name: api_keys api_keys_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+--
+-- Name: audit audit_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
+
+--
 -- Name: jobs jobs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -370,6 +463,18 @@ ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
 
 --
+-- Name: api_keys_page; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX api_keys_page ON holdfast.api_keys USING btree (created_at, id);
+
+--
+-- Name: audit_subject; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
+
+--
 -- Name: jobs_due; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -392,6 +497,12 @@ CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHER
 --
 
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
+
+--
+-- Name: audit append_only; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
 
 --
 -- PostgreSQL database dump complete

@@ -59,14 +59,6 @@ def test_every_fault_is_named_at_once() -> None:
     assert "HOLDFAST_HOT_CONNECTIONS: " in message
 
 
-def test_an_open_service_listens_on_loopback_only() -> None:
-    message = refused(HOST="0.0.0.0")
-    assert "HOLDFAST_API_KEYS" in message
-    assert "HOLDFAST_ALLOW_INSECURE_NO_AUTH=1" in message
-    for allowed in ({"HOLDFAST_API_KEYS": "secret"}, {"HOLDFAST_ALLOW_INSECURE_NO_AUTH": "1"}):
-        assert Settings.from_env({"HOLDFAST_HOST": "0.0.0.0"} | allowed).host == "0.0.0.0"
-
-
 @pytest.mark.parametrize(
     ("host", "expected"),
     [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),

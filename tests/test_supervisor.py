@@ -10,11 +10,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.error import HTTPError
 
 import asyncpg
 import pytest
@@ -22,7 +24,7 @@ import pytest
 from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from tests.processes import lives, until
-from tests.service import Serve, answers, call, services
+from tests.service import ROOT, Serve, answers, call, services
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,6 @@ def test_a_schema_from_the_future_is_one_line(serve: Serve, tmp_path: Path) -> N
     [
         ({"PROT": "80"}, "HOLDFAST_PROT is not a setting; did you mean HOLDFAST_PORT?"),
         ({"PORT": "99999"}, "HOLDFAST_PORT: "),
-        ({"HOST": "0.0.0.0"}, "HOLDFAST_API_KEYS"),
         ({"HOST": "no.such.name.invalid", "API_KEYS": "a-key-of-some-length"}, "HOLDFAST_HOST=no.such.name.invalid"),
         ({"DATABASE_URL": "mysql://localhost/x"}, "HOLDFAST_DATABASE_URL: "),
         ({"PG_BINDIR": "/nowhere"}, "HOLDFAST_PG_BINDIR=/nowhere"),
@@ -127,6 +128,28 @@ def test_nonsense_is_one_line(serve: Serve, settings: dict[str, str], expected: 
     assert code == 2
     assert line.startswith("holdfast: ")
     assert expected in line
+
+
+def test_an_address_that_others_reach_needs_a_key_and_one_of_the_database_will_do(serve: Serve, tmp_path: Path) -> None:
+    refused = serve(tmp_path, HOST="0.0.0.0")
+    assert refused.process.wait(60) == 2
+    assert refused.out.read_text() == ""
+    reason, last = refused.err.read_text().splitlines()[-2:]
+    assert reason.startswith("holdfast: HOLDFAST_HOST=0.0.0.0 is reachable from elsewhere and there is no key: ")
+    assert last == "holdfast: The server process did not start; the reason stands above."
+    command = [sys.executable, "-m", "app", "keys", "add", "first", "--scopes", "admin"]
+    environment = os.environ | {"HOLDFAST_DATA_DIR": str(tmp_path / "data")}
+    made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    service = serve(tmp_path, HOST="0.0.0.0")
+    url = service.up()
+    assert "-H 'authorization: Bearer <your key>'" in service.out.read_text()
+    with pytest.raises(HTTPError) as error:
+        call(f"{url}/v0/keys")
+    assert error.value.code == 401
+    request = urllib.request.Request(f"{url}/v0/keys", headers={"authorization": f"Bearer {made.stdout.strip()}"})
+    with urllib.request.urlopen(request, timeout=15) as answer:
+        assert [key["name"] for key in json.loads(answer.read())["keys"]] == ["first"]
+    assert made.stdout.strip() not in service.words
 
 
 def test_a_stop_during_the_first_start_leaves_nothing(serve: Serve, tmp_path: Path) -> None:

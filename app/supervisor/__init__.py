@@ -36,9 +36,12 @@ async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
     try:
         with listener.bind(settings.host, settings.port) as bound:
             return await Supervisor(settings, environ, bound).run()
-    except (listener.Taken, GaveUp) as error:
+    except listener.Taken as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
+    except GaveUp as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return error.code
 
 
 class Supervisor:
@@ -143,16 +146,16 @@ class Supervisor:
         if self._dispatcher is not None:
             await self._dispatcher.complete.wait()
         host, port = listener.nearest(self._bound)
-        while not await listener.is_healthy(host, port):  # noqa: ASYNC110  (another process's state: there is no event)
+        while await listener.status(host, port, "/healthz") != 200:  # noqa: ASYNC110  (another process's state: there is no event)
             await asyncio.sleep(TICK / 2)
         for worker in self._workers:
             worker.answered = True
-        print(self._greeting(f"http://{f'[{host}]' if ':' in host else host}:{port}"), flush=True)
+        guarded = await listener.status(host, port, "/v0/topics?page_size=1") == 401
+        print(self._greeting(f"http://{f'[{host}]' if ':' in host else host}:{port}", guarded=guarded), flush=True)
 
-    def _greeting(self, base: str) -> str:
+    def _greeting(self, base: str, *, guarded: bool) -> str:
         where = f"data in {self._settings.data_dir}/" if self._postgres else "at HOLDFAST_DATABASE_URL"
-        guarded = self._settings.api_keys.get_secret_value() != ""
-        key = " -H 'authorization: Bearer <one of HOLDFAST_API_KEYS>'" if guarded else ""
+        key = " -H 'authorization: Bearer <your key>'" if guarded else ""
         return (
             f"Holdfast {__version__} is running on {base}  (PostgreSQL {self._version}, {where})\n"
             f"Try:  curl -X PUT {base}/v0/topics/hello{key} -H 'content-type: application/json' "

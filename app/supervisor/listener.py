@@ -45,14 +45,15 @@ def nearest(bound: socket.socket) -> tuple[str, int]:
     return host, port
 
 
-async def is_healthy(host: str, port: int) -> bool:
-    """One GET /healthz. While no server process runs it waits in the socket's backlog."""
+async def status(host: str, port: int, target: str) -> int | None:
+    """The status of one GET; None for no answer. While no server process runs it waits in the socket's backlog."""
     try:
         reader, writer = await asyncio.open_connection(host, port)
         try:
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return (await reader.readline()).startswith(b"HTTP/1.1 200")
+            writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            words = (await reader.readline()).split()
+            return int(words[1]) if len(words) > 1 and words[0] == b"HTTP/1.1" and words[1].isdigit() else None
         finally:
             writer.close()
     except OSError:
-        return False
+        return None

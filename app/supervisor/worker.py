@@ -22,7 +22,11 @@ REFUSED = 3  # exit code of a server process that can't start like this; it has 
 
 
 class GaveUp(Exception):
-    """A server process does not come up. The reason is in the log above."""
+    """A server process does not come up. The reason is in the log above. `code`: what the command ends with."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Worker:
@@ -68,7 +72,7 @@ class Worker:
             code = await self._run()
             lived = time.monotonic() - began
             if start == 0 and code == REFUSED:
-                raise GaveUp(f"{self._name} did not start; the reason stands above.")
+                raise GaveUp(f"{self._name} did not start; the reason stands above.", code=2)
             quick = quick + 1 if lived < QUICK_DEATH else 0
             delay = 0.0 if quick <= 1 else min(LONGEST_DELAY, max(0.1, delay * 2))
             if quick >= STILLBORN and not self.answered:

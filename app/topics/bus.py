@@ -1,7 +1,9 @@
-"""Hints between processes, over Redis pub/sub: a topic changed, there is work. docs/semantics.md, sections 4 and 15.
+"""Hints between processes, over Redis pub/sub: a topic changed, there is work, API keys changed. docs/semantics.md,
+sections 4, 15 and 21.
 
 Nothing waits for Redis and nothing is lost with it: a hint that can't be sent is dropped, and what it would have said
-is found by the cache's TTL or by the poll. Messages: `c <process> <topic>` and `w <process> <topic id> <jobs>`.
+is found by the cache's TTL or by the poll. Messages: `c <process> <topic>`, `w <process> <topic id> <jobs>` and, for
+changed API keys, `k <process>`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class Bus:
     """One process's ends of the channel.
 
     `on_changed(topic)`: its configuration is another now. `on_work(topic id, jobs)`: so many were added elsewhere.
-    `on_missed()`: hints may have been lost, because the subscription is new.
+    `on_keys()`: API keys were made, rotated or revoked. `on_missed()`: hints may have been lost, because the
+    subscription is new.
     """
 
     def __init__(self, url: str) -> None:
@@ -40,10 +43,12 @@ class Bus:
         self._me = secrets.token_hex(8)
         self._changed: set[str] = set()
         self._work: dict[int, int] = {}
+        self._keys = False
         self._something = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.on_changed: Callable[[str], None] = lambda _topic: None
         self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
+        self.on_keys: Callable[[], None] = lambda: None
         self.on_missed: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -70,14 +75,21 @@ class Bus:
             self._work[topic_id] = self._work.get(topic_id, 0) + jobs
             self._something.set()
 
+    def keys(self) -> None:
+        """Tell the others that API keys have changed. Never waits."""
+        self._keys = True
+        self._something.set()
+
     async def _send(self) -> None:
         while True:
             await self._something.wait()
             self._something.clear()
             messages = [f"c {self._me} {topic}" for topic in self._changed]
             messages += [f"w {self._me} {topic_id} {jobs}" for topic_id, jobs in self._work.items()]
+            messages += [f"k {self._me}"] if self._keys else []
             self._changed.clear()
             self._work.clear()
+            self._keys = False
             try:
                 pipeline = self._redis.pipeline(transaction=False)
                 for message in messages:
@@ -113,5 +125,20 @@ class Bus:
                 self.on_changed(topic)
             case ["w", _, topic_id, jobs] if topic_id.isdecimal() and jobs.isdecimal() and len(topic_id + jobs) < 30:
                 self.on_work(int(topic_id), int(jobs))
+            case ["k", _]:
+                self.on_keys()
             case _:
                 log.warning("A hint of another kind: %r", data[:100])
+
+
+async def announce_keys(url: str) -> bool:
+    """Tell all processes once that API keys have changed, for a command that doesn't stay; whether Redis took it."""
+    redis = Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+    try:
+        await redis.publish(CHANNEL, f"k {secrets.token_hex(8)}")
+    except (RedisError, OSError, TimeoutError):
+        return False
+    finally:
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            await redis.aclose()
+    return True

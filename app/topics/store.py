@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from app.audit import trail
+from app.audit.trail import Action, Actor
 from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
@@ -54,37 +56,42 @@ async def count(db: Connection) -> int:
     return topics
 
 
-async def put(pool: Pool, name: str, config: Config) -> bool:
-    """Create a topic, or replace its configuration; whether it was created.
+async def put(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) -> bool:
+    """Create a topic, or replace its configuration; whether it was created. What changed is in the audit trail.
 
     Raises TopicExistsIncompatible if it exists with another type.
     """
     columns = msgspec.json.encode(config).decode()
+    settings = msgspec.to_builtins(config)
     async with pool.acquire() as db, db.transaction():
         while True:
             new_id = await db.fetchval(_INSERT, name, columns)
             if new_id is not None:
                 await db.execute(_CREATE_SEQUENCE, new_id)
+                await trail.record(db, by, Action.TOPIC_CREATED, name, {"config": settings})
                 return True
-            existing = await db.fetchval(_UPDATE, name, columns)
+            existing = await db.fetchrow(_UPDATE, name, columns)
             if existing is None:
                 continue  # deleted between the two
-            if existing != config.type.value:
+            if existing["type"] != config.type.value:
                 raise TopicExistsIncompatible(
-                    f"Topic {name!r} is a {existing}; a topic's type can't be changed.",
-                    {"topic": name, "existing_type": existing, "requested_type": config.type.value},
+                    f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
+                    {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
                 )
+            changes = trail.changes(_settings(existing["before"]), settings)
+            if changes:
+                await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
             return False
 
 
-async def delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
+async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE) -> bool:
     """Delete a topic and everything in it, in one transaction; whether it existed.
 
     Raises TopicNotEmpty where `if_empty` and it holds a live job.
     """
     for attempt in range(DELETE_ATTEMPTS):
         try:
-            return await _delete(pool, name, if_empty=if_empty)
+            return await _delete(pool, name, if_empty=if_empty, by=by)
         except LOST_RACE:
             # It locks jobs as it meets them, and verbs lock them by seq: rolled back whole, it can go again.
             if attempt == DELETE_ATTEMPTS - 1:
@@ -92,18 +99,27 @@ async def delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
     raise AssertionError("unreachable")
 
 
-async def _delete(pool: Pool, name: str, *, if_empty: bool) -> bool:
+async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
     async with pool.acquire() as db, db.transaction():
         await db.execute(f"SET LOCAL statement_timeout = '{DELETE_SECONDS:.0f}s'")
-        topic_id = await db.fetchval(_LOCK, name)
-        if topic_id is None:
+        locked = await db.fetchrow(_LOCK, name)
+        if locked is None:
             return False
+        topic_id = locked["id"]
         await db.execute(_DROP_SEQUENCE, topic_id)
         if if_empty and await db.fetchval(_ANY_JOB, name):
             raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
-        await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
+        jobs = await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
         await db.execute(_DROP_TALLIES, topic_id)
+        detail = {"config": _settings(locked["before"]), "jobs": jobs}
+        await trail.record(db, by, Action.TOPIC_DELETED, name, detail)
         return True
+
+
+def _settings(row: str) -> dict[str, object]:
+    """The configuration in a topic's row, which is given as JSON."""
+    columns = msgspec.json.decode(row, type=dict[str, object])
+    return {name: columns[name] for name in FIELDS}
 
 
 def _policy(row: asyncpg.Record) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 
 from tests.api.dialect import JSON, Body, Topic, accepted
 from tests.api.events import working
+from tests.api.keyring import Services
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -117,6 +118,7 @@ class Checked:
     async def __call__(self, response: httpx.Response) -> None:
         request, status = response.request, str(response.status_code)
         path = re.sub(r"^/v0/topics/[^/]+", "/v0/topics/{topic}", request.url.path)
+        path = re.sub(r"^/v0/keys/[^/]+", "/v0/keys/{id}", path)
         operation = self._document["paths"][path][request.method.lower()]
         self.seen.add((request.method, path, status))
         assert status in operation["responses"], f"{request.method} {path} answered {status}, which is not described"
@@ -143,9 +145,12 @@ KEY, LIMITED = {"authorization": "Bearer k"}, {"authorization": "Bearer low"}
 
 
 @pytest.fixture
-async def http(serve: Serve, checked: Checked) -> AsyncIterator[httpx.AsyncClient]:
+async def http(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], checked: Checked
+) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service with keys and small bodies; every answer it gets is checked."""
-    small = await serve(api_keys="k,low:delete:nothing.", max_body_bytes=2_000)
+    services = await Services.make(serve, new_database)  # of its own: keys are made in it
+    small = await services.start(api_keys="k,low:delete:nothing.", max_body_bytes=2_000)
     async with httpx.AsyncClient(base_url=small.url, headers=KEY, event_hooks={"response": [checked]}) as client:
         yield client
     await small.stop()
@@ -185,6 +190,34 @@ async def send(
 
 def good(topic: str) -> Callable[[str, str], Any]:
     return lambda method, verb: json.loads(json.dumps(GOOD[method, verb]).replace("{topic}", topic))
+
+
+async def keys_and_audit(http: httpx.AsyncClient) -> None:
+    """Each answer of the routes for keys and for the audit trail."""
+    body = {"name": "n", "scopes": ["read"], "prefixes": ["a."], "expires_in_ms": 60_000}
+    made = [accepted(await http.post("/v0/keys", json=body)) for _ in range(2)]
+    path = f"/v0/keys/{made[0]['id']}"
+    accepted(await http.post(f"{path}/rotate", json={"grace_ms": 5_000}))
+    accepted(await http.post(f"{path}/rotate"))
+    for page in ("/v0/keys?page_size=1", "/v0/admin/audit?page_size=1", "/v0/keys", "/v0/admin/audit", path):
+        accepted(await http.get(page))
+    accepted(await http.delete(path))
+    assert (await http.post(f"{path}/rotate")).status_code == 409
+    nobody, low, absent = {"authorization": "Bearer wrong"}, LIMITED, "/v0/keys/key_0000000000000000"
+    for url, methods in (
+        ("/v0/keys", "GET POST"),
+        (path, "GET DELETE"),
+        (f"{path}/rotate", "POST"),
+        ("/v0/admin/audit", "GET"),
+    ):
+        for method in methods.split():
+            for headers in (nobody, low):
+                await http.request(method, url, headers=headers)
+            if method == "POST":
+                await http.post(url, json={"unknown": 1})
+                await http.post(url, content=b"[" * 3_000, headers=JSON)
+                await http.post(url, content=b"{}", headers={"content-type": "text/plain"})
+            await http.request(method, f"{absent}{url.removeprefix(path)}" if path in url else f"{url}?unknown=1")
 
 
 async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, checked: Checked) -> None:
@@ -227,6 +260,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     for headers, query in (({"authorization": "Bearer wrong"}, ""), (LIMITED, ""), (KEY, "?cursor=!")):
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))
+    await keys_and_audit(http)
 
     described = {
         (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]

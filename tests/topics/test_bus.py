@@ -15,7 +15,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.topics.bus import Bus
+from app.keys import digest_of
+from app.topics.bus import Bus, announce_keys
+from tests.api.dialect import Topic
+from tests.api.events import working
+from tests.api.keyring import Services, client, make
 from tests.conftest import Running
 
 
@@ -76,6 +80,7 @@ async def buses(redis: Redis) -> AsyncIterator[tuple[Bus, Bus, list[object]]]:
     one, two = Bus(redis.url), Bus(redis.url)
     heard: list[object] = []
     two.on_changed = heard.append
+    two.on_keys = lambda: heard.append("keys")
     two.on_work = lambda topic_id, jobs: heard.append((topic_id, jobs))
     two.on_missed = lambda: heard.append("missed")
     one.on_changed = one.on_missed = lambda *_: None  # type: ignore[assignment]
@@ -87,7 +92,7 @@ async def buses(redis: Redis) -> AsyncIterator[tuple[Bus, Bus, list[object]]]:
     await two.stop()
 
 
-async def test_hints_arrive_and_own_ones_do_not(buses: tuple[Bus, Bus, list[object]]) -> None:
+async def test_hints_arrive_and_own_ones_do_not(buses: tuple[Bus, Bus, list[object]], redis: Redis) -> None:
     one, two, heard = buses
     two.changed("own")
     two.work(9, 9)
@@ -95,6 +100,12 @@ async def test_hints_arrive_and_own_ones_do_not(buses: tuple[Bus, Bus, list[obje
     one.changed("orders")
     await until(lambda: {"orders", (7, 2)} <= set(heard))
     assert "own" not in heard
+    assert "keys" not in heard
+    one.keys()
+    await until(lambda: "keys" in heard)
+    heard.clear()
+    assert await announce_keys(redis.url)
+    await until(lambda: "keys" in heard)
     assert (9, 9) not in heard
 
 
@@ -151,3 +162,24 @@ async def test_nothing_waits_for_a_redis_that_is_away(
             assert (await second.post(f"{path}/claim", json={"node": "n", "wait_ms": 5000})).json()["count"] == 1
         assert time.monotonic() - began < 15
         redis.start()
+
+
+async def test_keys_are_known_and_forgotten_elsewhere_at_once(
+    serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]], topic: str, redis: Redis
+) -> None:
+    """With Redis: what one process does to a key, another knows within a second, its open streams too."""
+    services = await Services.make(serve, new_database)
+    one, two = [await services.start(redis_url=redis.url, api_keys="root") for _ in range(2)]
+    known = two.context.access.directory
+    await until(lambda: known.loads >= 2)  # the second is for the subscription, which is new
+    async with client(one, "root") as here:
+        await Topic(here, topic).put()
+        made = await make(here)
+        await until(lambda: known.find(digest_of(made["secret"].encode())), 1)
+        async with client(two, made["secret"]) as there, working(Topic(there, topic)) as stream:
+            assert (await there.get("/v0/topics")).status_code == 200
+            began = time.monotonic()
+            await here.delete(f"/v0/keys/{made['id']}")
+            assert (await stream.error())["code"] == 401
+            assert (await there.get("/v0/topics")).status_code == 401
+            assert time.monotonic() - began < 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.api.openapi import ErrorAnswer, ErrorBody
 from app.api.v0.fields import encode
 from app.db.pool import as_unavailable
+from app.edge.context import context_of
 from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,20 @@ log = logging.getLogger(__name__)
 async def nobody_reads(_request: Request, _error: Exception) -> Response:
     """For a client that left before its request had arrived: no fault of anybody's here."""
     return Response(status_code=499)
+
+
+async def look_again(request: Request, error: Exception) -> Response:
+    """For a key that this process does not know. One that was made elsewhere a moment ago is found in the database, and
+    the route runs again: it had not begun to read the body."""
+    if not await context_of(request).access.knows_by_now(request):
+        return await show(request, error)
+    try:
+        answer: Response = await request.scope["endpoint"](request)
+    except ClientDisconnect as left:
+        return await nobody_reads(request, left)
+    except Exception as again:
+        return await show(request, again)
+    return answer
 
 
 async def show(request: Request, error: Exception) -> Response:

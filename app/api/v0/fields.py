@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -45,6 +46,13 @@ def check_node(node: str) -> str:
     if not node:
         raise InvalidRequest("node must not be empty: it is who holds the lease.")
     return check_text(node, "node", MAX_NODE_BYTES)
+
+
+def known_parameters(request: Request, names: Collection[str]) -> None:
+    """Refuse a parameter of the query that the route doesn't have. Raises InvalidRequest."""
+    for name in request.query_params:
+        if name not in names:
+            raise InvalidRequest(f"{name[:80]!r} is no parameter of this route; those are {', '.join(sorted(names))}.")
 
 
 def leases_of(tokens: list[str] | None) -> list[LeaseId | None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ from app.api.body import read_json
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
 from app.api.v0.fields import answer, encode, topic_in
+from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.keys import Scope
@@ -93,8 +92,8 @@ async def get(request: Request) -> Response:
     openapi_extra=operation(
         parameters=[
             query("prefix", "Only topics whose names start with this.", {"type": "string"}),
-            query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100}),
-            query("cursor", "next_cursor of the page before.", {"type": "string"}),
+            PAGE_SIZE,
+            CURSOR,
             TOUCH,
         ],
         answers={200: ListAnswer},
@@ -107,8 +106,8 @@ async def page(request: Request) -> Response:
     context = context_of(request)
     context.access.check(request, Scope.READ)
     given = request.query_params
-    size = _page_size(given.get("page_size", "100"))
-    after = _after(given.get("cursor", ""))
+    size = page_size(request)
+    after = _after(request)
     prefix = given.get("prefix", "")
     if "\0" in prefix:
         raise InvalidRequest("prefix has a NUL character.")
@@ -118,7 +117,7 @@ async def page(request: Request) -> Response:
     items = [_item(policy, states[policy.topic.name]) for policy in shown]
     fields: dict[str, Any] = {"topics": items}
     if len(policies) > size:
-        fields["next_cursor"] = _cursor(policies[size - 1].topic.name)
+        fields["next_cursor"] = cursor_to({"after": policies[size - 1].topic.name})
     return answer(encode(fields)[1:-1], began)
 
 
@@ -142,7 +141,8 @@ async def delete(request: Request) -> Response:
         policy = await context.policies.get(name)
     except TopicNotFound:
         return _deleted(name, False, began)
-    deleted = await store.delete(context.pools.rest, name, if_empty=request.query_params.get("if_empty") == "true")
+    if_empty = request.query_params.get("if_empty") == "true"
+    deleted = await store.delete(context.pools.rest, name, if_empty=if_empty, by=context.access.actor(request))
     context.policies.changed(name)
     context.engine.drop(policy.topic)
     return _deleted(name, deleted, began)
@@ -161,7 +161,7 @@ async def configure(request: Request, context: Context, name: str, asked: Asked)
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
         await _must_take_jobs(context, config)
-    created = await store.put(context.pools.rest, name, config)
+    created = await store.put(context.pools.rest, name, config, context.access.actor(request))
     context.policies.changed(name)
     return config, created
 
@@ -201,21 +201,9 @@ def _effective(policy: Policy) -> int:
     return min(max(policy.config.priority or 0, -1000), 1000)
 
 
-def _page_size(text: str) -> int:
+def _after(request: Request) -> str:
+    place = cursor_of(request, dict[str, str])
     try:
-        return min(max(int(text), 1), 1000)
-    except ValueError:
-        raise InvalidRequest("page_size must be a whole number.") from None
-
-
-def _cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(encode({"after": name})).decode()
-
-
-def _after(cursor: str) -> str:
-    if not cursor:
-        return ""
-    try:
-        return check_name(msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=dict[str, str])["after"])
-    except (binascii.Error, ValueError, KeyError, msgspec.DecodeError, InvalidRequest):
-        raise InvalidRequest("cursor is none that a list has answered.") from None
+        return "" if place is None else check_name(place["after"])
+    except (KeyError, InvalidRequest):
+        raise foreign_cursor() from None

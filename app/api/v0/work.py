@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -13,12 +14,11 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from app.api.openapi import TOPIC, operation, query
-from app.api.v0.claims import claimer_of
+from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.fields import check_node, encode, job_fields, topic_in
 from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
-from app.keys import Scope
 from app.queue.model import Job
 from app.topics.config import check_name
 
@@ -54,7 +54,7 @@ async def work(request: Request) -> Response:
     settled. When the connection ends, what was not settled is released at once."""
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.READ | Scope.WRITE, name, query_token=True)
+    key = context.access.check(request, NEEDED, name, query_token=True)
     _must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params
@@ -64,19 +64,21 @@ async def work(request: Request) -> Response:
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
     policy = await context.policies.queue(name)
     streams = context.engine.streams
-    return WorkStream(streams, streams.open(claimer_of(policy, node, most, lease_ms)))
+    stream = streams.open(claimer_of(policy, node, most, lease_ms))
+    return WorkStream(streams, stream, context.access.watch(key, stream.end))
 
 
 class WorkStream(Response):
     """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
 
-    def __init__(self, streams: Streams, stream: Stream) -> None:
+    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None]) -> None:
         super().__init__(
             headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type="text/event-stream"
         )
         del self.headers["content-length"]
         self._streams = streams
         self._stream = stream
+        self._left = left
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         leaving = asyncio.ensure_future(_gone(receive))
@@ -86,6 +88,7 @@ class WorkStream(Response):
             pass  # the reader is gone, or as good as
         finally:
             leaving.cancel()
+            self._left()
             await asyncio.shield(asyncio.ensure_future(self._streams.close(self._stream)))
 
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:

@@ -1,5 +1,6 @@
 -- Replace a topic's configuration, unless its type would change.   $1 name  $2 configuration as a JSON object of columns
--- Answers one row: the type it has. No row: there is no such topic. An equal configuration changes nothing.
+-- Answers one row: the type it has, and the whole row as it was, as JSON. No row: there is no such topic. An equal
+-- configuration changes nothing.
 WITH held AS (
     SELECT t.* FROM holdfast.topics t WHERE t.name = $1 FOR UPDATE
 ), changed AS (
@@ -14,4 +15,4 @@ WITH held AS (
     WHERE t.name = $1 AND h.type = c.type
       AND (to_jsonb(h) || $2::jsonb) <> to_jsonb(h)
 )
-SELECT type FROM held
+SELECT held.type, to_json(held)::text AS before FROM held

@@ -1,0 +1,130 @@
+"""What the routes for keys and for the audit trail take and answer. Fields that are not listed are refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.api.v0.bodies import Performance
+from app.audit.trail import Entry
+from app.signin.store import Kept
+from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS
+
+ScopeWord = Literal["read", "write", "delete", "admin"]
+
+
+class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A key to be made. `prefixes` are starts of topics' names; none is every topic. Without `expires_in_ms` it does
+    not expire."""
+
+    name: str
+    scopes: list[ScopeWord]
+    prefixes: list[str] = []
+    expires_in_ms: Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None = None
+
+
+class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """For how long the secret before stays good."""
+
+    grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] = 0
+
+
+class KeyShown(msgspec.Struct):
+    """A key without its secret. Times are in ms since 1970. old_secret_until: how long the secret before the last
+    rotation is good, null if it is not."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    prefixes: list[str]
+    state: Literal["live", "expired", "revoked"]
+    created_at: int
+    created_by: str
+    rotated_at: int | None
+    expires_at: int | None
+    revoked_at: int | None
+    old_secret_until: int | None
+
+
+class KeyAnswer(KeyShown, kw_only=True):
+    """The key as it is now."""
+
+    performance: Performance
+
+
+class SecretAnswer(KeyShown, kw_only=True):
+    """The key as it is now, and its secret, which is shown this once."""
+
+    secret: str
+    performance: Performance
+
+
+class KeysAnswer(msgspec.Struct):
+    """A page of keys, the newest first; `next_cursor` is absent on the last one."""
+
+    keys: list[KeyShown]
+    performance: Performance
+    next_cursor: str | UnsetType = UNSET
+
+
+class AuditEntry(msgspec.Struct):
+    """A change that was made. `at` is in ms since 1970, `address` where the request came from."""
+
+    id: int
+    at: int
+    actor: str
+    actor_name: str | None
+    address: str | None
+    action: str
+    subject: str
+    detail: dict[str, Any]
+
+
+class AuditAnswer(msgspec.Struct):
+    """A page of the audit trail, the newest first; `next_cursor` is absent on the last one."""
+
+    entries: list[AuditEntry]
+    performance: Performance
+    next_cursor: str | UnsetType = UNSET
+
+
+def shown(kept: Kept) -> KeyShown:
+    """A key as the dialect shows it."""
+    return KeyShown(
+        id=kept.id,
+        name=kept.name,
+        scopes=kept.scopes.words,
+        prefixes=list(kept.prefixes),
+        state=kept.state.value,
+        created_at=_ms(kept.created_at),
+        created_by=kept.created_by,
+        rotated_at=_ms_or_none(kept.rotated_at),
+        expires_at=_ms_or_none(kept.expires_at),
+        revoked_at=_ms_or_none(kept.revoked_at),
+        old_secret_until=_ms_or_none(kept.old_until),
+    )
+
+
+def entry_shown(entry: Entry) -> AuditEntry:
+    """An entry as the dialect shows it."""
+    return AuditEntry(
+        id=entry.id,
+        at=_ms(entry.at),
+        actor=entry.actor,
+        actor_name=entry.actor_name,
+        address=entry.address,
+        action=entry.action,
+        subject=entry.subject,
+        detail=msgspec.json.decode(entry.detail),
+    )
+
+
+def _ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def _ms_or_none(time: datetime | None) -> int | None:
+    return None if time is None else _ms(time)

@@ -1,0 +1,72 @@
+"""GET /v0/admin/audit: who changed what."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.openapi import operation, query
+from app.api.v0.admin_bodies import AuditAnswer, entry_shown
+from app.api.v0.fields import answer, encode, known_parameters
+from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
+from app.audit import trail
+from app.audit.trail import Action
+from app.edge.context import context_of
+from app.errors import InvalidRequest
+from app.keys import Scope
+from app.topics.config import BIGINT_MAX
+
+router = APIRouter(tags=["audit"])
+
+
+class _Place(msgspec.Struct, forbid_unknown_fields=True):
+    before: Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+
+
+@router.get(
+    "/v0/admin/audit",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[
+            query("actor", "Only changes by this key id, or other actor.", {"type": "string"}),
+            query("subject", "Only changes of this topic or key id.", {"type": "string"}),
+            query("action", "Only changes of this kind.", {"type": "string", "enum": [a.value for a in Action]}),
+            PAGE_SIZE,
+            CURSOR,
+        ],
+        answers={200: AuditAnswer},
+        errors=[400, 401, 403, 503],
+    ),
+)
+async def page(request: Request) -> Response:
+    """Changes of topics' configurations and of keys, the newest first. A key with prefixes sees those of its topics."""
+    began = time.perf_counter()
+    context = context_of(request)
+    context.access.check(request, Scope.ADMIN)
+    given = request.query_params
+    known_parameters(request, {"actor", "subject", "action", "page_size", "cursor"})
+    if any("\0" in value for value in given.values()):
+        raise InvalidRequest("A parameter has a NUL character.")
+    if "action" in given and given["action"] not in {action.value for action in Action}:
+        raise InvalidRequest(f"action must be one of {', '.join(action.value for action in Action)}.")
+    size = page_size(request)
+    place = cursor_of(request, _Place)
+    entries = await trail.page(
+        context.pools.rest,
+        BIGINT_MAX if place is None else place.before,
+        size + 1,
+        actor=given.get("actor"),
+        subject=given.get("subject"),
+        action=given.get("action"),
+        prefixes=context.access.prefixes(request),
+    )
+    fields: dict[str, object] = {"entries": [entry_shown(entry) for entry in entries[:size]]}
+    if len(entries) > size:
+        fields["next_cursor"] = cursor_to({"before": entries[size - 1].id})
+    return answer(encode(fields)[1:-1], began)

@@ -1,0 +1,49 @@
+"""Pages of a list: how many entries, and where the next page begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from app.api.openapi import query
+from app.api.v0.fields import encode
+from app.errors import InvalidRequest
+
+T = TypeVar("T")
+
+PAGE_SIZE: Final = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100})
+CURSOR: Final = query("cursor", "next_cursor of the page before.", {"type": "string"})
+
+
+def page_size(request: Request) -> int:
+    """How many entries are asked for. Raises InvalidRequest."""
+    try:
+        return min(max(int(request.query_params.get("page_size", "100")), 1), 1000)
+    except ValueError:
+        raise InvalidRequest("page_size must be a whole number.") from None
+
+
+def cursor_to(place: Mapping[str, object]) -> str:
+    """A cursor that a client can only hand back."""
+    return base64.urlsafe_b64encode(encode(place)).decode()
+
+
+def cursor_of(request: Request, kind: type[T]) -> T | None:
+    """The place that the request's cursor names; None for none. Raises InvalidRequest."""
+    cursor = request.query_params.get("cursor", "")
+    if not cursor:
+        return None
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise foreign_cursor() from None
+
+
+def foreign_cursor() -> InvalidRequest:
+    """The refusal of a cursor that is none."""
+    return InvalidRequest("cursor is none that a list has answered.")

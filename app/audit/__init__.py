@@ -1,0 +1,1 @@
+"""Who changed what: an append-only table, written in the transaction of the change itself."""

@@ -1,0 +1,83 @@
+"""The audit trail: an entry for each change of a topic's configuration or of a key. docs/keys.md shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from app.db import sql
+from app.queue.model import Connection
+
+_RECORD = sql.load(__package__, "record")
+_PAGE = sql.load(__package__, "page")
+
+
+class Action(Enum):
+    TOPIC_CREATED = "topic.created"
+    TOPIC_CHANGED = "topic.changed"
+    TOPIC_DELETED = "topic.deleted"
+    KEY_MADE = "key.made"
+    KEY_ROTATED = "key.rotated"
+    KEY_REVOKED = "key.revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who makes a change. `address`: where the request came from, as the service's socket saw it."""
+
+    id: str
+    name: str | None = None
+    address: str | None = None
+
+
+OPEN: Final = "open"  # id of whoever asks where no key is needed
+SERVICE: Final = Actor("holdfast")  # the service itself, such as for a dead-letter topic that it creates
+COMMAND_LINE: Final = Actor("command line")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A change that was made. `detail` is JSON."""
+
+    id: int
+    at: datetime
+    actor: str
+    actor_name: str | None
+    address: str | None
+    action: str
+    subject: str
+    detail: str
+
+
+async def record(db: Connection, by: Actor, action: Action, subject: str, detail: Mapping[str, object]) -> None:
+    """Add an entry. `db` is the connection of the change's own transaction: both are kept, or neither."""
+    text = msgspec.json.encode(detail).decode()
+    await db.execute(_RECORD, by.id, by.name, by.address, action.value, subject, text)
+
+
+async def page(
+    db: Connection,
+    before: int,
+    limit: int,
+    *,
+    actor: str | None = None,
+    subject: str | None = None,
+    action: str | None = None,
+    prefixes: Sequence[str] = (),
+) -> list[Entry]:
+    """Up to `limit` entries with ids below `before`, the newest first; those alone that fit what is given.
+
+    With `prefixes`, only entries on topics whose names start with one of these.
+    """
+    rows = await db.fetch(_PAGE, before, limit, actor, subject, action, list(prefixes))
+    return [Entry(**row) for row in rows]
+
+
+def changes(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
+    """What is another now: name → {"from", "to"}."""
+    return {name: {"from": before.get(name), "to": to} for name, to in after.items() if before.get(name) != to}

@@ -1,0 +1,185 @@
+"""Keys in PostgreSQL: made, listed, rotated, revoked, each with its entry in the audit trail."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from app.audit import trail
+from app.audit.trail import Action, Actor
+from app.db import sql
+from app.errors import Forbidden, InvalidRequest, KeyNotLive, NotFound, Throttled, Unauthorized
+from app.keys import Key, Scope, digest_of, scopes_of
+from app.queue.model import Connection
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from app.db.pool import Pool
+
+_LOCK = sql.load(__package__, "lock")
+_COUNT = sql.load(__package__, "count")
+_INSERT = sql.load(__package__, "insert")
+_GET = sql.load(__package__, "get")
+_PAGE = sql.load(__package__, "page")
+_ROTATE = sql.load(__package__, "rotate")
+_REVOKE = sql.load(__package__, "revoke")
+
+MOST_KEYS: Final = 10_000  # live ones: every process holds all of them
+MOST_PREFIXES: Final = 100
+MOST_NAME_BYTES: Final = 128
+_ID: Final = re.compile(r"key_[0-9a-f]{16}\Z")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+
+
+class State(Enum):
+    LIVE = "live"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A key as it is listed. `old_until`: how long the secret before the last rotation is good; None if it is not."""
+
+    id: str
+    name: str
+    scopes: Scope
+    prefixes: tuple[str, ...]
+    created_at: datetime
+    created_by: str
+    rotated_at: datetime | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    old_until: datetime | None
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never."""
+
+    name: str
+    scopes: Scope
+    prefixes: tuple[str, ...] = ()
+    expires_in_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changer:
+    """Who changes keys. `key`: the one shown, beyond which nothing may be granted or touched; None for the operator at
+    the command line, and for anybody where no key is needed yet."""
+
+    actor: Actor
+    key: Key | None = None
+
+    @property
+    def in_the_open(self) -> bool:
+        return self.actor.id == trail.OPEN
+
+    def reaches(self, scopes: Scope, prefixes: Sequence[str]) -> bool:
+        """Whether a key with these is within what the changer may do itself."""
+        return self.key is None or self.key.may_grant(scopes, prefixes)
+
+
+async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
+    """Make a key: as it is listed, and its secret, which nobody can ask for again.
+
+    Raises InvalidRequest; Forbidden for more than the maker may do; Unauthorized where a key is needed by now;
+    Throttled where MOST_KEYS are live.
+    """
+    _check(asked)
+    if not by.reaches(asked.scopes, asked.prefixes):
+        raise Forbidden("This key can't make one that may do more than itself.")
+    key_id, secret = f"key_{secrets.token_hex(8)}", _new_secret()
+    scopes, prefixes = asked.scopes.words, list(asked.prefixes)
+    async with pool.acquire() as db, db.transaction():
+        await db.execute(_LOCK)
+        count = await db.fetchrow(_COUNT)
+        assert count is not None
+        if by.in_the_open:
+            if count["kept"]:
+                raise _needs_a_key()
+            if Scope.ADMIN not in asked.scopes or asked.prefixes:
+                raise InvalidRequest(
+                    "The first key must have the scope admin and no prefixes: from then on every route needs a key, "
+                    "and only such a one can make the others."
+                )
+        if count["live"] >= MOST_KEYS:
+            raise Throttled(f"At most {MOST_KEYS} keys can be live.", {"limit": "max_keys", "max": MOST_KEYS})
+        digest, expires, maker = digest_of(secret.encode()), asked.expires_in_ms, by.actor.id
+        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker)
+        detail = {"name": asked.name, "scopes": scopes, "prefixes": prefixes, "expires_in_ms": expires}
+        await trail.record(db, by.actor, Action.KEY_MADE, key_id, detail)
+        return await get(db, key_id, by), secret
+
+
+async def get(db: Connection, key_id: str, by: Changer) -> Kept:
+    """A key. Raises NotFound, also for one beyond the changer's reach."""
+    row = await db.fetchrow(_GET, key_id) if _ID.match(key_id) else None
+    kept = None if row is None else _kept(row)
+    if kept is None or not by.reaches(kept.scopes, kept.prefixes):
+        raise NotFound("There is no such key.", {"id": key_id[:100]})
+    return kept
+
+
+async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Changer) -> list[Kept]:
+    """Up to `limit` keys within the changer's reach that were made before one, the newest first."""
+    scopes, prefixes = (Scope.ALL, ()) if by.key is None else (by.key.scopes, by.key.prefixes)
+    return [_kept(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes))]
+
+
+async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:
+    """Give a key another secret: as it is listed, and the secret. The one before is good for `grace_ms` more, and the
+    one before that no more at all. Raises NotFound, KeyNotLive, Unauthorized where a key is needed by now."""
+    secret = _new_secret()
+    async with pool.acquire() as db, db.transaction():
+        kept = await get(db, key_id, by)
+        if by.in_the_open:
+            raise _needs_a_key()
+        if await db.fetchval(_ROTATE, key_id, digest_of(secret.encode()), grace_ms) is None:
+            state = State.REVOKED if kept.revoked_at else State.EXPIRED
+            raise KeyNotLive(f"This key is {state.value}: make another one.", {"id": key_id, "state": state.value})
+        await trail.record(db, by.actor, Action.KEY_ROTATED, key_id, {"name": kept.name, "grace_ms": grace_ms})
+        return await get(db, key_id, by), secret
+
+
+async def revoke(pool: Pool, key_id: str, by: Changer) -> Kept:
+    """Revoke a key for good; once more changes nothing. Raises NotFound, Unauthorized where a key is needed by now."""
+    async with pool.acquire() as db, db.transaction():
+        kept = await get(db, key_id, by)
+        if by.in_the_open:
+            raise _needs_a_key()
+        if await db.fetchval(_REVOKE, key_id) is not None:
+            await trail.record(db, by.actor, Action.KEY_REVOKED, key_id, {"name": kept.name})
+        return await get(db, key_id, by)
+
+
+def _check(asked: Asked) -> None:
+    if not asked.name or len(asked.name.encode()) > MOST_NAME_BYTES or not asked.name.isprintable():
+        raise InvalidRequest(f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
+    if not asked.scopes:
+        raise InvalidRequest("scopes must name at least one of read, write, delete and admin.")
+    if len(asked.prefixes) > MOST_PREFIXES:
+        raise InvalidRequest(f"At most {MOST_PREFIXES} prefixes a key.")
+    for prefix in asked.prefixes:
+        if _PREFIX.match(prefix) is None:
+            raise InvalidRequest(f"{prefix[:300]!r} is not how a topic's name can start.")
+
+
+def _new_secret() -> str:
+    return f"hf_{secrets.token_urlsafe(32)}"
+
+
+def _needs_a_key() -> Unauthorized:
+    return Unauthorized("An API key is needed by now: Authorization: Bearer <key>.")
+
+
+def _kept(row: asyncpg.Record) -> Kept:
+    scopes, state = scopes_of(row["scopes"]), State(row["state"])
+    return Kept(**{**dict(row), "scopes": scopes, "prefixes": tuple(row["prefixes"]), "state": state})

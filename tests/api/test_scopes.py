@@ -1,0 +1,189 @@
+"""Every route against its row in a table: a route without one fails, and a row that docs/keys.md does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from tests.api.dialect import Body, Topic, accepted, refused
+from tests.api.keyring import ALL, Services, bearer, client, make
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Serve
+    from tests.conftest import Running
+
+MANUAL = Path(__file__).parents[2] / "docs/keys.md"
+# What needs no key: how the service is, and what its routes are. Neither shows anything of what it holds.
+OPEN = {("GET", "/healthz"), ("GET", "/v0/health"), ("GET", "/readyz"), ("GET", "/v0/ready")}
+FOREIGN = "foreign.topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`scopes`: all of them are needed. `foreign`: what a key of other prefixes meets. 403 where the topic is in the
+    path, or named by `body`; 404 where what the path names is out of its reach; 200 where the answer holds only what is
+    within it, which the test named by `shown_by` sees to."""
+
+    scopes: str
+    foreign: int
+    body: Body | None = None
+    query: str = ""
+    shown_by: str = ""
+
+
+T = "/v0/topics/{topic}"
+TABLE = {
+    ("PUT", T): Row("admin", 403, {"type": "queue"}),
+    ("GET", T): Row("read", 403),
+    ("DELETE", T): Row("delete", 403),
+    ("POST", T): Row("write", 403, {"records": [{"data": 1}]}),
+    ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
+    ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),
+    ("POST", f"{T}/nack"): Row("write", 403, {"node": "n", "seqs": []}),
+    ("POST", f"{T}/extend"): Row("write", 403, {"node": "n", "seqs": [], "lease_ms": 1_000}),
+    ("GET", f"{T}/work"): Row("read+write", 403, query="?node=n"),
+    ("GET", "/v0/topics"): Row("read", 200, shown_by="test_access: test_a_list_shows_a_key_its_own_topics"),
+    ("POST", "/v0/keys"): Row("admin", 403, {"name": "k", "scopes": ["read"], "prefixes": [FOREIGN]}),
+    ("GET", "/v0/keys"): Row(
+        "admin", 200, shown_by="test_keys: test_a_key_neither_sees_nor_touches_one_that_may_do_more"
+    ),
+    ("GET", "/v0/keys/{id}"): Row("admin", 404),
+    ("POST", "/v0/keys/{id}/rotate"): Row("admin", 404, {}),
+    ("DELETE", "/v0/keys/{id}"): Row("admin", 404),
+    ("GET", "/v0/admin/audit"): Row(
+        "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
+    ),
+}
+EACH = pytest.mark.parametrize("route", TABLE, ids=" ".join)
+
+
+@pytest.fixture(scope="module")
+async def service(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
+    return await (await Services.make(serve, new_database)).start(api_keys="root")
+
+
+@pytest.fixture
+async def http(service: Running) -> AsyncIterator[httpx.AsyncClient]:
+    async with client(service) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+async def keys(service: Running) -> dict[str, Body]:
+    """A key for each scope alone, by its name; "mine" may do everything in topics of its own; and one of nobody's."""
+    async with client(service, "root") as root:
+        await Topic(root, FOREIGN).put()
+        made = {scope: await make(root, scope, [scope]) for scope in ALL}
+        made["mine"] = await make(root, "mine", prefixes=["mine."])
+        made["other"] = await make(root, "other")
+    return made
+
+
+def routes(service: Running) -> set[tuple[str, str]]:
+    found = {(m, r.path) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
+    assert found
+    return found
+
+
+async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, headers: dict[str, str]) -> httpx.Response:
+    method, path = route
+    row = TABLE[route]
+    url = path.replace("{topic}", FOREIGN).replace("{id}", key_id) + row.query
+    content = {} if row.body is None else {"json": row.body}
+    request = http.build_request(method, url, headers=headers, **content)  # type: ignore[arg-type]
+    response = await http.send(request, stream=True)
+    if response.status_code != 200:
+        await response.aread()
+    await response.aclose()
+    return response
+
+
+def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running) -> None:
+    assert routes(service) == set(TABLE) | OPEN
+
+
+async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
+    others = {getattr(r, "path", str(r)) for r in service.app.routes if not isinstance(r, APIRoute)}
+    assert others == {"/openapi.json"}  # it says what the routes are, and nothing of what the service holds
+    for path in {path for _, path in OPEN} | others:
+        assert (await http.get(path)).status_code == 200
+
+
+def test_the_manual_has_the_same_table() -> None:
+    rows = re.findall(r"^\| `(\w+) (/\S+)` \| ([a-z+]+) \|", MANUAL.read_text(), re.MULTILINE)
+    assert {(method, path): scopes for method, path, scopes in rows} == {
+        **{route: row.scopes for route, row in TABLE.items()},
+        **dict.fromkeys([*OPEN, ("GET", "/openapi.json")], "none"),
+    }
+
+
+@EACH
+async def test_it_refuses_who_shows_no_key(
+    http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
+) -> None:
+    for headers in ({}, bearer("hf_guess"), {"authorization": "Basic cm9vdDo="}):
+        refused(await ask(http, route, keys["other"]["id"], headers), 401, "unauthorized")
+
+
+@EACH
+async def test_it_needs_each_of_its_scopes(
+    service: Running, http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
+) -> None:
+    needed = TABLE[route].scopes.split("+")
+    for scope in ALL:
+        answer = await ask(http, route, keys["other"]["id"], bearer(keys[scope]["secret"]))
+        missing = [word for word in needed if word != scope]
+        if missing:
+            assert f"the scope {'+'.join(missing)}." in refused(answer, 403, "forbidden")["message"]
+        else:
+            assert answer.status_code != 401, answer.text
+            assert "lacks" not in answer.text if answer.status_code == 403 else True
+            if route == ("DELETE", T):
+                async with client(service, "root") as root:
+                    await Topic(root, FOREIGN).put()
+
+
+@EACH
+async def test_a_key_of_other_topics_gets_nowhere(
+    http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
+) -> None:
+    row = TABLE[route]
+    answer = await ask(http, route, keys["other"]["id"], bearer(keys["mine"]["secret"]))
+    if row.foreign == 200:
+        assert answer.status_code == 200
+        file, _, name = row.shown_by.partition(": ")
+        assert f"def {name}(" in Path(__file__).with_name(f"{file}.py").read_text()
+    else:
+        refused(answer, row.foreign, {403: "forbidden", 404: "not_found"}[row.foreign])
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+async def test_topics_that_a_body_names_are_looked_at_too(
+    http: httpx.AsyncClient, keys: dict[str, Body], method: str, topic: str
+) -> None:
+    config = {"type": "queue", "dead_letter": FOREIGN}
+    body = config if method == "PUT" else {"records": [{"data": 1}], "config": config}
+    headers = bearer(keys["mine"]["secret"])
+    error = refused(
+        await http.request(method, f"/v0/topics/mine.{topic}", json=body, headers=headers), 403, "forbidden"
+    )
+    assert error["detail"] == {"topic": FOREIGN}
+    config["dead_letter"] = f"mine.{topic}.dead"
+    accepted(await http.request(method, f"/v0/topics/mine.{topic}", json=body, headers=headers))
+
+
+@pytest.mark.parametrize("route", [route for route in TABLE if route != ("GET", f"{T}/work")], ids=" ".join)
+async def test_no_other_route_takes_a_key_from_the_query(
+    http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
+) -> None:
+    method, path = route
+    url = path.replace("{topic}", FOREIGN).replace("{id}", keys["other"]["id"])
+    query = {"token": keys["other"]["secret"]}
+    refused(await http.request(method, url, params=query, json=TABLE[route].body), 401, "unauthorized")
