@@ -60,6 +60,7 @@ TABLE = {
     ("GET", "/v0/admin/audit"): Row(
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),
+    ("GET", "/v0/admin/horizon"): Row("admin", 403),
 }
 EACH = pytest.mark.parametrize("route", TABLE, ids=" ".join)
 
