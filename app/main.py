@@ -14,27 +14,31 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
-from app.api import health, openapi
+from app.api import health, metrics, openapi
 from app.api.access import Access
+from app.api.calls import Service
 from app.api.context import Context
 from app.api.v0 import claims, errors, records, settlements, topics, work
 from app.db.pool import open_pools
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
+from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
 from app.settings import Settings
 from app.topics.bus import Bus
 from app.topics.cache import Policies
 
 # Hot ones first: routes are matched in order.
-ROUTERS = (records.router, claims.router, settlements.router, work.router, topics.router, health.router)
+ROUTERS = (records.router, claims.router, settlements.router, work.router, topics.router, health.router, metrics.router)
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, numbers: Metrics | None = None) -> FastAPI:
     """The service as an ASGI application. Its database must have the current schema.
 
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
+    `numbers` are those of the process's slot, where several share a port.
     """
+    counted = numbers or Metrics(most_topics=settings.metrics_topics)
     access = Access(keys.parse(settings.api_keys.get_secret_value()))
 
     @contextlib.asynccontextmanager
@@ -46,17 +50,26 @@ def create_app(settings: Settings) -> FastAPI:
             hot=settings.hot_connections,
             rest=settings.rest_connections,
             prepared_statements=settings.prepared_statements,
+            numbers=counted,
         )
         policies = Policies(pools.rest)
-        engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
+        engine = Engine(
+            pools,
+            policies,
+            max_waiting=settings.max_waiting,
+            max_streams=settings.max_streams,
+            metrics=counted,
+            most_topics=settings.metrics_topics,
+        )
         reapers = Reapers(pools, engine)
-        bus = None if settings.redis_url is None else Bus(settings.redis_url.get_secret_value())
+        bus = None if settings.redis_url is None else Bus(settings.redis_url.get_secret_value(), counted)
         if bus is not None:
             bus.on_changed, bus.on_missed, bus.on_work = policies.forget, policies.forget_all, engine.heard_of_work
             policies.on_changed, engine.waiters.on_work = bus.changed, bus.work
             bus.start()
         app.state.stopping = engine.stop
         reapers.start()
+        counted.start()
         try:
             yield {"context": Context(settings, access, pools, policies, engine)}
         finally:
@@ -68,8 +81,10 @@ def create_app(settings: Settings) -> FastAPI:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
             await pools.close(settings.stop_seconds / 4)
+            await counted.stop()
 
-    app = FastAPI(
+    app = Service(
+        counted,
         title="Holdfast",
         version=__version__,
         summary="A job queue on PostgreSQL: leased, fenced, durable.",
