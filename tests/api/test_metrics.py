@@ -13,8 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.engine import levels
-from app.metrics.catalogue import FAMILIES, PREFIX
-from app.metrics.exposition import ORIGINAL
+from app.metrics.catalogue import PREFIX
 from app.reapers import loop
 from tests.api.dialect import Body, Topic, eventually, refused, until_waiting
 from tests.api.events import working
@@ -99,10 +98,8 @@ async def test_a_jobs_way_is_counted(queue: Topic, http: httpx.AsyncClient) -> N
         assert moved("statement_seconds_count", statement=f"queue/{verb}") >= calls, verb
     for verb, jobs in {"enqueue": 5, "claim": 6, "extend": 1, "nack": 1, "ack": 7}.items():
         assert moved("call_jobs_sum", verb=verb) == moved("group_jobs_sum", verb=verb) == jobs, verb
-    counted = {
-        verb: now.of(f"topic_{verb}_total", topic=name)
-        for verb in ("enqueued", "claimed", "acked", "nacked", "extended")
-    }
+    verbs = ("enqueued", "claimed", "acked", "nacked", "extended")
+    counted = {verb: now.of(f"topic_{verb}_total", topic=name) for verb in verbs}
     assert counted == {"enqueued": 5, "claimed": 6, "acked": 5, "nacked": 1, "extended": 1}
     assert now.of("topic_wait_seconds_count", topic=name) == 6
     assert now.of("topic_processing_seconds_count", topic=name) == 5
@@ -195,7 +192,7 @@ async def test_ways_out_are_counted(http: httpx.AsyncClient, topic: str, mine: R
 async def test_refusals_are_counted_by_code(queue: Topic, http: httpx.AsyncClient) -> None:
     before = await scrape(http)
     refused(await http.post(f"{queue.path}/claim", json={"node": ""}), 400, "invalid_request")
-    refused(await http.post(f"{queue.path}.absent/ack", json={"node": "n"}), 404, "topic_not_found")
+    refused(await http.post(f"{queue.path}.absent/ack", json={"node": "n", "seqs": [1]}), 404, "topic_not_found")
     refused(await http.get("/nowhere"), 404, "not_found")
     now = await scrape(http)
     expected = {
@@ -308,16 +305,13 @@ async def test_the_v0_route_answers_json_where_that_is_accepted(queue: Topic, ht
     answer = await http.get("/v0/metrics", headers={"accept": "application/json"})
     assert answer.headers["content-type"] == "application/json"
     body: Body = answer.json()
-    assert (
-        body["topics"] == body["topics_fsync"] + body["topics_disk"] + body["topics_memory"] + body["topics_ephemeral"]
-    )
+    assert body["topics"] == sum(body[f"topics_{name}"] for name in ("fsync", "disk", "memory", "ephemeral"))
     assert body["queue_topics"] >= 1
     assert (body["ready"], body["routers"], body["sse_connections"]) == (True, 0, 0)
     samples = body["metrics"]["holdfast_topic_enqueued"]["samples"]
     assert {"name": "holdfast_topic_enqueued_total", "labels": {"topic": queue.name}, "value": 2} in samples
-    assert (await http.get("/metrics", headers={"accept": "application/json"})).headers[
-        "content-type"
-    ] != "application/json"
+    plain = await http.get("/metrics", headers={"accept": "application/json"})
+    assert plain.headers["content-type"].startswith("text/plain")
 
 
 @pytest.mark.parametrize("accept", ["application/openmetrics-text; version=1.0.0", "application/openmetrics-text"])
@@ -325,7 +319,7 @@ async def test_openmetrics_is_had_for_the_asking(queue: Topic, http: httpx.Async
     await queue.add(1)
     answer = await http.get("/metrics", headers={"accept": accept})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert "holdfast_topic_enqueued" in {family.name for family in openmetrics(answer.text)}
+    assert "holdfast_topic_enqueued" in {family.name for family in openmetrics(answer.text)}  # type: ignore[no-untyped-call]
     nonsense = await http.get("/metrics", headers={"accept": 'text/plain; version=x; escaping="y'})
     assert nonsense.status_code == 200
 
@@ -358,16 +352,3 @@ async def test_without_its_database_it_says_so_and_what_it_knows(serve: Serve, d
         await eventually(up)
     await service.stop()
     await link.cut()
-
-
-async def test_everything_shown_is_documented(queue: Topic, http: httpx.AsyncClient, documented: set[str]) -> None:
-    await queue.add(1)
-    text = (await http.get("/metrics")).text
-    shown = {family.name for family in text_string_to_metric_families(text)}
-    assert shown <= {name.removesuffix("_total") for name in documented}
-    assert len(shown) > 30
-
-
-@pytest.fixture
-def documented() -> set[str]:
-    return {family.shown for family in FAMILIES.values()} | set(ORIGINAL)
