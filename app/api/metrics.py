@@ -28,6 +28,7 @@ class MetricsAnswer(msgspec.Struct):
     topics_fsync: int
     routers: int
     records_live: int
+    bytes_live: int
     queue_topics: int
     queue_leases_in_flight: int
     sse_connections: int

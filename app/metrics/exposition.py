@@ -26,14 +26,16 @@ ORIGINAL: Final = {
     "topics_topics_by_class": "Topics by durability class.",
     "topics_queue_topics": "Topics that are queues.",
     "topics_routers": "0: there are none.",
-    "topics_records_live": "Jobs ready, in flight or scheduled, in the topics that are shown one by one.",
+    "topics_records_live": "Jobs that are not finished, in the topics that are shown one by one.",
+    "topics_bytes_live": "Their payloads, in bytes.",
     "topics_queue_leases_in_flight": "Jobs in flight, in the topics that are shown one by one.",
     "topics_sse_connections": "Open work streams.",
     "topics_ready": "1 if the database answers.",
     "topics_recovery_progress": "1: recovery is the database's.",
     "topics_uptime_ms": "How long the oldest server process has run.",
     "topics_topic_metrics_truncated": "1 if there are more topics than are shown one by one.",
-    "topics_topic_records_live": "Jobs ready, in flight or scheduled.",
+    "topics_topic_records_live": "Jobs that are not finished.",
+    "topics_topic_bytes_live": "Their payloads, in bytes.",
     "topics_topic_queue_ready": "Jobs that can be claimed now.",
     "topics_topic_queue_in_flight": "Jobs under a good lease.",
 }
@@ -71,7 +73,8 @@ class Scrape(Collector):
             self._shown(catalogue.TOPIC_IN_FLIGHT),
             self._shown(catalogue.TOPIC_SCHEDULED),
         )
-        live = {topic: n + in_flight.get(topic, 0) + scheduled.get(topic, 0) for topic, n in ready.items()}
+        blocked, size = self._shown(catalogue.TOPIC_BLOCKED), self._shown(catalogue.TOPIC_BYTES)
+        live = {topic: n + in_flight[topic] + scheduled[topic] + blocked[topic] for topic, n in ready.items()}
         return {
             "topics_topics": {(): sum(topics.values())},
             "topics_topics_by_class": {
@@ -80,6 +83,7 @@ class Scrape(Collector):
             "topics_queue_topics": {(): sum(n for (kind, _), n in topics.items() if kind == "queue")},
             "topics_routers": {(): 0},
             "topics_records_live": {(): sum(live.values())},
+            "topics_bytes_live": {(): sum(size.values())},
             "topics_queue_leases_in_flight": {(): sum(in_flight.values())},
             "topics_sse_connections": {(): self._one(catalogue.STREAMS)},
             "topics_ready": {(): self._one(catalogue.DATABASE_UP)},
@@ -87,6 +91,7 @@ class Scrape(Collector):
             "topics_uptime_ms": {(): int(max(levels.get(catalogue.UPTIME.name, {(): 0.0}).values()) * 1000)},
             "topics_topic_metrics_truncated": {(): self._one(catalogue.TRUNCATED)},
             "topics_topic_records_live": live,
+            "topics_topic_bytes_live": dict(size),
             "topics_topic_queue_ready": dict(ready),
             "topics_topic_queue_in_flight": dict(in_flight),
         }
@@ -100,6 +105,7 @@ class Scrape(Collector):
             **{f"topics_{name}": shown["topics_topics_by_class"][name,] for name in _CLASSES},
             "routers": 0,
             "records_live": one["topics_records_live"],
+            "bytes_live": one["topics_bytes_live"],
             "queue_topics": one["topics_queue_topics"],
             "queue_leases_in_flight": one["topics_queue_leases_in_flight"],
             "sse_connections": one["topics_sse_connections"],

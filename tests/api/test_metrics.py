@@ -137,6 +137,10 @@ async def test_gauges_of_a_topic_are_what_it_holds(queue: Topic, http: httpx.Asy
         return tuple(now.of(f"topic_{gauge}", topic=queue.name) for gauge in ("ready", "in_flight", "scheduled"))
 
     assert await shown() == (3, 1, 2)
+    now = await scrape(http)
+    assert now.of("topic_bytes", topic=queue.name) == 6, "of the numbers 1 to 4, and 1 and 2"
+    assert now["topics_topic_bytes_live", frozenset({("topic", queue.name)})] == 6
+    assert now["topics_topic_records_live", frozenset({("topic", queue.name)})] == 6
     first = (await scrape(http)).of("topic_oldest_claimable_age_seconds", topic=queue.name)
     await asyncio.sleep(0.05)
     assert 0 < first + 0.05 <= (await scrape(http)).of("topic_oldest_claimable_age_seconds", topic=queue.name)
