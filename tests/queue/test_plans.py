@@ -76,7 +76,7 @@ PROMISES = {
     "count": Promise({"jobs_due", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "heads": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
-    "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 4, changes=False),
+    "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 10, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
 FROM_THE_START = {"exhausted"}
