@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 from fastapi import FastAPI
@@ -16,7 +17,8 @@ from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
 from app.admin import pages
-from app.api import health, openapi
+from app.api import health, metrics, openapi
+from app.api.calls import Service
 from app.api.v0 import admin, audit, claims, errors, records, settlements, topics, work
 from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
@@ -24,10 +26,14 @@ from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
+from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
+
+if TYPE_CHECKING:
+    from app.topics.bus import Bus
 
 log = logging.getLogger(__name__)
 
@@ -41,17 +47,19 @@ ROUTERS = (
     key_routes.router,
     audit.router,
     health.router,
+    metrics.router,
     admin.router,
 )
 
 
-def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
+def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:
     """The service as an ASGI application. Its database must have the current schema.
 
-    `slot` tells the workers of one service apart: 0 … settings.workers - 1.
+    `slot` tells the workers of one service apart: 0 … settings.workers - 1; `folder` is where they share their metrics.
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
     """
     of_environment = keys.parse(settings.api_keys.get_secret_value())
+    counted = Metrics(slot, folder, most_topics=settings.metrics_topics)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:
@@ -62,6 +70,7 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
             hot=settings.hot_connections,
             rest=settings.rest_connections,
             prepared_statements=settings.prepared_statements,
+            numbers=counted,
         )
         directory = Directory(pools.rest, of_environment)
         try:
@@ -72,24 +81,20 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
             raise
         access = Access(directory)
         policies = Policies(pools.rest)
-        engine = Engine(pools, policies, max_waiting=settings.max_waiting, max_streams=settings.max_streams)
+        engine = Engine(
+            pools,
+            policies,
+            max_waiting=settings.max_waiting,
+            max_streams=settings.max_streams,
+            metrics=counted,
+            most_topics=settings.metrics_topics,
+        )
         reapers = Reapers(pools, engine, phase=slot / settings.workers)
-        bus = None
-        if settings.redis_url is not None:
-            from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
-
-            def missed() -> None:
-                policies.forget_all()
-                directory.refresh()
-
-            bus = Bus(settings.redis_url.get_secret_value())
-            bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
-            bus.on_keys, bus.on_missed = directory.refresh, missed
-            policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
-            bus.start()
+        bus = _bus(settings, counted, policies, engine, directory)
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
+        counted.start()
         try:
             yield {"context": Context(settings, access, pools, policies, engine)}
         finally:
@@ -102,8 +107,10 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
             await pools.close(settings.stop_seconds / 4)
+            await counted.stop()
 
-    app = FastAPI(
+    app = Service(
+        counted,
         title="Holdfast",
         version=__version__,
         summary="A job queue on PostgreSQL: leased, fenced, durable.",
@@ -122,6 +129,24 @@ def create_app(settings: Settings, *, slot: int = 0) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _bus(settings: Settings, counted: Metrics, policies: Policies, engine: Engine, directory: Directory) -> Bus | None:
+    """Started and told who wants to hear what; None where there is no Redis."""
+    if settings.redis_url is None:
+        return None
+    from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+
+    def missed() -> None:
+        policies.forget_all()
+        directory.refresh()
+
+    bus = Bus(settings.redis_url.get_secret_value(), counted)
+    bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
+    bus.on_keys, bus.on_missed = directory.refresh, missed
+    policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
+    bus.start()
+    return bus
 
 
 def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:

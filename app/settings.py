@@ -55,6 +55,9 @@ class Settings(BaseModel):
         10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
     )
     max_streams: int = Field(5_000, ge=1, le=100_000, description="Open work streams in one process; more get 429.")
+    metrics_topics: int = Field(
+        1_000, ge=0, le=10_000, description="Topics that /metrics shows one by one; of more it says so."
+    )
     stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
 
     @field_validator("database_url")

@@ -275,6 +275,7 @@ CREATE TABLE holdfast.jobs (
     original_topic text COLLATE pg_catalog."C",
     metadata json,
     payload bytea NOT NULL,
+    leased_at timestamp with time zone,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from app.db.counted import CountedPool
 from app.errors import Unavailable
+from app.metrics.numbers import Numbers
 
 if TYPE_CHECKING:
     # Generic in its stubs only.
@@ -83,16 +85,21 @@ class Pools:
                 pool.terminate()
 
 
-async def open_pools(url: str, *, hot: int, rest: int, prepared_statements: bool) -> Pools:
+async def open_pools(
+    url: str, *, hot: int, rest: int, prepared_statements: bool, numbers: Numbers | None = None
+) -> Pools:
     """Connect. `hot` and `rest` are the most connections of a pool; the second hot pool opens its own on demand.
 
     Raises what UNREACHABLE lists when the database can't be reached.
     """
     cache = 256 if prepared_statements else 0
+    counted = numbers or Numbers()
 
-    async def open_one(low: int, high: int, **settings: str) -> Pool:
-        return await asyncpg.create_pool(
+    async def open_one(name: str, low: int, high: int, **settings: str) -> Pool:
+        return await CountedPool(
             url,
+            name=name,
+            numbers=counted,
             min_size=low,
             max_size=high,
             timeout=ACQUIRE_SECONDS,
@@ -110,9 +117,9 @@ async def open_pools(url: str, *, hot: int, rest: int, prepared_statements: bool
 
     opened: list[Any] = []
     try:
-        opened.append(await open_one(2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
-        opened.append(await open_one(1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
-        opened.append(await open_one(0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
+        opened.append(await open_one("hot", 2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
+        opened.append(await open_one("hot_async", 1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
+        opened.append(await open_one("rest", 0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
     except BaseException:
         for pool in opened:
             pool.terminate()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Final
+
+_NAMES: Final[dict[str, str]] = {}  # by text; complete once the modules are imported
 
 
 def load(package: str, name: str) -> str:
@@ -10,4 +13,11 @@ def load(package: str, name: str) -> str:
 
     Called at import, into a module constant: a missing file fails the import, not the first request.
     """
-    return files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
+    text = files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
+    _NAMES[text] = f"{package.rpartition('.')[2]}/{name}"
+    return text
+
+
+def name_of(text: str) -> str:
+    """`<package>/<name>` of a statement that was loaded; "other" for any other."""
+    return _NAMES.get(text, "other")

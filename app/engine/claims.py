@@ -7,10 +7,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
+from app.metrics import catalogue
+from app.metrics.numbers import Verb
 from app.queue import consumer
 from app.queue.consumer import Slots
 from app.queue.model import Job, Lane
@@ -45,6 +47,13 @@ class Claims:
         self._shared = shared
         self._exits = exits
         self._settlements = settlements
+        numbers = shared.metrics
+        self._numbers = Verb(numbers, "claim")
+        # By whether the pass was a sweep, and whether it took all seats.
+        self._passes = [
+            [numbers.counter(catalogue.PASSES, begin, full) for full in ("no", "yes")] for begin in ("cursor", "mark")
+        ]
+        self._seconds = [numbers.counter(catalogue.PASS_SECONDS, begin) for begin in ("cursor", "mark")]
         self._stopping = False
         self._returns: set[asyncio.Task[None]] = set()
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
@@ -104,6 +113,10 @@ class Claims:
             self._returns.add(task)
             task.add_done_callback(self._returns.discard)
 
+    def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
+        """Its group commits, by verb."""
+        return {"claim": [self._greedy, self._even]}
+
     def stop(self) -> None:
         """Send those who wait away empty-handed, and let nobody wait any more."""
         self._stopping = True
@@ -121,6 +134,7 @@ class Claims:
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
         if not lanes:
+            self._numbers.shared([0] * len(cohort))
             return list(shares)
         try:
             for _ in range(MAX_PASSES):
@@ -133,6 +147,7 @@ class Claims:
             if not any(shares):
                 raise
             log.exception("a claim of topic %s was cut short", policy.topic.name)
+        self._numbers.shared([len(share) for share in shares])
         if any(shares):
             soonest = min(claimer.lease_ms for claimer in cohort)
             self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
@@ -149,7 +164,14 @@ class Claims:
         cursor = self._shared.cursors.of(policy.topic)
         plan, began = cursor.plan(lanes), time.monotonic()
         claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots)
-        cursor.learn(plan, claimed, len(slots.callers), time.monotonic() - began)
+        took = time.monotonic() - began
+        cursor.learn(plan, claimed, len(slots.callers), took)
+        self._passes[plan.sweeps][claimed.met == len(slots.callers)].add()
+        self._seconds[plan.sweeps].add(took)
+        if claimed.count:
+            topic = self._shared.metrics.topic(policy.topic.name)
+            topic.claimed.add(claimed.count)
+            topic.wait_us.observe_all(claimed.waits_us)
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         if claimed.met:

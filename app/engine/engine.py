@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.engine.claims import Claims
@@ -10,11 +11,16 @@ from app.engine.cursors import Cursors
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.lanes import Lanes
+from app.engine.levels import Levels
 from app.engine.marks import Marks
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
 from app.engine.waiters import Waiters
+from app.metrics import catalogue
+from app.metrics.catalogue import Family
+from app.metrics.numbers import MOST_TOPICS, Labels
+from app.metrics.slots import Metrics
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
@@ -25,18 +31,40 @@ if TYPE_CHECKING:
 class Engine:
     """What the edges call. Each part documents its own verbs."""
 
-    def __init__(self, pools: Pools, policies: Policies, *, max_waiting: int, max_streams: int) -> None:
+    def __init__(
+        self,
+        pools: Pools,
+        policies: Policies,
+        *,
+        max_waiting: int,
+        max_streams: int,
+        metrics: Metrics | None = None,
+        most_topics: int = MOST_TOPICS,
+    ) -> None:
+        self.metrics = metrics or Metrics(most_topics=most_topics)
         self.lanes = Lanes()
         self.cursors = Cursors()
         self.marks = Marks(pools, self.cursors)
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
         self.waiters = Waiters(pools, self.cursors)
-        shared = Shared(pools, policies, self.lanes, self.cursors, self.marks, self.counters, self.waiters, max_waiting)
+        shared = Shared(
+            pools,
+            policies,
+            self.lanes,
+            self.cursors,
+            self.marks,
+            self.counters,
+            self.waiters,
+            max_waiting,
+            self.metrics,
+        )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.settlements = Settlements(shared, self.exits)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements, most=max_streams)
+        self.levels = Levels(pools, self.cursors, self.counters, self.metrics, most_topics=most_topics)
+        self.metrics.levels.append(self._levels)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:
         """Another process has made so many jobs claimable, perhaps in a lane that is new."""
@@ -50,6 +78,7 @@ class Engine:
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
+        self.metrics.forget([topic.name])
 
     def stop(self) -> None:
         """The service is stopping: close the streams, and send those who wait for work away empty-handed."""
@@ -60,6 +89,14 @@ class Engine:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
         self.marks.close()
+        await self.levels.close()
         await self.enqueues.group.drain()
         await self.claims.drain()
         await self.settlements.drain()
+
+    def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
+        yield catalogue.PARKED, (), self.waiters.count()
+        yield catalogue.STREAMS, (), self.streams.count()
+        groups = {**self.claims.groups(), **self.settlements.groups(), "enqueue": [self.enqueues.group]}
+        for verb, some in groups.items():
+            yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

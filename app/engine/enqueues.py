@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from app.engine.group import GroupCommit
+from app.metrics.numbers import Verb
 from app.queue import producer
 from app.queue.model import Batch, Seq, merge
 from app.topics.config import Policy
@@ -32,6 +33,7 @@ class Enqueues:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._numbers = Verb(shared.metrics, "enqueue")
         self.group: GroupCommit[_Call, list[Seq]] = GroupCommit(
             self._commit, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
@@ -62,6 +64,8 @@ class Enqueues:
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         delays = [delay for delay in batch.delays_ms if delay]
         ready = len(seqs) - len(delays)
+        self._numbers.shared([len(call.batch) for call in calls])
+        self._shared.metrics.topic(topic.name).enqueued.add(len(seqs))
         self._shared.moved(topic, ready=ready)
         self._shared.waiters.added(topic.id, ready)
         if delays:

@@ -35,7 +35,7 @@ class Exits:
         db = self._shared.verbs(policy)
         target = await self._dead_letter(policy)
         if target is None:
-            return await exits.fail(db, policy.topic, policy.budget, spent)
+            return await self._fail(policy, spent)
         try:
             done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
         except asyncpg.InternalServerError:
@@ -43,8 +43,9 @@ class Exits:
             self._shared.policies.forget(target.topic.name)
             target = await self._dead_letter(policy)
             if target is None:
-                return await exits.fail(db, policy.topic, policy.budget, spent)
+                return await self._fail(policy, spent)
             done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
+        self._shared.metrics.topic(policy.topic.name).dead_lettered.add(len(done))
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
@@ -61,7 +62,15 @@ class Exits:
     async def expire(self, policy: Policy) -> int:
         """Mark a batch of jobs whose time to live has passed: how many."""
         db = self._shared.verbs(policy)
-        return await exits.expire(db, policy.topic.name, BATCH)
+        count = await exits.expire(db, policy.topic.name, BATCH)
+        if count:
+            self._shared.metrics.topic(policy.topic.name).expired.add(count)
+        return count
+
+    async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        done = await exits.fail(self._shared.verbs(policy), policy.topic, policy.budget, spent)
+        self._shared.metrics.topic(policy.topic.name).failed.add(len(done))
+        return done
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
         if policy.config.on_exhausted is not OnExhausted.DEAD_LETTER or policy.config.dead_letter is None:

@@ -68,6 +68,10 @@ class GroupCommit(Generic[Item, Result]):
         waiting.append((item, future))
         return future
 
+    def waiting(self) -> int:
+        """How many calls' statements have not been sent."""
+        return sum(len(waiting) for waiting in self._waiting.values())
+
     async def drain(self) -> None:
         """Wait for all that was submitted."""
         while self._runners:

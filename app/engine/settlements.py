@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncpg.pgproto.pgproto import UUID
 
 from app.engine.group import GroupCommit
+from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Return
+from app.queue.consumer import Ended, Return
 from app.queue.exits import Spent
 from app.queue.model import Held, Job, LeaseId
 from app.topics.config import Policy
@@ -47,6 +48,7 @@ class Settlements:
     def __init__(self, shared: Shared, exits: Exits) -> None:
         self._shared = shared
         self._exits = exits
+        self._acked, self._nacked, self._extended = (Verb(shared.metrics, verb) for verb in ("ack", "nack", "extend"))
         # Told of (topic id, seqs) that are no longer leased by their holder's own doing.
         self.on_settled: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
@@ -80,6 +82,10 @@ class Settlements:
         except Exception as error:
             log.warning("%d leases of %s wait for their deadline: %r", len(jobs), policy.topic.name, error)
 
+    def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
+        """Its group commits, by verb."""
+        return {"ack": [self._acks], "nack": [self._nacks], "extend": [self._extends]}
+
     async def drain(self) -> None:
         """Wait for all that is under way."""
         for group in (self._acks, self._nacks, self._extends):
@@ -87,7 +93,13 @@ class Settlements:
 
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
-        done = await consumer.ack(self._shared.verbs(policy), policy.topic, [entry.held for entry in entries])
+        ended = Ended()
+        done = await consumer.ack(self._shared.verbs(policy), policy.topic, [entry.held for entry in entries], ended)
+        self._acked.shared([len(call.held) for call in calls])
+        topic = self._shared.metrics.topic(policy.topic.name)
+        topic.acked.add(len(done))
+        topic.deliveries.observe_all(ended.deliveries)
+        topic.processing_ms.observe_all(ended.ages_ms)
         self._settled(policy, entries, done)
         return _shares(calls, entries, done)
 
@@ -98,6 +110,8 @@ class Settlements:
         result = await consumer.nack(self._shared.verbs(policy), policy.topic, policy.budget, held, returns)
         done = result.done | await self._retire(policy, entries, returns, result.spent)
         self._settled(policy, entries, done)
+        self._nacked.shared([len(call.held) for call in calls])
+        self._shared.metrics.topic(policy.topic.name).nacked.add(len(done))
         self._shared.cursors.returned(policy.topic.id)
         now = sum(1 for i in result.done if returns[i].delay_ms == 0)
         self._shared.moved(policy.topic, ready=now)
@@ -129,6 +143,8 @@ class Settlements:
             [entry.held for entry in entries],
             [calls[entry.call].leases_ms[entry.place] for entry in entries],
         )
+        self._extended.shared([len(call.held) for call in calls])
+        self._shared.metrics.topic(policy.topic.name).extended.add(len(done))
         shares: list[dict[int, int] | BaseException] = []
         parts: list[dict[int, int]] = [{} for _ in calls]
         for i, deadline in done.items():

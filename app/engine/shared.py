@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from app.engine.lanes import Lanes
     from app.engine.marks import Marks
     from app.engine.waiters import Waiters
+    from app.metrics.numbers import Numbers
     from app.queue.model import Topic
     from app.topics.cache import Policies
     from app.topics.config import Policy
@@ -29,6 +30,7 @@ class Shared:
     counters: Counters
     waiters: Waiters
     max_waiting: int  # calls that may wait for one verb of one topic
+    metrics: Numbers
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

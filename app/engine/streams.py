@@ -12,6 +12,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.db.pool import UNREACHABLE
 from app.engine.claims import Claimer
 from app.errors import HoldfastError, NotAQueue, ShuttingDown, Throttled, TopicNotFound
+from app.metrics import catalogue
 from app.queue import consumer
 from app.queue.model import Job
 
@@ -58,6 +59,9 @@ class Streams:
         self._holders: dict[tuple[int, int], Stream] = {}
         self._stopping = False
         settlements.on_settled = self._settled
+        self.sent = {
+            event: shared.metrics.counter(catalogue.STREAM_FRAMES, event) for event in ("job", "error", "heartbeat")
+        }
 
     def open(self, claimer: Claimer) -> Stream:
         """Open a stream that keeps up to `claimer.max` jobs leased. Raises Throttled, ShuttingDown."""
@@ -68,6 +72,10 @@ class Streams:
         stream = Stream(claimer)
         self._open.add(stream)
         return stream
+
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
 
     def stop(self) -> None:
         """Close every stream: the service is stopping."""

@@ -140,6 +140,10 @@ class Waiters:
             for future, _ in waited.parked
         )
 
+    def count(self) -> int:
+        """How many callers wait for work on any topic."""
+        return sum(not future.done() for waited in self._topics.values() for future, _ in waited.parked)
+
     def close(self) -> None:
         """Stop looking."""
         for task in [*self._looks, *([self._poller] if self._poller else [])]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
@@ -50,7 +50,8 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
-    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs."""
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `waits_us`, in no order: for
+    how long jobs could have been claimed; fresh dead letters are left out."""
 
     jobs: list[list[Job]]
     exhausted: bool
@@ -58,6 +59,7 @@ class Claimed:
     seen: dict[int, Seen]
     met: int
     at: int
+    waits_us: list[int] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -93,6 +95,7 @@ async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[
     exhausted = expired = False
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
+    waits: list[int] = []
     for kind, lane, due, place, slot, seq, *shown in rows:  # RETURNING promises no order; each row says whose it is
         part = seen.get(lane - 1)
         if part is None:
@@ -100,12 +103,17 @@ async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[
         _see(part, due=due, place=place, lost=kind == "lost")
         if kind == "leased":
             start = 16 * (slot - 1)
-            jobs[slots.callers[slot - 1]].append(Job(seq, noise[start : start + 16].hex(), *shown))
+            job = Job(seq, noise[start : start + 16].hex(), *shown)
+            jobs[slots.callers[slot - 1]].append(job)
+            if due:
+                waits.append(at - place)
+            elif job.original_topic is None:  # else it is older than its place in this queue
+                waits.append(at - job.created_ms * 1000)
         elif kind == "exhausted":
             exhausted = True
         elif kind == "expired":
             expired = True
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at)
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits)
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
@@ -121,13 +129,25 @@ def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
             seen.ready_lost = place
 
 
-async def ack(db: Connection, topic: Topic, held: Sequence[Held]) -> set[int]:
-    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq."""
+@dataclass(slots=True)
+class Ended:
+    """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
+    last claim in ms."""
+
+    deliveries: list[int] = field(default_factory=list)
+    ages_ms: list[int] = field(default_factory=list)
+
+
+async def ack(db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None) -> set[int]:
+    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`."""
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
         row = await _one(db, _ACK, topic.name, *_columns(held, places))
         done.update(places[i - 1] for i in row["done"])
+        if ended is not None:
+            ended.deliveries += row["deliveries"]
+            ended.ages_ms += [age for age in row["ages"] if age is not None]
         if len(row["done"]) == len(row["picked"]):
             break
     return done

@@ -17,6 +17,7 @@ _HEADS = sql.load(__package__, "heads")
 _FOLD = sql.load(__package__, "fold")
 _RECONCILE = sql.load(__package__, "reconcile")
 _RECONCILE_LOCK = sql.load(__package__, "reconcile_lock")
+_DEPTHS = sql.load(__package__, "depths")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,38 @@ async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[Head
     """For each (topic, reach): what comes first behind it."""
     rows = await db.fetch(_HEADS, [topic for topic, _ in lanes], *_columns([reach for _, reach in lanes]))
     return [Head(row["ready"], row["due"]) for row in rows]
+
+
+@dataclass(slots=True)
+class Depth:
+    """What a queue holds. `looked` is as in Counts; `bytes` are of payloads; `oldest_ms` is for how long its oldest
+    claimable job could have been claimed, None for none."""
+
+    topic: str
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    bytes: int
+    looked: int
+    oldest_ms: int | None
+
+
+async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], bound: int) -> dict[str, Depth]:
+    """What queues hold, by name, looking at no more than `bound` jobs of each whose time has come or passed."""
+    marks = [(topic.name, reach) for topic, _, lows in queues for reach in lows.lanes]
+    rows = await db.fetch(
+        _DEPTHS,
+        [topic.name for topic, _, _ in queues],
+        [topic.id for topic, _, _ in queues],
+        [budget.ends for _, budget, _ in queues],
+        [budget.max_deliveries for _, budget, _ in queues],
+        [lows.tally for _, _, lows in queues],
+        bound,
+        [name for name, _ in marks],
+        *_columns([reach for _, reach in marks]),
+    )
+    return {row["topic"]: Depth(**dict(row)) for row in rows}
 
 
 def _columns(reaches: Sequence[Reach]) -> tuple[list[str], list[int], list[int], list[int | None]]:

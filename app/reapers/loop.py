@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE, open_pools
 from app.engine.engine import Engine
 from app.errors import HoldfastError
+from app.metrics import catalogue
+from app.metrics.catalogue import Family
+from app.metrics.numbers import Labels
 from app.reapers import sweeps
 from app.topics.cache import Policies
 
@@ -51,6 +55,8 @@ class Reapers:
         self._engine = engine
         self._phase = phase
         self._tasks: list[asyncio.Task[None]] = []
+        self._last: dict[str, float] = {}  # when a sweep last succeeded, in s since 1970
+        engine.metrics.levels.append(self._levels)
 
     def start(self) -> None:
         """Start one loop a sweep."""
@@ -62,19 +68,36 @@ class Reapers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
+        for name, last in self._last.items():
+            yield catalogue.SWEEP_LAST, (name,), last
+
     async def _loop(self, sweep: Sweep) -> None:
         await asyncio.sleep(sweep.every * self._phase)
+        metrics = self._engine.metrics
+        runs = {outcome: metrics.counter(catalogue.SWEEP_RUNS, sweep.name, outcome) for outcome in ("ok", "failed")}
+        moved, seconds = (
+            metrics.counter(catalogue.SWEEP_MOVED, sweep.name),
+            metrics.counter(catalogue.SWEEP_SECONDS, sweep.name),
+        )
         while True:
+            began = time.monotonic()
+            outcome = "failed"
             try:
                 done = await sweep.run(self._pools, self._engine)
                 log.log(logging.INFO if done else logging.DEBUG, "%s: %d", sweep.name, done)
                 pause = sweep.every
+                outcome = "ok"
+                moved.add(done)
+                self._last[sweep.name] = time.time()
             except (*UNREACHABLE, HoldfastError) as error:
                 log.warning("%s: %r; trying again", sweep.name, error)
                 pause = min(sweep.every, 5.0)
             except Exception:
                 log.exception("%s failed; trying again", sweep.name)
                 pause = sweep.every
+            runs[outcome].add()
+            seconds.add(time.monotonic() - began)
             # Apart from those of other services, that started at the same moment.
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
 

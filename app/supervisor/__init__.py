@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from app.errors import ConfigurationError
 from app.settings import Settings
 from app.supervisor import listener
 from app.supervisor.dispatch import Dispatcher
-from app.supervisor.worker import GaveUp, Worker
+from app.supervisor.worker import NUMBERS, GaveUp, Worker
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +55,13 @@ class Supervisor:
         self._version = ""
         one = settings.workers == 1
         self._dispatcher = None if one else Dispatcher(bound, settings.workers)
+        # What several workers count: whichever is asked answers for all.
+        self._numbers = None if one else tempfile.TemporaryDirectory(prefix="holdfast-")
+        shared = {} if self._numbers is None else {NUMBERS: self._numbers.name}
         self._workers = [
             Worker(
                 slot,
-                environ,
+                dict(environ) | shared,
                 (lambda: nullcontext(bound)) if self._dispatcher is None else self._dispatcher.door,
                 name="The server process" if one else f"Worker {slot}",
                 stop_seconds=settings.stop_seconds,
@@ -86,6 +90,8 @@ class Supervisor:
             if self._postgres is not None:
                 left = max(0.5, WHOLE_STOP - 1.0 - (time.monotonic() - began))
                 await asyncio.to_thread(self._postgres.stop, left)
+            if self._numbers is not None:
+                self._numbers.cleanup()
 
     async def _work(self) -> None:
         try:

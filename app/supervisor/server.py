@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
 
 import uvicorn
@@ -18,7 +19,7 @@ from app.errors import ConfigurationError
 from app.main import create_app
 from app.settings import Settings
 from app.supervisor.intake import Intake
-from app.supervisor.worker import SLOT
+from app.supervisor.worker import NUMBERS, SLOT
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual proxies, so that they close first
@@ -41,6 +42,11 @@ def slot() -> int:
     return int(os.environ.get(SLOT, "0"))
 
 
+def numbers() -> Path | None:
+    """The folder where the workers share what they count; None for a single one."""
+    return Path(os.environ[NUMBERS]) if NUMBERS in os.environ else None
+
+
 def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[[Settings], App] | None = None) -> int:
     """Serve until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
 
@@ -48,7 +54,7 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
     Raises ConfigurationError when the application's start refused the configuration.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
-    app = create_app(settings, slot=slot()) if build is None else build(settings)
+    app = create_app(settings, slot=slot(), folder=numbers()) if build is None else build(settings)
     entry = Entry(app)
     config = uvicorn.Config(
         entry,

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 log = logging.getLogger(__name__)
 
 SLOT = "_HOLDFAST_SLOT"  # environment variable of a server process: which of the workers it is, from 0
+NUMBERS = "_HOLDFAST_NUMBERS"  # the folder where the workers of one service share what they count
 QUICK_DEATH = 2.0  # seconds; a process that lived longer is started again without a delay
 LONGEST_DELAY = 5.0
 STILLBORN = 5  # quick deaths without an answer ever, after which it is given up

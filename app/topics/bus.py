@@ -18,6 +18,9 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from app.metrics import catalogue
+from app.metrics.numbers import Numbers
+
 CHANNEL: Final = "holdfast:hints"
 GATHER_SECONDS: Final = 0.02  # hints of so long go out together
 MOST_WAITING: Final = 1_000
@@ -36,7 +39,13 @@ class Bus:
     subscription is new.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, numbers: Numbers | None = None) -> None:
+        counted = numbers or Numbers()
+        self._sent, self._dropped, self._heard_of = (
+            counted.counter(catalogue.HINTS, outcome) for outcome in ("sent", "dropped", "heard")
+        )
+        self._connected = False
+        counted.levels.append(lambda: [(catalogue.REDIS, (), int(self._connected))])
         self._redis = Redis.from_url(
             url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, health_check_interval=15
         )
@@ -68,12 +77,16 @@ class Bus:
         if len(self._changed) < MOST_WAITING:
             self._changed.add(topic)
             self._something.set()
+        else:
+            self._dropped.add()
 
     def work(self, topic_id: int, jobs: int) -> None:
         """Tell the others that so many jobs can be claimed. Never waits."""
         if topic_id in self._work or len(self._work) < MOST_WAITING:
             self._work[topic_id] = self._work.get(topic_id, 0) + jobs
             self._something.set()
+        else:
+            self._dropped.add()
 
     def keys(self) -> None:
         """Tell the others that API keys have changed. Never waits."""
@@ -95,7 +108,9 @@ class Bus:
                 for message in messages:
                     pipeline.publish(CHANNEL, message)
                 await pipeline.execute()
+                self._sent.add(len(messages))
             except (RedisError, OSError, TimeoutError) as error:
+                self._dropped.add(len(messages))
                 log.warning("Redis does not take hints at the moment: %r", error)
                 await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(GATHER_SECONDS)
@@ -110,10 +125,12 @@ class Bus:
                         if message is None:
                             await channel.ping()
                         elif message["type"] == "subscribe":
+                            self._connected = True
                             self.on_missed()
                         elif message["type"] == "message":
                             self._heard(message["data"])
             except (RedisError, OSError, TimeoutError) as error:
+                self._connected = False
                 log.warning("Redis gives no hints at the moment: %r", error)
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -122,8 +139,10 @@ class Bus:
             case [_, me, *_] if me == self._me:
                 pass
             case ["c", _, topic]:
+                self._heard_of.add()
                 self.on_changed(topic)
             case ["w", _, topic_id, jobs] if topic_id.isdecimal() and jobs.isdecimal() and len(topic_id + jobs) < 30:
+                self._heard_of.add()
                 self.on_work(int(topic_id), int(jobs))
             case ["k", _]:
                 self.on_keys()

@@ -30,6 +30,8 @@ _DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
 _DELETE = sql.load(__package__, "delete")
 _DROP_TALLIES = sql.load(__package__, "drop_tallies")
 _COUNT = sql.load(__package__, "count")
+_CENSUS = sql.load(__package__, "census")
+_SHOWN = sql.load(__package__, "shown")
 _ANY_JOB = sql.load(__package__, "any_job")
 
 DELETE_ATTEMPTS: Final = 5
@@ -54,6 +56,16 @@ async def count(db: Connection) -> int:
     """How many topics there are."""
     topics: int = await db.fetchval(_COUNT)
     return topics
+
+
+async def census(db: Connection) -> dict[tuple[str, str], int]:
+    """How many topics there are, by type and durability."""
+    return {(row["type"], row["durability"]): row["topics"] for row in await db.fetch(_CENSUS)}
+
+
+async def shown(db: Connection, first: Sequence[str], limit: int) -> list[Policy]:
+    """Up to `limit` topics: of those named first all that exist, then others by name."""
+    return [_policy(row) for row in await db.fetch(_SHOWN, list(first), limit)]
 
 
 async def put(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) -> bool:

@@ -74,6 +74,9 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
             if path.endswith("/work") and status == "200":
                 assert set(response["content"]) == {"text/event-stream"}
                 continue
+            if path == "/metrics" and status == "200":
+                assert set(response["content"]) == {"text/plain"}
+                continue
             ref = response["content"]["application/json"]["schema"]["$ref"]
             assert ref.endswith("/ErrorAnswer") == (int(status) >= 400), where
         if path.startswith("/v0/topics"):
@@ -236,8 +239,13 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     accepted(await http.put(f"{queue}.new", json={"type": "queue"}))
     async with working(Topic(http, f"{topic}.new")):
         pass
-    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready"):
+    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/metrics", "/v0/metrics"):
         assert (await http.get(path)).is_success
+    accepted_json = await http.get("/v0/metrics", headers={"accept": "application/json"})
+    assert accepted_json.headers["content-type"] == "application/json"
+    for path in ("/metrics", "/v0/metrics"):
+        await http.get(path, headers={"authorization": "Bearer wrong"})
+        await http.get(path, headers=LIMITED)
 
     big = b'{"node":"%b"}' % (b"x" * 3_000)
     for method, verb in GOOD:

@@ -76,6 +76,7 @@ PROMISES = {
     "count": Promise({"jobs_due", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "heads": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
+    "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 10, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
 FROM_THE_START = {"exhausted"}
@@ -127,6 +128,10 @@ class World:
             "sweep_finished": (busy.name, timedelta(0), count),
             "exhausted": (busy.name, "", 0, 3, count),
             "count": (busy.name, busy.id, True, 3, count, 0, *marks),
+            "depths": (
+                *([busy.name, dead.name], [busy.id, dead.id], [True, True], [3, 3], [0, 0]),
+                *(count, [busy.name] * 3, *marks),
+            ),
             "probe": ([busy.name, dead.name], [busy.name] * 3, *marks),
             "heads": ([busy.name] * 3, *marks),
             "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 9), 0),

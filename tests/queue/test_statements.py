@@ -78,7 +78,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        ("ack", {"done", "picked"}),
+        ("ack", {"done", "picked", "deliveries", "ages"}),
         ("nack", {"done", "picked", "spent", "leases"}),
         ("extend", {"done", "picked", "deadlines"}),
         ("held", {"held"}),

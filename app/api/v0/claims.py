@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import read_json
+from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
@@ -52,6 +53,8 @@ async def claim(request: Request) -> Response:
     policy = await context.policies.queue(name)
     claimer = claimer_of(policy, body.node, body.max, body.lease_ms)
     claims, settlements = context.engine.claims, context.engine.settlements
+    if body.wait_ms:
+        count_as(request, "claim_wait")  # its time is the wait's
     if body.wait_ms or policy.config.claim_jitter_ms:
         jobs = await _while_connected(request, claims, claimer, (body.wait_ms or 0) / 1000)
         if not context.access.still_good(key):
@@ -66,6 +69,7 @@ async def claim(request: Request) -> Response:
         raise
     if jobs and has_left(request):
         await settlements.give_back(policy, body.node, jobs)
+        ended_with(request, LEFT)
         return Response(status_code=499)  # nobody reads it
     jobs.sort(key=lambda job: job.seq)
     fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (

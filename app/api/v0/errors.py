@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from app.api.calls import LEFT, ended_with
 from app.api.openapi import ErrorAnswer, ErrorBody
 from app.api.v0.fields import encode
 from app.db.pool import as_unavailable
@@ -17,8 +18,9 @@ from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 log = logging.getLogger(__name__)
 
 
-async def nobody_reads(_request: Request, _error: Exception) -> Response:
+async def nobody_reads(request: Request, _error: Exception) -> Response:
     """For a client that left before its request had arrived: no fault of anybody's here."""
+    ended_with(request, LEFT)
     return Response(status_code=499)
 
 
@@ -42,6 +44,7 @@ async def show(request: Request, error: Exception) -> Response:
     if shown is None:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         shown = HoldfastError("Something went wrong here; the service's log says what.")
+    ended_with(request, shown.code)
     body = ErrorBody(shown.code, shown.message)
     if shown.detail:
         body.detail = dict(shown.detail)

@@ -95,6 +95,8 @@ class WorkStream(Response):
         stream, topic = self._stream, self._stream.claimer.policy.topic.name
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await _push(send, b"retry: 2000\n\n: hb\n\n")
+        sent = self._streams.sent
+        sent["heartbeat"].add()
         quiet_since = time.monotonic()
         coming = None
         try:
@@ -107,6 +109,7 @@ class WorkStream(Response):
                 if stream.ended.done():
                     error = stream.ended.result()
                     await _push(send, _error(error, topic))
+                    sent["error"].add()
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                     return
                 if coming.done():
@@ -115,12 +118,15 @@ class WorkStream(Response):
                         jobs = finished.result()
                     except Unavailable as error:  # advice: the stream goes on
                         await _push(send, _error(error, topic, code=429))
+                        sent["error"].add()
                         await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                         continue
                     await _push(send, b"".join([_frame(topic, job) for job in jobs]))
+                    sent["job"].add(len(jobs))
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
                     await _push(send, b": hb\n\n")
+                    sent["heartbeat"].add()
                     quiet_since = time.monotonic()
         finally:
             if coming is not None:

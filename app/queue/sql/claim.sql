@@ -48,7 +48,7 @@ WITH lane AS MATERIALIZED (
     FROM picked WHERE spent IS NULL
 ), leased AS (
     UPDATE holdfast.jobs j
-    SET state = 'leased', deliveries = j.deliveries + 1, lease_id = ($7::uuid[])[s.slot],
+    SET state = 'leased', leased_at = clock_timestamp(), deliveries = j.deliveries + 1, lease_id = ($7::uuid[])[s.slot],
         node = ($9::text[])[($8::integer[])[s.slot]],
         visible_at = clock_timestamp() + ($10::bigint[])[($8::integer[])[s.slot]] * interval '1 ms'
     FROM seat s WHERE j.ctid = s.tid

@@ -1,0 +1,130 @@
+"""What is the case in a process, and what topics hold by the database: what a scrape asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE
+from app.errors import HoldfastError
+from app.metrics import catalogue
+from app.queue import inspector
+from app.topics import store
+from app.topics.config import Policy, TopicType
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.engine.counters import Counters
+    from app.engine.cursors import Cursors
+    from app.metrics.slots import Merged, Metrics
+    from app.queue.inspector import Depth
+
+BOUND: Final = 10_001  # jobs of a topic that are looked at, of those whose time has come or passed
+FRESH_SECONDS: Final = 5.0
+SHARE: Final = 20  # a look that takes s seconds is repeated no sooner than SHARE * s later
+PATIENCE_SECONDS: Final = 2.0  # a scrape waits so long for a look
+RETRY_SECONDS: Final = 1.0
+MOST_DEEP: Final = 50  # topics of a look whose jobs are counted beyond BOUND
+
+log = logging.getLogger(__name__)
+
+
+class Levels:
+    """Topics' depths, as they were last looked at. Scrapes that come together share a look."""
+
+    def __init__(
+        self, pools: Pools, cursors: Cursors, counters: Counters, metrics: Metrics, *, most_topics: int
+    ) -> None:
+        self._pools = pools
+        self._cursors = cursors
+        self._counters = counters
+        self._metrics = metrics
+        self._most_topics = most_topics
+        self._census: dict[tuple[str, str], int] = {}
+        self._policies: list[Policy] = []
+        self._depths: dict[str, Depth] = {}
+        self._looked = 0.0  # when the depths were read; 0: never
+        self._next = 0.0
+        self._up = False
+        self._look: asyncio.Task[None] | None = None
+
+    async def refresh(self) -> None:
+        """Look again if it is time, for PATIENCE_SECONDS at most. Raises nothing: what is known stays."""
+        if self._look is None and time.monotonic() >= self._next:
+            self._look = asyncio.create_task(self._refresh())
+        if self._look is not None:
+            await asyncio.wait([self._look], timeout=PATIENCE_SECONDS)
+
+    async def close(self) -> None:
+        """Stop looking."""
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.gather(self._look, return_exceptions=True)
+
+    def names(self) -> frozenset[str]:
+        """The topics that are shown one by one: those of the last look, and those met since."""
+        return frozenset([policy.topic.name for policy in self._policies] + self._metrics.topics())
+
+    def bring(self, merged: Merged) -> None:
+        """Add what is known of the database to what processes say."""
+        merged.level(catalogue.DATABASE_UP, (), int(self._up))
+        for labels, topics in self._census.items():
+            merged.level(catalogue.TOPICS, labels, topics)
+        total = sum(self._census.values())
+        merged.level(catalogue.TRUNCATED, (), int(total > self._most_topics or self._metrics.full))
+        if self._looked:
+            merged.level(catalogue.TOPIC_AGE, (), time.monotonic() - self._looked)
+        for name, depth in self._depths.items():
+            merged.level(catalogue.TOPIC_READY, (name,), depth.ready)
+            merged.level(catalogue.TOPIC_IN_FLIGHT, (name,), depth.in_flight)
+            merged.level(catalogue.TOPIC_SCHEDULED, (name,), depth.scheduled)
+            merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
+            merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
+            merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
+
+    async def _refresh(self) -> None:
+        began = time.monotonic()
+        pause = RETRY_SECONDS
+        try:
+            await asyncio.wait_for(self._read_topics(), PATIENCE_SECONDS)
+            self._up = True
+            pause = SHARE * PATIENCE_SECONDS  # if it runs out of time
+            await asyncio.wait_for(self._read_depths(), PATIENCE_SECONDS)
+            pause = max(FRESH_SECONDS, SHARE * (time.monotonic() - began))
+        except UNREACHABLE as error:
+            if pause == RETRY_SECONDS or not isinstance(error, TimeoutError):
+                self._up, pause = False, RETRY_SECONDS
+            log.warning("can't look at topics at the moment: %r", error)
+        except Exception:
+            log.exception("can't look at topics")
+        finally:
+            self._next = time.monotonic() + pause
+            self._look = None
+
+    async def _read_topics(self) -> None:
+        counted = self._metrics.topics()
+        self._census = await store.census(self._pools.rest)
+        self._policies = await store.shown(self._pools.rest, counted, self._most_topics)
+        there = {policy.topic.name for policy in self._policies}
+        # Only those that were known before: a topic that was made meanwhile is not gone.
+        self._metrics.forget(name for name in counted if name not in there)
+
+    async def _read_depths(self) -> None:
+        queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]
+        depths = await inspector.depths(
+            self._pools.rest,
+            [(queue.topic, queue.budget, self._cursors.lows(queue.topic.id)) for queue in queues],
+            BOUND,
+        )
+        deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]
+        for queue in deep:
+            # Counted for answers anyhow, at a pace of their own.
+            try:
+                counts = await self._counters.read(queue)
+            except HoldfastError:
+                continue
+            depth = depths[queue.topic.name]
+            depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
+        self._depths, self._looked = depths, time.monotonic()

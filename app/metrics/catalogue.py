@@ -1,0 +1,160 @@
+"""Every metric: its name, type, labels and meaning. A test holds docs/metrics.md against this list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+PREFIX: Final = "holdfast_"
+
+# Upper bounds. What a caller waits for, what jobs wait for, how many jobs, how many deliveries.
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LONG_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0)
+SIZES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0)
+DELIVERIES: Final = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Merge(Enum):
+    """What several processes' gauges of one name and labels make together. Counters and histograms add up."""
+
+    SUM = "sum"
+    MOST = "most"
+    LEAST = "least"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric. `name` is without the prefix and, for a counter, without `_total`. `bounds` are a histogram's, in the
+    metric's unit; what is observed is in `1 / scale` of that unit."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    text: str
+    bounds: tuple[float, ...] = ()
+    scale: int = 1
+    merge: Merge = Merge.SUM
+
+    @property
+    def shown(self) -> str:
+        """The name as it is exposed: of a histogram, that which its _bucket, _sum and _count begin with."""
+        return PREFIX + self.name + ("_total" if self.kind is Kind.COUNTER else "")
+
+
+def _counter(name: str, labels: str, text: str) -> Family:
+    return Family(name, Kind.COUNTER, tuple(labels.split()), text)
+
+
+def _gauge(name: str, labels: str, text: str, merge: Merge = Merge.SUM) -> Family:
+    return Family(name, Kind.GAUGE, tuple(labels.split()), text, merge=merge)
+
+
+def _histogram(name: str, labels: str, text: str, bounds: tuple[float, ...], scale: int = 1) -> Family:
+    return Family(name, Kind.HISTOGRAM, tuple(labels.split()), text, bounds, scale)
+
+
+# Calls: what comes over HTTP.
+CALLS: Final = _counter("calls", "dialect verb code", "Calls that were answered; code is ok or the error's code.")
+CALL_SECONDS: Final = _histogram(
+    "call_seconds", "dialect verb", "Time from a call's arrival to the end of its answer, refusals too.", SECONDS
+)
+CALL_JOBS: Final = _histogram("call_jobs", "verb", "Jobs of one call: those asked for; of a claim, those found.", SIZES)
+
+# Group commit: calls that share a statement.
+GROUP_CALLS: Final = _histogram("group_calls", "verb", "Calls that shared a statement.", SIZES)
+GROUP_JOBS: Final = _histogram("group_jobs", "verb", "Jobs of one shared statement.", SIZES)
+GROUP_WAITING: Final = _gauge("group_waiting", "verb", "Calls whose statement has not been sent.")
+
+# The database.
+STATEMENT_SECONDS: Final = _histogram(
+    "statement_seconds",
+    "statement",
+    "Time of a statement by its file's name, without the wait for a connection.",
+    SECONDS,
+)
+STATEMENT_ERRORS: Final = _counter("statement_errors", "statement error", "Statements that failed, by asyncpg's class.")
+POOL_WAIT: Final = _histogram("pool_wait_seconds", "pool", "Time until a statement had its connection.", SECONDS)
+POOL_WAITING: Final = _gauge("pool_waiting", "pool", "Statements that wait for a connection.")
+POOL_CONNECTIONS: Final = _gauge("pool_connections", "pool state", "Connections that are open, busy or idle.")
+POOL_MOST: Final = _gauge("pool_connections_max", "pool", "Connections that a pool may open.")
+DATABASE_UP: Final = _gauge(
+    "database_up", "", "1 if the database answered this scrape, or within the last 5 s.", Merge.LEAST
+)
+
+# Claims.
+PASSES: Final = _counter(
+    "claim_passes",
+    "from full",
+    "Claim statements: from the cursor or, as a sweep, from the low mark; full: all seats taken.",
+)
+PASS_SECONDS: Final = _counter("claim_pass_seconds", "from", "Time of claim statements, the wait for a connection too.")
+
+# Waiting.
+PARKED: Final = _gauge("waiters_parked", "", "Callers and streams that wait for work.")
+STREAMS: Final = _gauge("streams_open", "", "Open work streams.")
+STREAM_FRAMES: Final = _counter("stream_frames", "event", "Frames on work streams: job, error, heartbeat.")
+
+# Sweeps.
+SWEEP_RUNS: Final = _counter("sweep_runs", "sweep outcome", "Background sweeps: ok or failed.")
+SWEEP_MOVED: Final = _counter("sweep_moved", "sweep", "Jobs (partitions: tables) that sweeps moved.")
+SWEEP_SECONDS: Final = _counter("sweep_seconds", "sweep", "Time that sweeps took.")
+SWEEP_LAST: Final = _gauge(
+    "sweep_last_run_timestamp_seconds", "sweep", "When a sweep last succeeded, in s since 1970.", Merge.MOST
+)
+
+# Redis.
+REDIS: Final = _gauge("redis_connected", "", "1 if every process hears Redis. Absent where none is set.", Merge.LEAST)
+HINTS: Final = _counter("redis_hints", "outcome", "Hints to and from other processes: sent, dropped, heard.")
+
+# The processes.
+BUILD: Final = _gauge("build_info", "version python", "1.", Merge.MOST)
+PROCESSES: Final = _gauge("processes", "", "Server processes that this scrape brings together.")
+START: Final = _gauge("process_start_time_seconds", "slot", "When a server process started, in s since 1970.")
+UPTIME: Final = _gauge("process_uptime_seconds", "slot", "For how long a server process has run.")
+RESIDENT: Final = _gauge("process_resident_memory_bytes", "slot", "Memory of a server process. Absent outside Linux.")
+CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process since it started.")
+
+# Topics: verbs, by what this service's processes did.
+TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
+TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed: deliveries.")
+TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
+TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
+TOPIC_EXTENDED: Final = _counter("topic_extended", "topic", "Leases extended.")
+TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that outlived their time to live.")
+TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries that stayed as failed.")
+TOPIC_DEAD: Final = _counter(
+    "topic_dead_lettered", "topic", "Jobs out of deliveries that moved to the dead-letter topic."
+)
+TOPIC_WAIT: Final = _histogram(
+    "topic_wait_seconds", "topic", "Time from when a job could be claimed to its claim.", LONG_SECONDS, 1_000_000
+)
+TOPIC_PROCESSING: Final = _histogram(
+    "topic_processing_seconds", "topic", "Time from a job's last claim to its ack.", LONG_SECONDS, 1_000
+)
+TOPIC_DELIVERIES: Final = _histogram("topic_deliveries", "topic", "Deliveries that a completed job took.", DELIVERIES)
+
+# Topics: what they hold, by the database, at most 5 s old.
+TOPICS: Final = _gauge("topics", "type durability", "Topics.")
+TOPIC_READY: Final = _gauge("topic_ready", "topic", "Jobs that can be claimed now.")
+TOPIC_IN_FLIGHT: Final = _gauge("topic_in_flight", "topic", "Jobs under a good lease.")
+TOPIC_SCHEDULED: Final = _gauge("topic_scheduled", "topic", "Jobs whose time is yet to come.")
+TOPIC_BLOCKED: Final = _gauge("topic_blocked", "topic", "Jobs that wait for another of their group.")
+TOPIC_BYTES: Final = _gauge("topic_bytes", "topic", "Payloads of jobs that are not finished, in bytes.")
+TOPIC_OLDEST: Final = _gauge(
+    "topic_oldest_claimable_age_seconds",
+    "topic",
+    "For how long the oldest claimable job could have been claimed; 0: none.",
+)
+TOPIC_AGE: Final = _gauge("topic_gauges_age_seconds", "", "How old the topics' gauges are.")
+TRUNCATED: Final = _gauge("topic_metrics_truncated", "", "1 if there are more topics than are shown one by one.")
+
+
+FAMILIES: Final = {family.name: family for family in list(globals().values()) if isinstance(family, Family)}
+OF_TOPICS: Final = tuple(family for family in FAMILIES.values() if family.labels == ("topic",))

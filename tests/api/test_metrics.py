@@ -1,0 +1,358 @@
+"""GET /metrics: each number moves for its cause, whoever asks may, and it answers without the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.engine import levels
+from app.metrics.catalogue import PREFIX
+from app.reapers import loop
+from tests.api.dialect import Body, Topic, eventually, refused, until_waiting
+from tests.api.events import working
+from tests.api.test_health import Link
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Serve
+    from tests.conftest import Running
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+class Numbers(dict[Sample, float]):
+    """A scrape: the values by name and labels."""
+
+    def of(self, name: str, **labels: str) -> float:
+        """The sum of all samples of this name with these labels."""
+        wanted = set(labels.items())
+        return sum(value for (of, has), value in self.items() if of == PREFIX + name and wanted <= has)
+
+
+def parsed(text: str) -> Numbers:
+    families = list(text_string_to_metric_families(text))
+    assert all(family.documentation for family in families)
+    samples = [sample for family in families for sample in family.samples]
+    numbers = Numbers({(s.name, frozenset(s.labels.items())): s.value for s in samples})
+    assert len(numbers) == len(samples), "a sample stands there twice"
+    return numbers
+
+
+async def scrape(http: httpx.AsyncClient, path: str = "/metrics") -> Numbers:
+    answer = await http.get(path)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return parsed(answer.text)
+
+
+@pytest.fixture
+async def mine(serve: Serve) -> AsyncIterator[Running]:
+    """A service that nobody else calls."""
+    service = await serve()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+async def http(mine: Running) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=mine.url, timeout=35) as client:
+        yield client
+
+
+@pytest.fixture
+def looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topics' gauges are read for each scrape."""
+    monkeypatch.setattr(levels, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(levels, "SHARE", 0)
+
+
+async def test_a_jobs_way_is_counted(queue: Topic, http: httpx.AsyncClient) -> None:
+    name = queue.name
+    before = await scrape(http)
+    seqs = await queue.add(5)
+    first = await queue.claim(max=3)
+    await queue.extend("n", seqs[:1], 60_000)
+    await queue.nack("n", seqs[2:3])
+    assert (await queue.ack("n", seqs[:2]))["acked"] == 2
+    assert (await queue.ack("n", seqs[:2]))["acked"] == 0
+    again = await queue.claim(max=10)
+    assert (first["count"], again["count"]) == (3, 3)
+    await queue.ack("n", [job["$seq"] for job in again["claimed"]])
+    assert (await queue.claim())["count"] == 0
+    now = await scrape(http)
+
+    def moved(metric: str, **labels: str) -> float:
+        return now.of(metric, **labels) - before.of(metric, **labels)
+
+    for verb, calls in {"enqueue": 1, "claim": 3, "extend": 1, "nack": 1, "ack": 3}.items():
+        assert moved("calls_total", dialect="v0", verb=verb, code="ok") == calls, verb
+        assert moved("call_seconds_count", dialect="v0", verb=verb) == calls, verb
+        assert moved("call_jobs_count", verb=verb) == calls, verb
+        assert moved("group_calls_sum", verb=verb) == calls, verb
+        assert moved("statement_seconds_count", statement=f"queue/{verb}") >= calls, verb
+    for verb, jobs in {"enqueue": 5, "claim": 6, "extend": 1, "nack": 1, "ack": 7}.items():
+        assert moved("call_jobs_sum", verb=verb) == moved("group_jobs_sum", verb=verb) == jobs, verb
+    verbs = ("enqueued", "claimed", "acked", "nacked", "extended")
+    counted = {verb: now.of(f"topic_{verb}_total", topic=name) for verb in verbs}
+    assert counted == {"enqueued": 5, "claimed": 6, "acked": 5, "nacked": 1, "extended": 1}
+    assert now.of("topic_wait_seconds_count", topic=name) == 6
+    assert now.of("topic_processing_seconds_count", topic=name) == 5
+    assert now.of("topic_deliveries_count", topic=name) == 5
+    assert now.of("topic_deliveries_sum", topic=name) == 6
+    assert now.of("topic_deliveries_bucket", topic=name, le="1.0") == 4
+    assert moved("claim_passes_total") >= 3
+    assert moved("claim_pass_seconds_total") > 0
+    assert moved("pool_wait_seconds_count") >= 9
+    assert now.of("database_up") == 1
+
+
+async def test_wait_and_processing_are_what_the_clock_says(queue: Topic, http: httpx.AsyncClient) -> None:
+    """Waiting counts from when a job could be claimed, not from when it was enqueued."""
+    await queue.append({"data": 1, "delay_ms": 400})
+    job = await queue.take()
+    await asyncio.sleep(0.3)  # the thing that is measured
+    await queue.ack("n", [job["$seq"]])
+    now = await scrape(http)
+    assert 0 <= now.of("topic_wait_seconds_sum", topic=queue.name) < 0.35
+    assert 0.3 <= now.of("topic_processing_seconds_sum", topic=queue.name) < 5
+    assert now.of("calls_total", verb="claim_wait", code="ok") == 1
+    assert now.of("call_seconds_sum", verb="claim_wait") >= 0.3
+    assert now.of("call_seconds_count", verb="claim") == 0
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_gauges_of_a_topic_are_what_it_holds(queue: Topic, http: httpx.AsyncClient) -> None:
+    await queue.add(4)
+    await queue.add(2, delay_ms=60_000)
+    await queue.claim(max=1)
+
+    async def shown() -> tuple[float, ...]:
+        now = await scrape(http)
+        return tuple(now.of(f"topic_{gauge}", topic=queue.name) for gauge in ("ready", "in_flight", "scheduled"))
+
+    assert await shown() == (3, 1, 2)
+    now = await scrape(http)
+    assert now.of("topic_bytes", topic=queue.name) == 6, "of the numbers 1 to 4, and 1 and 2"
+    assert now["topics_topic_bytes_live", frozenset({("topic", queue.name)})] == 6
+    assert now["topics_topic_records_live", frozenset({("topic", queue.name)})] == 6
+    first = (await scrape(http)).of("topic_oldest_claimable_age_seconds", topic=queue.name)
+    await asyncio.sleep(0.05)
+    assert 0 < first + 0.05 <= (await scrape(http)).of("topic_oldest_claimable_age_seconds", topic=queue.name)
+    await queue.claim(max=10)
+    assert await shown() == (0, 4, 2)
+    assert (await scrape(http)).of("topic_oldest_claimable_age_seconds", topic=queue.name) == 0
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_a_deep_topic_is_counted_in_full(queue: Topic, http: httpx.AsyncClient) -> None:
+    for _ in range(2):
+        await queue.append(*([{"data": 1}] * 6_000))
+
+    async def all_of_it() -> bool:
+        return (await scrape(http)).of("topic_ready", topic=queue.name) == 12_000
+
+    await eventually(all_of_it)
+
+
+async def test_topics_are_looked_at_once_in_five_seconds(queue: Topic, http: httpx.AsyncClient) -> None:
+    await asyncio.gather(*(scrape(http) for _ in range(5)))
+    await queue.add(1)
+    now = await scrape(http)
+    assert now.of("statement_seconds_count", statement="queue/depths") == 1
+    assert now.of("topic_ready", topic=queue.name) == 0, "of the last look"
+    assert 0 <= now.of("topic_gauges_age_seconds") < 30
+
+
+async def test_ways_out_are_counted(http: httpx.AsyncClient, topic: str, mine: Running) -> None:
+    dead, plain = Topic(http, topic), Topic(http, f"{topic}.failing")
+    await dead.put(max_deliveries=1, dead_letter=f"{topic}.dlq")
+    await plain.put(max_deliveries=1, on_exhausted="fail")
+    for queue in (dead, plain):
+        await queue.nack("n", await queue.add(1) and [(await queue.take())["$seq"]])
+    await plain.append({"data": 1, "ttl_ms": 1})
+    expiry = next(sweep for sweep in loop.SWEEPS if sweep.name == "expiry")
+
+    async def expired() -> bool:
+        await expiry.run(mine.context.pools, mine.context.engine)
+        return (await scrape(http)).of("topic_expired_total", topic=plain.name) == 1
+
+    await eventually(expired)
+    now = await scrape(http)
+    assert now.of("topic_dead_lettered_total", topic=dead.name) == 1
+    assert now.of("topic_failed_total", topic=plain.name) == 1
+    assert now.of("topic_wait_seconds_count", topic=f"{topic}.dlq") == 0
+    await Topic(http, f"{topic}.dlq").take()
+    now = await scrape(http)
+    assert now.of("topic_claimed_total", topic=f"{topic}.dlq") == 1
+    assert now.of("topic_wait_seconds_count", topic=f"{topic}.dlq") == 0, "its age is that of the job it was"
+
+
+async def test_refusals_are_counted_by_code(queue: Topic, http: httpx.AsyncClient) -> None:
+    before = await scrape(http)
+    refused(await http.post(f"{queue.path}/claim", json={"node": ""}), 400, "invalid_request")
+    refused(await http.post(f"{queue.path}.absent/ack", json={"node": "n", "seqs": [1]}), 404, "topic_not_found")
+    refused(await http.get("/nowhere"), 404, "not_found")
+    now = await scrape(http)
+    expected = {
+        ("v0", "claim", "invalid_request"): 1,
+        ("v0", "ack", "topic_not_found"): 1,
+        ("none", "none", "not_found"): 1,
+        ("none", "metrics", "ok"): 1,
+    }
+    for (dialect, verb, code), calls in expected.items():
+        labels = {"dialect": dialect, "verb": verb, "code": code}
+        assert now.of("calls_total", **labels) - before.of("calls_total", **labels) == calls, labels
+
+
+async def test_who_waits_and_who_streams_is_shown(queue: Topic, http: httpx.AsyncClient, mine: Running) -> None:
+    waiting = asyncio.create_task(queue.take())
+    await until_waiting(mine, queue.name, 1)
+    assert (await scrape(http)).of("waiters_parked") == 1
+    await queue.add(1)
+    await waiting
+    async with working(queue, "w", max=1) as stream:
+        await queue.add(1)
+        await stream.job()
+        now = await scrape(http)
+        assert now.of("streams_open") == 1
+        assert now.of("stream_frames_total", event="job") == 1
+        assert now.of("stream_frames_total", event="heartbeat") >= 1
+
+    async def closed() -> bool:
+        now = await scrape(http)
+        return (now.of("streams_open"), now.of("waiters_parked"), now.of("calls_total", verb="work")) == (0, 0, 1)
+
+    await eventually(closed)
+    assert (await scrape(http)).of("call_seconds_count", verb="work") == 0
+
+
+async def test_sweeps_and_the_process_are_shown(http: httpx.AsyncClient) -> None:
+    async def all_ran() -> bool:
+        now = await scrape(http)
+        return all(now.of("sweep_runs_total", sweep=sweep.name, outcome="ok") >= 1 for sweep in loop.SWEEPS)
+
+    await eventually(all_ran)
+    now = await scrape(http)
+    for sweep in loop.SWEEPS:
+        assert abs(now.of("sweep_last_run_timestamp_seconds", sweep=sweep.name) - time.time()) < 60
+        assert now.of("sweep_seconds_total", sweep=sweep.name) > 0
+    assert now.of("processes") == now.of("build_info") == 1
+    assert 0 < now.of("process_uptime_seconds") < 600
+    assert now.of("process_resident_memory_bytes") > 1_000_000
+    assert now.of("pool_connections_max", pool="hot") == 8
+    assert now.of("pool_connections", pool="hot") >= 2
+
+
+async def test_a_deleted_topic_is_shown_no_more(queue: Topic, http: httpx.AsyncClient) -> None:
+    await queue.add(1)
+    assert (await scrape(http)).of("topic_enqueued_total", topic=queue.name) == 1
+    await queue.drop()
+    assert not [labels for _, labels in await scrape(http) if ("topic", queue.name) in labels and "enqueued" in _]
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_so_is_one_that_another_process_has_deleted(
+    queue: Topic, http: httpx.AsyncClient, service: Running
+) -> None:
+    await queue.add(1)
+    assert (await scrape(http)).of("topic_enqueued_total", topic=queue.name) == 1
+    async with httpx.AsyncClient(base_url=service.url) as elsewhere:
+        await queue.through(elsewhere).drop()
+    assert [labels for _, labels in await scrape(http) if ("topic", queue.name) in labels] == []
+
+
+async def test_no_more_topics_than_set_are_shown(serve: Serve, topic: str) -> None:
+    service = await serve(metrics_topics=2)
+    async with httpx.AsyncClient(base_url=service.url) as http:
+        queues = [Topic(http, f"{topic}.{i}") for i in range(4)]
+        for queue in queues:
+            await queue.put()
+            await queue.add(1)
+        now = await scrape(http)
+        shown = {dict(labels)["topic"] for _, labels in now if dict(labels).get("topic")}
+        assert shown == {queue.name for queue in queues[:2]}
+        assert now.of("topic_metrics_truncated") == 1
+        assert now.of("call_jobs_sum", verb="enqueue") == 4, "the rest still counts in what is not by topic"
+    await service.stop()
+
+
+async def test_keys_see_what_they_may(serve: Serve, topic: str) -> None:
+    guarded = await serve(api_keys=f"all,reads:read:{topic}.a,writes:write")
+    async with httpx.AsyncClient(base_url=guarded.url) as http:
+
+        def key(name: str) -> dict[str, str]:
+            return {"authorization": f"Bearer {name}"}
+
+        for name in (f"{topic}.a", f"{topic}.b"):
+            assert (await http.put(f"/v0/topics/{name}", json={"type": "queue"}, headers=key("all"))).is_success
+            body = {"records": [{"data": 1}]}
+            assert (await http.post(f"/v0/topics/{name}", json=body, headers=key("all"))).is_success
+        for path in ("/metrics", "/v0/metrics"):
+            refused(await http.get(path), 401, "unauthorized")
+            refused(await http.get(path, headers=key("writes")), 403, "forbidden")
+            whole, part = [parsed((await http.get(path, headers=key(name))).text) for name in ("all", "reads")]
+            assert whole.of("topic_enqueued_total") == 2
+            assert part.of("topic_enqueued_total") == part.of("topic_enqueued_total", topic=f"{topic}.a") == 1
+            assert f"{topic}.b" not in {dict(labels).get("topic") for _, labels in part}
+    await guarded.stop()
+
+
+async def test_the_v0_route_answers_json_where_that_is_accepted(queue: Topic, http: httpx.AsyncClient) -> None:
+    await queue.add(2)
+    assert set(await scrape(http, "/v0/metrics")) >= {("topics_topics", frozenset()), ("topics_ready", frozenset())}
+    answer = await http.get("/v0/metrics", headers={"accept": "application/json"})
+    assert answer.headers["content-type"] == "application/json"
+    body: Body = answer.json()
+    assert body["topics"] == sum(body[f"topics_{name}"] for name in ("fsync", "disk", "memory", "ephemeral"))
+    assert body["queue_topics"] >= 1
+    assert (body["ready"], body["routers"], body["sse_connections"]) == (True, 0, 0)
+    samples = body["metrics"]["holdfast_topic_enqueued"]["samples"]
+    assert {"name": "holdfast_topic_enqueued_total", "labels": {"topic": queue.name}, "value": 2} in samples
+    plain = await http.get("/metrics", headers={"accept": "application/json"})
+    assert plain.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("accept", ["application/openmetrics-text; version=1.0.0", "application/openmetrics-text"])
+async def test_openmetrics_is_had_for_the_asking(queue: Topic, http: httpx.AsyncClient, accept: str) -> None:
+    await queue.add(1)
+    answer = await http.get("/metrics", headers={"accept": accept})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert "holdfast_topic_enqueued" in {family.name for family in openmetrics(answer.text)}  # type: ignore[no-untyped-call]
+    nonsense = await http.get("/metrics", headers={"accept": 'text/plain; version=x; escaping="y'})
+    assert nonsense.status_code == 200
+
+
+async def test_without_its_database_it_says_so_and_what_it_knows(serve: Serve, database_url: str, topic: str) -> None:
+    link = Link(database_url)
+    await link.join()
+    service = await serve(database_url=link.url)
+    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+        queue = Topic(http, topic)
+        await queue.put()
+        await queue.add(3)
+        assert (await scrape(http)).of("database_up") == 1
+        await link.cut()
+        service.context.engine.levels._next = 0.0  # as after five seconds
+        began = time.monotonic()
+        now = await scrape(http)
+        assert time.monotonic() - began < 4
+        assert now.of("database_up") == 0
+        assert now.of("topic_enqueued_total", topic=topic) == 3
+        assert (await http.get("/v0/metrics", headers={"accept": "application/json"})).json()["ready"] is False
+        refused(await http.post(f"{queue.path}/claim", json={"node": "n"}), 503, "not_ready")
+        assert (await scrape(http)).of("calls_total", verb="claim", code="not_ready") == 1
+        assert (await scrape(http)).of("statement_errors_total") >= 0
+        await link.join()
+
+        async def up() -> bool:
+            return (await scrape(http)).of("database_up") == 1
+
+        await eventually(up)
+    await service.stop()
+    await link.cut()
