@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from starlette.routing import Mount, Route
 
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
@@ -112,9 +113,22 @@ def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running)
 
 async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
     others = {getattr(r, "path", str(r)) for r in service.app.routes if not isinstance(r, APIRoute)}
-    assert others == {"/openapi.json"}  # it says what the routes are, and nothing of what the service holds
-    for path in {path for _, path in OPEN} | others:
+    # The first says what the routes are, and nothing of what the service holds; the pages are those below.
+    assert others == {"/openapi.json", "/admin"}
+    for path in {path for _, path in OPEN} | {"/openapi.json", "/admin/static/admin.css"}:
         assert (await http.get(path)).status_code == 200
+
+
+async def test_pages_need_a_key_as_their_routes_do(
+    service: Running, http: httpx.AsyncClient, keys: dict[str, Body]
+) -> None:
+    (mount,) = [r for r in service.app.routes if isinstance(r, Mount)]
+    pages = {r.path for r in mount.routes if isinstance(r, Route)}
+    assert pages == {"/", "/static/admin.css", "/horizon"}  # the first only leads to the last
+    for path in pages - {"/", "/static/admin.css"}:
+        assert (await http.get(f"/admin{path}")).status_code == 401
+        for key, status in (("read", 403), ("mine", 403), ("other", 200)):
+            assert (await http.get(f"/admin{path}", headers=bearer(keys[key]["secret"]))).status_code == status
 
 
 def test_the_manual_has_the_same_table() -> None:
