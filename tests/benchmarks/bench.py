@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -69,9 +70,12 @@ class Bench:
     db: asyncpg.Connection[asyncpg.Record]
     generators: ProcessPoolExecutor
     payload: int  # bytes of a job's data
+    made: list[str]  # topics
 
     async def queue(self, name: str) -> Policy:
-        """A new durable queue."""
+        """A new durable queue; `name` is the beginning of its name."""
+        name = f"{name}-{secrets.token_hex(3)}"
+        self.made.append(name)
         await store.put(self.pools.rest, name, resolve(name, Asked(type="queue", durable=True)))
         policy = await store.get(self.pools.rest, name)
         assert policy is not None
@@ -109,7 +113,11 @@ async def running(payload: int, url: str | None) -> AsyncIterator[Bench]:
         stack.push_async_callback(db.close)
         generators = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
         stack.enter_context(generators)
-        yield Bench(database, service, pools, db, generators, payload)
+        made: list[str] = []
+        yield Bench(database, service, pools, db, generators, payload, made)
+        if url is not None:  # what is somebody's is left as it was found
+            for topic in made:
+                await store.delete(pools.rest, topic, if_empty=False)
 
 
 @asynccontextmanager

@@ -15,13 +15,19 @@ from tests.benchmarks.load import data_of
 CHUNK = 500_000
 BULK_BYTES = 256  # of the data of rows that are never claimed: five million large ones would fill the disk
 
-# As enqueue.sql writes them, but without their events. Scheduled ones are spread over a day that begins in an hour.
+# As enqueue.sql writes them, with their tally, but without their events. Scheduled ones are spread over a day that
+# begins in an hour.
 _INSERT = """
+WITH tally AS (
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, bytes)
+    SELECT $2, n * ($4 = 'ready')::integer, n * ($4 = 'scheduled')::integer, n * ($4 = 'blocked')::integer,
+           n * octet_length(convert_to($5, 'UTF8')) FROM (SELECT $6::bigint AS n) many
+)
 INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, payload)
 SELECT $1, $2, s.seq, s.seq, $4::text::holdfast.job_state,
        now() + CASE WHEN $4 = 'scheduled' THEN interval '1 hour' + random() * interval '24 hours' ELSE '0' END,
        now(), now(), convert_to($5, 'UTF8')
-FROM (SELECT nextval($3::oid::regclass) AS seq FROM generate_series(1, $6::integer)) s
+FROM (SELECT nextval($3::oid::regclass) AS seq FROM generate_series(1, $6)) s
 """
 
 
@@ -62,6 +68,7 @@ async def clean(bench: Bench) -> None:
 async def empty(bench: Bench, topic: Topic) -> None:
     """Delete all that a topic has."""
     await bench.db.execute("DELETE FROM holdfast.jobs WHERE topic = $1", topic.name, timeout=600)
+    await bench.db.execute("DELETE FROM holdfast.tallies WHERE topic_id = $1", topic.id)
     await clean(bench)
 
 

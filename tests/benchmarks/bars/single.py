@@ -9,7 +9,7 @@ from tests.benchmarks.figures import Figure, Ratio
 from tests.benchmarks.load import Outcome, Posts, ack_body, claim_body, data_of, records_body
 
 CLIENTS = 64
-DEEP = 20_000  # jobs that are there, so that a claim's counters are those of a deep topic
+DEEP = 20_000  # jobs that are there, so that no round of claims runs out of them
 
 
 async def single(bench: Bench, effort: Effort) -> list[Figure]:
