@@ -29,6 +29,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "tests": ((PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone"),),
     "alone": ((PYTHON, "-m", "pytest", "-m", "alone"),),
+    "bench": ((PYTHON, "-m", "tests.benchmarks", "--quick"),),  # that every bar can be taken, not what it says
 }
 
 

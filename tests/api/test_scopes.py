@@ -62,6 +62,8 @@ TABLE = {
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),
     ("GET", "/v0/admin/horizon"): Row("admin", 403),
+    ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
+    ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
 EACH = pytest.mark.parametrize("route", TABLE, ids=" ".join)
 

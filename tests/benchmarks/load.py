@@ -1,129 +1,153 @@
-"""A closed-loop HTTP client that costs little: keep-alive connections, prepared requests, answers by content-length.
-
-It runs in a process of its own, so that its time is not the service's.
-"""
+"""What load generators do: closed loops over many connections. Each runs in a process of its own (Bench.drive)."""
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
+import itertools
+import json
+import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
 
-import uvloop
+import msgspec
 
+from tests.benchmarks.client import Script, connect, play, post
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """POST `bodies` to `path` over `connections`: each once, or, with `seconds`, in turn for so long."""
-
-    port: int
-    path: str
-    bodies: Sequence[bytes]
-    connections: int
-    seconds: float | None = None
+LEASE_MS = 3_600_000  # longer than any round
+NODE = "bench"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many requests were answered with 2xx, in how many seconds; the answers' bodies if they were kept."""
+    """How much was done in how many seconds: requests, or jobs. `answers` were kept if that was asked for; `course`
+    has a point (done so far, after seconds) every so many jobs."""
 
-    requests: int
+    count: int
     seconds: float
-    answers: list[bytes]
+    answers: list[bytes] = field(default_factory=list)
+    course: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
-        return self.requests / self.seconds
+        """A second."""
+        return self.count / self.seconds
 
 
-def drive(load: Load, *, keep: bool = False) -> Outcome:
-    """Run a load in another process. Raises RuntimeError if any answer is not 2xx."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        outcome = pool.apply(_run, (load, keep))
-    if isinstance(outcome, str):
-        raise RuntimeError(outcome)
-    return outcome
+@dataclass(frozen=True, slots=True)
+class Posts:
+    """POST `bodies` to `path`: each once; with `requests`, so many in turn; with `seconds`, in turn for so long."""
 
+    ports: Sequence[int]
+    path: str
+    bodies: Sequence[bytes]
+    clients: int
+    requests: int | None = None
+    seconds: float | None = None
+    keep: bool = False
 
-def _run(load: Load, keep: bool) -> Outcome | str:
-    return uvloop.run(_drive(load, keep))
+    async def run(self) -> Outcome:
+        made = [post(self.path, body) for body in self.bodies]
+        answers: list[bytes] = []
+        count = 0
 
+        def script(requests: Iterator[bytes]) -> Script:
+            nonlocal count
+            for request in requests:
+                answer = yield request
+                count += 1
+                if self.keep:
+                    answers.append(answer)
 
-class _Connection(asyncio.Protocol):
-    """Sends a request, waits for its whole answer, sends the next."""
+        shared = self._requests(made)
+        connections = await connect(self.ports, [script(shared) for _ in range(self.clients)])
+        began = time.perf_counter()
+        await play(connections)
+        return Outcome(count, time.perf_counter() - began, answers)
 
-    def __init__(self, requests: Iterator[bytes], keep: list[bytes] | None) -> None:
-        self._requests = requests
-        self._keep = keep
-        self._buffer = b""
-        self._transport: asyncio.WriteTransport | None = None
-        self.count = 0
-        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
-        self._next()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer = self._buffer + data if self._buffer else data
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
+    def _requests(self, made: list[bytes]) -> Iterator[bytes]:
+        if self.seconds is None:
+            yield from itertools.islice(itertools.cycle(made), len(made) if self.requests is None else self.requests)
             return
-        head = self._buffer[:end].lower()
-        start = head.index(b"content-length: ") + 16
-        stop = head.find(b"\r\n", start)
-        length = int(head[start : stop if stop > 0 else end])
-        if len(self._buffer) < end + 4 + length:
-            return
-        if head[9:10] != b"2":
-            self.finished.set_exception(RuntimeError(self._buffer[:600].decode(errors="replace")))
-            return
-        if self._keep is not None:
-            self._keep.append(self._buffer[end + 4 :])
-        self._buffer = b""
-        self.count += 1
-        self._next()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.finished.done():
-            self.finished.set_exception(exc or ConnectionResetError("closed by the server"))
-
-    def _next(self) -> None:
-        request = next(self._requests, None)
-        assert self._transport is not None
-        if request is not None:
-            self._transport.write(request)
-        elif not self.finished.done():
-            self.finished.set_result(None)
-            self._transport.close()
+        until = time.perf_counter() + self.seconds  # from the first request on
+        yield from itertools.takewhile(lambda _: time.perf_counter() < until, itertools.cycle(made))
 
 
-async def _drive(load: Load, keep: bool) -> Outcome | str:
-    head = f"POST {load.path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: "
-    ready = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in load.bodies]
-    until = None if load.seconds is None else time.perf_counter() + load.seconds
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """Claim `jobs` jobs in all, `most` a request. With `ack` each claim is followed by its ack and both count; without,
+    what was claimed is acked after the clock has stopped. Raises RuntimeError when there are fewer."""
 
-    def requests() -> Iterator[bytes]:
-        if until is None:
-            yield from ready
-        while until is not None and time.perf_counter() < until:
-            yield from ready
+    ports: Sequence[int]
+    topic: str
+    clients: int
+    jobs: int
+    most: int
+    ack: bool
+    step: int = 20_000  # jobs between two points of the course
 
-    shared = requests()
-    answers: list[bytes] = []
-    loop = asyncio.get_running_loop()
-    began = time.perf_counter()
-    made = [
-        await loop.create_connection(lambda: _Connection(shared, answers if keep else None), "127.0.0.1", load.port)
-        for _ in range(load.connections)
-    ]
-    try:
-        await asyncio.gather(*(connection.finished for _, connection in made))
-    except (RuntimeError, OSError) as error:
-        return str(error)
-    return Outcome(sum(connection.count for _, connection in made), time.perf_counter() - began, answers)
+    async def run(self) -> Outcome:
+        claim = post(f"/v0/topics/{self.topic}/claim", claim_body(self.most))
+        path = f"/v0/topics/{self.topic}/ack"
+        taken = asked = done = 0
+        course: list[tuple[int, float]] = []
+        held: list[bytes] = []
+
+        def script() -> Script:
+            nonlocal taken, asked, done
+            while taken + asked < self.jobs:
+                asked += self.most
+                count, ack = ack_body((yield claim))
+                asked -= self.most
+                taken += count
+                if count == 0:
+                    raise RuntimeError(f"nothing to claim in {self.topic} after {taken} of {self.jobs} jobs")
+                if self.ack:
+                    yield post(path, ack)
+                else:
+                    held.append(ack)
+                done += count
+                if done >= self.step * (len(course) + 1):
+                    course.append((done, time.perf_counter() - began))
+
+        connections = await connect(self.ports, [script() for _ in range(self.clients)])
+        began = time.perf_counter()
+        await play(connections)
+        outcome = Outcome(taken, time.perf_counter() - began, course=course)
+        if held:
+            await Posts(self.ports, path, held, self.clients).run()
+        return outcome
+
+
+class _Claimed(msgspec.Struct):
+    seq: int = msgspec.field(name="$seq")
+    lease_id: str
+
+
+class _Claims(msgspec.Struct):
+    claimed: list[_Claimed]
+
+
+_claims = msgspec.json.Decoder(_Claims)
+_encode = msgspec.json.Encoder().encode
+
+
+def claim_body(most: int, wait_ms: int = 0) -> bytes:
+    """Of a claim."""
+    return _encode({"node": NODE, "max": most, "lease_ms": LEASE_MS, "wait_ms": wait_ms})
+
+
+def ack_body(answer: bytes) -> tuple[int, bytes]:
+    """How many jobs a claim's answer has, and the body that acks them all."""
+    jobs = _claims.decode(answer).claimed
+    seqs, leases = [job.seq for job in jobs], [job.lease_id for job in jobs]
+    return len(jobs), _encode({"node": NODE, "seqs": seqs, "lease_ids": leases})
+
+
+def data_of(size: int) -> str:
+    """JSON of so many bytes, but 30 at least, most of them random."""
+    return json.dumps({"id": os.urandom(4).hex(), "text": os.urandom(size).hex()[: max(size - 30, 0)]})
+
+
+def records_body(texts: Sequence[str]) -> bytes:
+    """Of an enqueue."""
+    return b'{"records":[%b]}' % b",".join(b'{"data":%b}' % text.encode() for text in texts)

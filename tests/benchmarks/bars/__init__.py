@@ -1,0 +1,25 @@
+"""The bars by name, in the order in which they run. A new one is a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from tests.benchmarks.bars import batch, depth, fleet, sharing, single, snapshot, streams, waking
+from tests.benchmarks.bench import Bench, Effort
+from tests.benchmarks.figures import Figure
+
+Bar = Callable[[Bench, Effort], Awaitable[Sequence[Figure]]]
+
+BARS: Final[Mapping[str, Bar]] = {
+    "single": single.single,
+    "batch": batch.batch,
+    "waking": waking.waking,
+    "fleet": fleet.fleet,
+    "streams": streams.streams,
+    "sharing": sharing.sharing,
+    "snapshot": snapshot.snapshot,
+    "blocked": depth.blocked,
+    "scheduled": depth.scheduled,
+    "deep": depth.deep,
+}

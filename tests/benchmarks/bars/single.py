@@ -1,0 +1,40 @@
+"""What the queue costs beside the server: one job a request, against a route that does nothing."""
+
+from __future__ import annotations
+
+import json
+
+from tests.benchmarks.bench import Bench, Effort
+from tests.benchmarks.figures import Figure, Ratio
+from tests.benchmarks.load import Outcome, Posts, ack_body, claim_body, data_of, records_body
+
+CLIENTS = 64
+DEEP = 20_000  # jobs that are there, so that no round of claims runs out of them
+
+
+async def single(bench: Bench, effort: Effort) -> list[Figure]:
+    """Single-job enqueue, claim and ack from 64 clients, against the no-op route of the same server."""
+    queue = await bench.queue("single")
+    topic, no_op = f"/v0/topics/{queue.topic.name}", f"/no-op/{queue.topic.name}"
+    records = [records_body([data_of(bench.payload)]) for _ in range(50)]
+    ports = [bench.service.port]
+
+    async def drive(path: str, bodies: list[bytes], *, seconds: float | None = None, keep: bool = False) -> Outcome:
+        return await bench.drive(Posts(ports, path, bodies, CLIENTS, seconds=seconds, keep=keep))
+
+    await bench.drive(Posts(ports, topic, records, CLIENTS, requests=DEEP))
+    enqueues, claims, acks, bases = [], [], [], []
+    for _ in range(effort.rounds):
+        bases.append((await drive(no_op, records, seconds=effort.seconds)).rate)
+        enqueues.append((await drive(topic, records, seconds=effort.seconds)).rate)
+        bases.append((await drive(no_op, records, seconds=effort.seconds)).rate)
+        claimed = await drive(f"{topic}/claim", [claim_body(1)], seconds=effort.seconds, keep=True)
+        claims.append(claimed.rate)
+        bodies = [ack_body(answer)[1] for answer in claimed.answers]
+        acks.append((await drive(f"{topic}/ack", bodies)).rate)
+        assert json.loads(claimed.answers[-1])["count"] == 1, "there were not enough jobs"
+    return [
+        Ratio("single-job enqueue, 64 clients / no-op route", "requests", enqueues, bases, 0.70),
+        Ratio("single-job claim, 64 clients / no-op route", "requests", claims, bases, 0.60),
+        Ratio("single-job ack, 64 clients / no-op route", "requests", acks, bases, 0.60),
+    ]
