@@ -19,6 +19,7 @@ from tests.benchmarks.peers.rivals import HOLDFAST, PEERS, Rival
 
 RIVALS = {rival.name: rival for rival in (HOLDFAST, *PEERS)}
 HELD_JOBS = 100_000
+HELD_CLAIM = 10  # each claim walks over what was consumed before; large ones hide it for longer
 
 
 def main() -> int:
@@ -30,6 +31,7 @@ def main() -> int:
     )
     parser.add_argument("--only", choices=RIVALS, action="append", help="only this one; may be given again")
     parser.add_argument("--held", action="store_true", help="while an old snapshot is held")
+    parser.add_argument("--claim", type=int, metavar="N", help="jobs at a time (what is best for each; with --held 10)")
     parser.add_argument("--jobs", type=int, metavar="N", help="of each; else what each does in some seconds")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="medians of so many (1)")
     parser.add_argument("--payload", type=int, default=256, metavar="BYTES", help="size of a job's data (256)")
@@ -42,7 +44,13 @@ def main() -> int:
     print(_courses(standing, rivals) if args.held else standing.table(rivals))
     if args.json:
         slices = {name: [outcome.slices for outcome in taken] for name, taken in standing.outcomes.items()}
-        report = {"facts": known, "held": args.held, **standing.record(rivals), "jobs_per_s_by_slice": slices}
+        report = {
+            "facts": known,
+            "held": args.held,
+            "claim": args.claim or (HELD_CLAIM if args.held else None),
+            **standing.record(rivals),
+            "jobs_per_s_by_slice": slices,
+        }
         args.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
@@ -51,9 +59,10 @@ async def _measure(args: argparse.Namespace, rivals: list[Rival]) -> tuple[dict[
     def jobs(rival: Rival) -> int:
         return args.jobs or (max(HELD_JOBS, rival.jobs) if args.held and rival.jobs > 10_000 else rival.jobs)
 
+    claim = args.claim or (HELD_CLAIM if args.held else None)
     async with running(args.payload, args.url) as bench:
         known = await facts(bench)
-        return known, await contest(bench, rivals, args.rounds, jobs, held=args.held)
+        return known, await contest(bench, rivals, args.rounds, jobs, claim=claim, held=args.held)
 
 
 def _courses(standing: Standing, rivals: list[Rival]) -> str:

@@ -80,7 +80,13 @@ class Standing:
 
 
 async def contest(
-    bench: Bench, rivals: Sequence[Rival], rounds: int, jobs: Callable[[Rival], int], *, held: bool = False
+    bench: Bench,
+    rivals: Sequence[Rival],
+    rounds: int,
+    jobs: Callable[[Rival], int],
+    *,
+    claim: int | None = None,
+    held: bool = False,
 ) -> Standing:
     """Measure all of them in each round, beginning with another one each time. Raises Failed if Holdfast fails."""
     standing = Standing({}, await asyncio.to_thread(_not_installed, rivals))
@@ -89,7 +95,7 @@ async def contest(
             if rival.name in standing.missing:
                 continue
             try:
-                outcome = await take(bench, rival, jobs(rival), held=held)
+                outcome = await take(bench, rival, jobs(rival), claim=claim, held=held)
             except Failed as error:
                 if rival.ours:
                     raise
@@ -102,8 +108,11 @@ async def contest(
     return standing
 
 
-async def take(bench: Bench, rival: Rival, jobs: int, *, held: bool = False) -> Outcome:
-    """One cycle of a queue in a database of its own; `held`: while an old snapshot is held there. Raises Failed."""
+async def take(bench: Bench, rival: Rival, jobs: int, *, claim: int | None = None, held: bool = False) -> Outcome:
+    """One cycle of a queue in a database of its own. Raises Failed.
+
+    `claim`: so many jobs at a time, not what is best for it; `held`: while an old snapshot is held in its database.
+    """
     command, folder = rival.command()
     log = install.ROOT / f"var/bench-peers.{rival.name}.log"
     log.parent.mkdir(exist_ok=True)
@@ -111,7 +120,13 @@ async def take(bench: Bench, rival: Rival, jobs: int, *, held: bool = False) -> 
         version = (await driver.ask(START_SECONDS, verb="prepare", url=url))["version"]
 
         async def cycle(count: int) -> Outcome:
-            asked = {"jobs": count, "payload": bench.payload, "slices": SLICES, "seconds": CYCLE_SECONDS}
+            asked = {
+                "jobs": count,
+                "payload": bench.payload,
+                "slices": SLICES,
+                "seconds": CYCLE_SECONDS,
+                "claim": claim,
+            }
             answer = await driver.ask(3 * CYCLE_SECONDS, verb="cycle", **asked)
             try:
                 return Outcome(version=version, **answer)

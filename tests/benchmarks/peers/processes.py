@@ -40,9 +40,16 @@ class DriverProcess:
             answer = json.loads(line)
         except ValueError:
             raise Failed(f"not a line of JSON: {line[:200]!r}") from None
-        if not isinstance(answer, dict) or "error" in answer:
-            raise Failed(str(answer["error"] if isinstance(answer, dict) else answer)[:400])
+        if not isinstance(answer, dict):
+            raise Failed(f"not an answer: {line[:200].decode(errors='replace').strip()}")
+        if "error" in answer:
+            raise Failed(str(answer["error"])[:400])
         return answer
+
+    def kill(self) -> None:
+        """End it at once."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
@@ -65,14 +72,14 @@ async def started(command: Sequence[str], folder: Path, log: Path) -> AsyncItera
             )
         except OSError as error:
             raise Failed(str(error)) from None
+    driver = DriverProcess(process, log)
     try:
-        yield DriverProcess(process, log)
+        yield driver
     finally:
         assert process.stdin is not None
         process.stdin.close()
         try:
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
+            driver.kill()
             await process.wait()

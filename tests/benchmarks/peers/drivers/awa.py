@@ -34,7 +34,7 @@ class Awa:
         await client.close()
         return version("awa-pg")
 
-    async def cycle(self, payloads: list[dict[str, str]], meter: Meter) -> tuple[float, float]:
+    async def cycle(self, payloads: list[dict[str, str]], meter: Meter, claim: int | None) -> tuple[float, float]:
         client = awa.AsyncClient(self._url, max_connections=20)
 
         @client.task(NoOp, queue="bench")
@@ -46,7 +46,7 @@ class Awa:
         await in_lanes(lambda some: client.enqueue_many_copy(some, queue="bench"), jobs, COPIED, LANES)
         enqueued = time.perf_counter()
         meter.start()
-        await client.start([("bench", SLOTS)])
+        await client.start([{"name": "bench", "max_workers": SLOTS} | ({"claim_batch_size": claim} if claim else {})])
         await meter.done.wait()
         ran = time.perf_counter()
         await client.shutdown()

@@ -7,14 +7,14 @@ const LANES = 4;
 
 const logger = new Logger(() => (level, message) => level === "error" && console.error(message));
 
-function preset(connectionString) {
+function preset(connectionString, claim) {
   return {
     worker: {
       connectionString,
       logger,
       concurrentJobs: 24,
       maxPoolSize: 25,
-      localQueue: { size: 500, refetchDelay: { durationMs: 10 } },
+      localQueue: { size: claim ?? 500, refetchDelay: { durationMs: 10 } },
       completeJobBatchDelay: 0,
       failJobBatchDelay: 0,
     },
@@ -32,14 +32,14 @@ await serve({
     return version("graphile-worker");
   },
 
-  async cycle(payloads, meter) {
+  async cycle(payloads, meter, claim) {
     const utils = await makeWorkerUtils({ preset: preset(url) });
     const specs = payloads.map((payload) => ({ identifier: "no_op", payload }));
     const enqueuing = await timed(() => inLanes(utils.addJobs, specs, BATCH, LANES));
     await utils.release();
     const running = await timed(async () => {
       meter.start();
-      const worker = await run({ preset: preset(url), taskList: { no_op: async () => meter.handled() } });
+      const worker = await run({ preset: preset(url, claim), taskList: { no_op: async () => meter.handled() } });
       await meter.done;
       await worker.stop();
     });

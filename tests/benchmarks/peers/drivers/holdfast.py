@@ -94,7 +94,7 @@ class Holdfast:
         connection.close()
         return msgspec.json.decode(health, type=Service).version
 
-    async def cycle(self, payloads: list[dict[str, str]], meter: Meter) -> tuple[float, float]:
+    async def cycle(self, payloads: list[dict[str, str]], meter: Meter, claim: int | None) -> tuple[float, float]:
         opened = [await Connection.open(self._url) for _ in range(self._connections)]
         idle = list(opened)
 
@@ -108,7 +108,7 @@ class Holdfast:
         await in_lanes(enqueue, payloads, self._batch, self._connections)
         enqueued = time.perf_counter()
         meter.start()
-        workers = asyncio.gather(*(self._work(connection, meter) for connection in opened))
+        workers = asyncio.gather(*(self._work(connection, meter, claim or self._batch) for connection in opened))
         await until_done(workers, meter)
         ended = time.perf_counter()
         workers.cancel()
@@ -117,8 +117,8 @@ class Holdfast:
             connection.close()
         return enqueued - began, ended - enqueued
 
-    async def _work(self, connection: Connection, meter: Meter) -> None:
-        asked = _encode({"node": NODE, "max": self._batch, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS})
+    async def _work(self, connection: Connection, meter: Meter, most: int) -> None:
+        asked = _encode({"node": NODE, "max": most, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS})
         while not meter.done.is_set():
             jobs = _claimed.decode(await connection.call("POST", f"{self._topic}/claim", asked)).claimed
             if not jobs:

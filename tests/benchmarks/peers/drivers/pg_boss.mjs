@@ -24,7 +24,7 @@ await serve({
     return version("pg-boss");
   },
 
-  async cycle(payloads, meter) {
+  async cycle(payloads, meter, claim) {
     const queue = boss(url);
     await queue.start();
     const jobs = payloads.map((data) => ({ data }));
@@ -32,7 +32,7 @@ await serve({
     const handler = async () => {};
     const lane = async () => {
       while (!meter.over) {
-        const taken = await queue.fetch(QUEUE, { batchSize: BATCH });
+        const taken = await queue.fetch(QUEUE, { batchSize: claim ?? BATCH });
         if (taken.length === 0) return;
         for (const job of taken) await handler(job);
         await queue.complete(QUEUE, taken.map((job) => job.id));

@@ -30,11 +30,13 @@ class Pgqueuer:
         await connection.close()
         return version("pgqueuer")
 
-    async def cycle(self, payloads: list[dict[str, str]], meter: Meter) -> tuple[float, float]:
+    async def cycle(self, payloads: list[dict[str, str]], meter: Meter, claim: int | None) -> tuple[float, float]:
         async with asyncpg.create_pool(self._url, min_size=LANES, max_size=LANES + 1) as pool:
-            return await self._cycle(Queries(AsyncpgPoolDriver(pool)), payloads, meter)
+            return await self._cycle(Queries(AsyncpgPoolDriver(pool)), payloads, meter, claim or BATCH)
 
-    async def _cycle(self, queries: Queries, payloads: list[dict[str, str]], meter: Meter) -> tuple[float, float]:
+    async def _cycle(
+        self, queries: Queries, payloads: list[dict[str, str]], meter: Meter, claim: int
+    ) -> tuple[float, float]:
         async def enqueue(some: list[dict[str, str]]) -> None:
             data = [json.dumps(payload).encode() for payload in some]
             await queries.enqueue(["no_op"] * len(data), list(data), [0] * len(data))
@@ -51,7 +53,7 @@ class Pgqueuer:
             meter.handled()
 
         meter.start()
-        worker = asyncio.ensure_future(manager.run(batch_size=BATCH))
+        worker = asyncio.ensure_future(manager.run(batch_size=claim))
         await until_done(worker, meter)
         manager.shutdown.set()
         await worker

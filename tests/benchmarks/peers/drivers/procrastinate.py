@@ -1,4 +1,7 @@
-"""procrastinate: deferred by the thousand, 20 jobs at a time, finished jobs kept, as it does by default."""
+"""procrastinate: deferred by the thousand, 20 jobs at a time, finished jobs kept, as it does by default.
+
+It claims them one by one, whatever is asked.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Procrastinate:
             await app.schema_manager.apply_schema_async()
         return version("procrastinate")
 
-    async def cycle(self, payloads: list[dict[str, str]], meter: Meter) -> tuple[float, float]:
+    async def cycle(self, payloads: list[dict[str, str]], meter: Meter, claim: int | None) -> tuple[float, float]:
         app = self._app()
 
         @app.task(name="no_op")

@@ -64,7 +64,7 @@ export async function inLanes(enqueue, jobs, batch, lanes) {
   await Promise.all(Array.from({ length: lanes }, lane));
 }
 
-// Answer the requests of stdin until it closes. `driver` has prepare(url) and cycle(payloads, meter), as in protocol.py.
+// Answer the requests of stdin until it closes. `driver` has prepare(url) and cycle(payloads, meter, claim), as in protocol.py.
 export async function serve(driver) {
   const write = process.stdout.write.bind(process.stdout);
   process.stdout.write = process.stderr.write.bind(process.stderr); // what a library prints is no answer
@@ -84,7 +84,8 @@ export async function serve(driver) {
 async function reply(driver, request) {
   if (request.verb === "prepare") return { version: await driver.prepare(request.url) };
   const meter = new Meter(request.jobs, request.slices, request.seconds);
-  const [enqueuing, running] = await driver.cycle(payloads(request.jobs, request.payload), meter);
+  const jobs = payloads(request.jobs, request.payload);
+  const [enqueuing, running] = await driver.cycle(jobs, meter, request.claim);
   const enqueued = request.jobs / enqueuing;
   const ran = meter.count / running;
   return {

@@ -2,9 +2,10 @@
 
     {"verb": "prepare", "url": …}                 → {"version": …}
         make the queue's schema in an empty database (Holdfast's driver: a topic at the service's URL)
-    {"verb": "cycle", "jobs": …, "payload": …, "slices": …, "seconds": …}
+    {"verb": "cycle", "jobs": …, "payload": …, "slices": …, "seconds": …, "claim": …}
         → {"jobs": …, "enqueue_per_s": …, "run_per_s": …, "cycle_per_s": …, "slices": […]}
-        enqueue all jobs, of so many bytes each; then run them through a handler that does nothing
+        enqueue all jobs, of so many bytes each; then run them through a handler that does nothing, taken so many
+        at a time, null for what is best
 
     anything that goes wrong                      → {"error": …}
 
@@ -65,7 +66,7 @@ class Driver(Protocol):
     async def prepare(self, url: str) -> str:
         """Make the schema; the queue's version."""
 
-    async def cycle(self, payloads: list[dict[str, str]], meter: Meter) -> tuple[float, float]:
+    async def cycle(self, payloads: list[dict[str, str]], meter: Meter, claim: int | None) -> tuple[float, float]:
         """Enqueue, then run; the seconds that each of them took, the run's with the worker's stop where that is what
         completes its last jobs."""
 
@@ -114,7 +115,8 @@ async def _answer(driver: Driver, request: dict[str, Any]) -> dict[str, Any]:
     if request["verb"] == "prepare":
         return {"version": await driver.prepare(request["url"])}
     meter = Meter(request["jobs"], request["slices"], request["seconds"])
-    enqueuing, running = await driver.cycle(payloads_of(request["jobs"], request["payload"]), meter)
+    payloads = payloads_of(request["jobs"], request["payload"])
+    enqueuing, running = await driver.cycle(payloads, meter, request["claim"])
     enqueued, ran = request["jobs"] / enqueuing, meter.count / running
     return {
         "jobs": meter.count,
