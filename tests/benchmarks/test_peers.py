@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from app.topics.config import Policy
 from tests.benchmarks.figures import Missing, Ratio
 from tests.benchmarks.peers.bars import against_best
 from tests.benchmarks.peers.contest import Outcome, Standing
-from tests.benchmarks.peers.install import ROOT
+from tests.benchmarks.peers.install import PINS, ROOT
 from tests.benchmarks.peers.processes import DriverProcess, Failed, started
 from tests.benchmarks.peers.rivals import HOLDFAST, PEERS
 from tests.conftest import Running
@@ -127,16 +130,24 @@ async def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
             pass
 
 
-async def test_holdfasts_own_driver_runs_every_job(tmp_path: Path, service: Running, http: httpx.AsyncClient) -> None:
+async def test_holdfasts_own_driver_runs_every_job(
+    tmp_path: Path,
+    service: Running,
+    http: httpx.AsyncClient,
+    topic: str,
+    make_queue: Callable[..., Awaitable[Policy]],
+) -> None:
+    await make_queue(topic, durable=True)
     command, folder = HOLDFAST.command()
-    before = {one["topic"] for one in (await http.get("/v0/topics?prefix=peers-")).json()["topics"]}
     async with started(command, folder, tmp_path / "log") as driver:
-        await driver.ask(PATIENCE, verb="prepare", url=service.url)
-        answer = await driver.ask(PATIENCE, jobs=1200, **CYCLE)
-        claimed_by_few = await driver.ask(PATIENCE, jobs=100, **CYCLE | {"claim": 10})
-    assert (answer["jobs"], claimed_by_few["jobs"]) == (1200, 100)
-    made = [one for one in (await http.get("/v0/topics?prefix=peers-")).json()["topics"] if one["topic"] not in before]
-    assert [(one["count"], one["head_seq"], one["durable"]) for one in made] == [(0, 1300, True)]
+        await driver.ask(PATIENCE, verb="prepare", url=f"{service.url}/v0/topics/{topic}")
+        whole = await driver.ask(PATIENCE, jobs=1200, **CYCLE)
+        by_tens = await driver.ask(PATIENCE, jobs=100, **CYCLE | {"claim": 10})
+        with pytest.raises(Failed, match="topic_not_found"):
+            await driver.ask(PATIENCE, verb="prepare", url=f"{service.url}/v0/topics/{topic}-not")
+    assert (whole["jobs"], by_tens["jobs"]) == (1200, 100)
+    left = (await http.get(f"/v0/topics/{topic}")).json()
+    assert (left["count"], left["head_seq"]) == (0, 1300)
 
 
 def outcomes(*cycles: float) -> list[Outcome]:
@@ -162,3 +173,16 @@ def test_without_any_peer_the_bar_is_missed_for_that_reason() -> None:
     assert isinstance(figure, Missing)
     assert not figure.passed
     assert all(f"{peer.name}: not installed: no network" in figure.line() for peer in PEERS)
+
+
+def test_the_pins_name_no_registry_and_have_hashes() -> None:
+    requirements, _, lock = (pin.read_text() for pin in PINS)
+    packages = json.loads(lock)["packages"]
+    locked = {name: package for name, package in packages.items() if name}
+    assert {"node_modules/graphile-worker", "node_modules/pg-boss"} <= locked.keys()
+    assert [name for name, package in locked.items() if "resolved" in package] == []
+    assert [name for name, package in locked.items() if not package.get("integrity")] == []
+    pinned = [entry for entry in requirements.replace("\\\n", "").splitlines() if entry.strip()]
+    assert {"awa-pg", "pgqueuer", "procrastinate"} <= {entry.partition("==")[0] for entry in pinned}
+    assert [entry for entry in pinned if "==" not in entry or "--hash=sha256:" not in entry] == []
+    assert "://" not in requirements

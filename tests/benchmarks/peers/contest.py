@@ -153,7 +153,8 @@ def _not_installed(rivals: Sequence[Rival]) -> dict[str, str]:
 async def _ground(bench: Bench, rival: Rival) -> AsyncIterator[tuple[str, str]]:
     """What its driver is sent to, and the database that this ends in."""
     if rival.ours:
-        yield f"http://127.0.0.1:{bench.service.port}", bench.url
+        topic = (await bench.queue("peers")).topic.name
+        yield f"http://127.0.0.1:{bench.service.port}/v0/topics/{topic}", bench.url
         return
     name = f"bench_peer_{secrets.token_hex(4)}"
     await bench.db.execute(f"CREATE DATABASE {name}")

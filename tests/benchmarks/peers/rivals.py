@@ -24,7 +24,7 @@ class Rival:
 
     @property
     def ours(self) -> bool:
-        """Whether it is reached by the service's URL, not by a database's."""
+        """Whether it is reached by a topic's URL, not by a database's."""
         return False
 
     def command(self) -> tuple[Sequence[str], Path]:

@@ -8,7 +8,6 @@ processor. One process, one thread, one event loop.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import sys
 import time
 from typing import Any
@@ -87,9 +86,9 @@ class Holdfast:
 
     async def prepare(self, url: str) -> str:
         self._url = url
-        self._topic = f"/v0/topics/peers-{secrets.token_hex(4)}"
+        self._topic = urlsplit(url).path
         connection = await Connection.open(url)
-        await connection.call("PUT", self._topic, b'{"type":"queue","durable":true}')
+        await connection.call("GET", self._topic)
         health = await connection.call("GET", "/healthz")
         connection.close()
         return msgspec.json.decode(health, type=Service).version

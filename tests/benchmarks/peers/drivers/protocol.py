@@ -1,7 +1,7 @@
 """What a driver says: one line of JSON for each line it reads.
 
     {"verb": "prepare", "url": …}                 → {"version": …}
-        make the queue's schema in an empty database (Holdfast's driver: a topic at the service's URL)
+        make the queue's schema in an empty database (Holdfast's driver: the URL of a topic that is there)
     {"verb": "cycle", "jobs": …, "payload": …, "slices": …, "seconds": …, "claim": …}
         → {"jobs": …, "enqueue_per_s": …, "run_per_s": …, "cycle_per_s": …, "slices": […]}
         enqueue all jobs, of so many bytes each; then run them through a handler that does nothing, taken so many
