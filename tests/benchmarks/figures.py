@@ -75,12 +75,28 @@ class Bound:
         return {**asdict(self), "passed": self.passed}
 
 
-Figure = Ratio | Bound
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A bar that could not be taken, and why: not passed."""
+
+    name: str
+    reason: str
+    passed: bool = False
+
+    def line(self) -> str:
+        return f"could not be measured: {self.reason}"
+
+    def record(self) -> dict[str, object]:
+        """For the JSON."""
+        return asdict(self)
+
+
+Figure = Ratio | Bound | Missing
 
 
 def table(figures: Sequence[Figure], *, verdicts: bool = True) -> str:
     """A line for each figure: bar, rate, base, ratio, bound, and, with `verdicts`, pass or MISSED."""
-    width = max(len(figure.name) for figure in figures)
+    width = max((len(figure.name) for figure in figures), default=0)
     return "\n".join(
         f"{figure.name:{width}}  {figure.line()}" + (f"  {'pass' if figure.passed else 'MISSED'}" if verdicts else "")
         for figure in figures

@@ -8,6 +8,7 @@ from typing import Final
 from tests.benchmarks.bars import batch, depth, fleet, sharing, single, snapshot, streams, waking
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.peers import bars as peers
 
 Bar = Callable[[Bench, Effort], Awaitable[Sequence[Figure]]]
 
@@ -22,4 +23,6 @@ BARS: Final[Mapping[str, Bar]] = {
     "blocked": depth.blocked,
     "scheduled": depth.scheduled,
     "deep": depth.deep,
+    "cycle": peers.cycle,
+    "worker": peers.worker,
 }
