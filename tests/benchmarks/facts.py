@@ -1,4 +1,4 @@
-"""What a figure depends on beside the code: the machine, its database, and how busy it was."""
+"""What a figure can't be read without: when, of what, on which machine, against which PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 
 import asyncpg
 
+from tests.benchmarks.bench import Bench
 
-async def facts_of(url: str, payload: int) -> dict[str, object]:
-    """Facts for a run's JSON. Ask before the run: `load` is the machine's load average of the last minute."""
-    connection = await asyncpg.connect(url)
+ROOT = Path(__file__).parents[2]
+
+
+async def facts(bench: Bench) -> dict[str, object]:
+    """Of this run, for its head line and its JSON."""
+    connection = await asyncpg.connect(bench.url)
     try:
         server = await connection.fetchval("SHOW server_version")
         fsync = await connection.fetchval("SHOW fsync")
     finally:
         await connection.close()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "taken": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": commit.stdout.strip() or "unknown",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "--short", "HEAD") or "unknown",
+        "dirty": bool(_git("status", "--porcelain")),
         "cores": os.cpu_count(),
-        "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30,
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "postgres": server,
         "fsync": fsync,
-        "payload": payload,
-        "load": round(os.getloadavg()[0], 2),
+        "payload": bench.payload,
     }
+
+
+def _git(*words: str) -> str:
+    ran = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return ran.stdout.strip()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from tests.benchmarks.arrivals import Outcome, Plan, Spacing, percentile, schedule, send
 from tests.benchmarks.bench import Bench, running
-from tests.benchmarks.facts import facts_of
+from tests.benchmarks.facts import facts
 from tests.benchmarks.singles import VERBS, prepare
 
 SHARES: Final = (0.3, 0.6, 0.9)
@@ -26,6 +27,7 @@ CLIENTS: Final = 64  # of the closed loop that measures capacity
 CONNECTIONS: Final = 256  # of the open loop
 FASTEST: Final = 20_000  # requests a second, more than one generator sends; the closed loop is prepared for so many
 CAPACITY_SECONDS: Final = 3.0
+FAULTS: Final = ("failed", "unanswered", "unsent")
 MOST_PAYLOAD: Final = 1_000_000  # bytes
 
 
@@ -119,16 +121,15 @@ def table(measured: Sequence[Latency]) -> str:
             f"{one.verb:8} {one.capacity:>10,.0f} {one.share:>5.0%} {one.asked:>8,.0f} {one.answered:>10,.0f}"
             f" {times}       {_shown(one.late_p99_ms)}"
         )
-        lines.append(line if one.sustained else f"{line}  {faults(one)}")
+        lines.append(line if one.sustained else f"{line}  {faults(asdict(one))}")
     return "\n".join(lines)
 
 
-def faults(one: Latency) -> str:
-    """Why a rate does not count as sustained; empty if it does."""
-    if one.sustained:
+def faults(one: Mapping[str, Any]) -> str:
+    """Why a rate does not count as sustained, from a Latency's fields; empty if it does."""
+    if one["sustained"]:
         return ""
-    counts = {"failed": one.failed, "unanswered": one.unanswered, "unsent": one.unsent}
-    return ", ".join(["not sustained", *(f"{count} {what}" for what, count in counts.items() if count)])
+    return ", ".join(["not sustained", *(f"{one[what]} {what}" for what in FAULTS if one[what])])
 
 
 def _shown(time: float | None) -> str:
@@ -142,7 +143,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10, help="for each share of each verb, 0.1 to 3600 (10)")
     parser.add_argument("--spacing", choices=get_args(Spacing), default="poisson", help="of the arrivals (poisson)")
     parser.add_argument("--payload", type=int, default=256, metavar="BYTES", help="size of a job's data (256)")
-    parser.add_argument("--quick", action="store_true", help="half a second each, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="a second each, to see that it runs")
     parser.add_argument("--url", help="a PostgreSQL to use instead of an embedded one; its schema is upgraded")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and the machine there")
     args = parser.parse_args()
@@ -150,12 +151,13 @@ def main() -> int:
         parser.error("--seconds is 0.1 to 3600")
     if not 0 <= args.payload <= MOST_PAYLOAD:
         parser.error(f"--payload is 0 to {MOST_PAYLOAD}")
-    seconds = 0.5 if args.quick else args.seconds
-    facts, measured = asyncio.run(_measure(args.payload, args.url, seconds, args.spacing, args.verb or VERBS))
-    print("  ".join(f"{name} {value}" for name, value in facts.items()))
+    seconds = 1.0 if args.quick else args.seconds
+    machine, measured = asyncio.run(_measure(args.payload, args.url, seconds, args.spacing, args.verb or VERBS))
+    print("  ".join(f"{name} {value}" for name, value in machine.items()))
     print(table(measured))
     if args.json:
-        shown = {"facts": facts, "latency": [asdict(one) for one in measured]}
+        known = {**machine, "seconds": seconds, "connections": CONNECTIONS, "quick": args.quick}
+        shown = {"facts": known, "latency": [asdict(one) for one in measured]}
         args.json.write_text(json.dumps(shown, indent=2) + "\n")
     return 1 if any(one.failed for one in measured) else 0
 
@@ -164,8 +166,8 @@ async def _measure(
     payload: int, url: str | None, seconds: float, spacing: Spacing, verbs: Sequence[str]
 ) -> tuple[dict[str, object], list[Latency]]:
     async with running(payload, url) as bench:
-        facts = {**await facts_of(bench.url, payload), "seconds": seconds, "connections": CONNECTIONS}
-        return facts, await run(bench, seconds, spacing=spacing, verbs=verbs)
+        load = {"load": round(os.getloadavg()[0], 2)}  # of the machine's last minute: before the run, others' work
+        return {**await facts(bench), **load}, await run(bench, seconds, spacing=spacing, verbs=verbs)
 
 
 if __name__ == "__main__":
