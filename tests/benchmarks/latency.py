@@ -136,7 +136,7 @@ def _shown(time: float | None) -> str:
     return f"{'–':>8}" if time is None else f"{time:>8.2f}"
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     """The exit code: 1 if a request failed. A rate that was not sustained is said, and no failure."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.latency", description=__doc__)
     parser.add_argument("--verb", choices=VERBS, action="append", help="only this one; may be given again")
@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a second each, to see that it runs")
     parser.add_argument("--url", help="a PostgreSQL to use instead of an embedded one; its schema is upgraded")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and the machine there")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if not 0.1 <= args.seconds <= 3600:
         parser.error("--seconds is 0.1 to 3600")
     if not 0 <= args.payload <= MOST_PAYLOAD:
@@ -171,4 +171,4 @@ async def _measure(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
