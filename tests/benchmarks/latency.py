@@ -103,9 +103,9 @@ async def run(
 async def _send(
     bench: Bench, verb: str, name: str, due: array[float], *, connections: int, seconds: float, grace: float
 ) -> Outcome:
-    queue = await bench.queue(f"latency-{verb}-{name}")
-    requests, steps = await asyncio.to_thread(prepare, verb, bench.port, queue.topic.name, bench.payload, len(due))
-    plan = Plan(bench.port, requests, steps, due, connections, seconds, grace)
+    port, topic = bench.port, (await bench.queue(f"latency-{verb}-{name}")).topic.name
+    requests, steps = await asyncio.to_thread(prepare, verb, port, topic, bench.payload, len(due))
+    plan = Plan(port, requests, steps, due, connections, seconds, grace)
     return await asyncio.to_thread(send, plan)
 
 
