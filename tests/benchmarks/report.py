@@ -42,7 +42,8 @@ def written(page: str, taken: Sequence[Json]) -> str:
 def pictures(taken: Sequence[Json]) -> dict[str, str]:
     """The SVG files by name, of what was measured."""
     drawn = {}
-    if (run := _newest(taken, "series")) and any(one["held"] for one in run["series"]):
+    held = (run for run in taken if any(one["held"] for one in run.get("series", ())))
+    if run := next(held, None):
         drawn["snapshot.svg"] = picture.snapshot(run)
     if run := _newest(taken, "latency"):
         drawn["latency.svg"] = picture.latency(run)
@@ -111,17 +112,15 @@ def latency(taken: Sequence[Json]) -> str:
 
 
 def peers(taken: Sequence[Json]) -> str:
-    """The newest run: each system with and without an old snapshot; rates of the first slice, the last, and all."""
-    if not (run := _newest(taken, "series")):
-        return NOTHING
-    head = ["system", "old snapshot", "jobs done", "jobs/s over all", "first slice", "last slice", "last / first"]
-    rows = []
-    for one in run["series"]:
-        if not one["slices"]:
-            continue
-        first, last = one["slices"][0][1], one["slices"][-1][1]
-        rows.append(
-            [
+    """Each system's newest run with and without an old snapshot; rates of the first slice, the last, and all."""
+    rows: dict[tuple[str, bool], list[str]] = {}
+    used: list[Json] = []
+    for run in taken:
+        for one in run.get("series", ()):
+            if (one["system"], one["held"]) in rows or not one["slices"]:
+                continue
+            first, last = one["slices"][0][1], one["slices"][-1][1]
+            rows[one["system"], one["held"]] = [
                 " ".join(filter(None, (picture.display(one["system"]), one.get("version")))),
                 "held" if one["held"] else "none",
                 f"{one['slices'][-1][0]:,.0f}",
@@ -130,9 +129,13 @@ def peers(taken: Sequence[Json]) -> str:
                 f"{last:,.0f}",
                 f"{last / first:.2f}",
             ]
-        )
-    shown = "" if not pictures([run]) else "![Jobs a second under a held snapshot](benchmarks/snapshot.svg)\n\n"
-    return shown + _table(head, rows) + _basis([run["facts"]])
+            used += [run["facts"]] if run["facts"] not in used else []
+    if not rows:
+        return NOTHING
+    head = ["system", "old snapshot", "jobs done", "jobs/s over all", "first slice", "last slice", "last / first"]
+    shown = "![Jobs a second under a held snapshot](benchmarks/snapshot.svg)\n\n"
+    ordered = [row for _, row in sorted(rows.items(), key=lambda item: not item[0][1])]
+    return (shown if "snapshot.svg" in pictures(taken) else "") + _table(head, ordered) + _basis(used)
 
 
 def _over_all(slices: Sequence[Sequence[float]]) -> float:

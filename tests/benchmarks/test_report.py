@@ -128,6 +128,15 @@ def test_rates_over_all_slices_are_jobs_by_time() -> None:
     assert "| Holdfast | held | 200 | 33 | 50 | 25 | 0.50 |" in report.peers([_series()])
 
 
+def test_runs_with_and_without_a_snapshot_may_come_from_two_files() -> None:
+    both = _series()["series"]
+    held, free = ({"facts": FACTS, "series": [one for one in both if one["held"] is kind]} for kind in (True, False))
+    for taken in ([held, free], [free, held]):
+        assert report.peers(taken).count("| held |") == report.peers(taken).count("| none |") == 2
+        assert "snapshot.svg" in report.pictures(taken)
+    assert report.pictures([free]) == {}
+
+
 def test_the_picture_of_the_snapshot_has_a_named_line_for_each_system_that_was_run_under_it() -> None:
     root = ElementTree.fromstring(report.pictures([_series()])["snapshot.svg"])
     tag = "{http://www.w3.org/2000/svg}"
