@@ -79,7 +79,9 @@ class Outcome:
     unsent: int  # no connection came free in time
     last: float  # seconds from the start to the last answer in time
     latencies: array[float]  # seconds from falling due, ascending; what has no answer counts up to the end of the grace
-    lateness: array[float]  # of the generator: seconds from falling due to being sent on a free connection, ascending
+    lateness: array[
+        float
+    ]  # of the generator: seconds from falling due, with a connection free, to being sent; ascending
 
     @property
     def arrived(self) -> float:
@@ -117,12 +119,13 @@ def _run(plan: Plan) -> Outcome:
 class _Connection:
     """A socket, and what is out on it: arrival `index` in its `step`."""
 
-    __slots__ = ("buffer", "index", "socket", "step")
+    __slots__ = ("buffer", "freed", "index", "socket", "step")
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
+        self.freed = 0.0  # when the answer before was there, seconds from the start
         self.index = -1
         self.step = 0
 
@@ -152,45 +155,38 @@ class _Generator:
         self._selector = selectors.DefaultSelector()
         # In turn, so that none is idle for so long that the server closes it.
         self._free = deque(self._connect() for _ in range(plan.connections))
-        self._waiting: deque[int] = deque()  # due, and no connection was free
+        self._count = sum(moment < plan.seconds for moment in plan.due)
+        self._next = 0  # the first arrival that was not sent yet, due or not: they are sent in order
         self._out: set[_Connection] = set()
         self._latencies: list[float] = []
         self._lateness: list[float] = []
-        self._sent = self._in_time = self._failed = 0
+        self._in_time = self._failed = 0
         self._last = 0.0
         self._began = time.perf_counter()
 
     def run(self) -> Outcome:
         plan, due, end = self._plan, self._plan.due, self._plan.seconds
-        upcoming, count = 0, sum(moment < end for moment in self._plan.due)
         self._began = time.perf_counter()
-        while (now := self._now()) < end and (upcoming < count or self._waiting or self._out):
-            while upcoming < count and due[upcoming] <= now:
-                if self._free:
-                    self._lateness.append(now - due[upcoming])
-                    self._begin(upcoming)
-                else:
-                    self._waiting.append(upcoming)
-                upcoming += 1
-                now = self._now()
-            self._take_answers((due[upcoming] if upcoming < count else end) - now)
-        sent = self._sent
-        self._waiting.extend(range(upcoming, count))
-        while (now := self._now()) < end + plan.grace and (self._waiting or self._out):
-            while self._waiting and self._free:
-                self._begin(self._waiting.popleft())
+        while (now := self._now()) < end and (self._next < self._count or self._out):
+            self._send_due()
+            # Without a free connection, only an answer helps.
+            until = due[self._next] if self._free and self._next < self._count else end
+            self._take_answers(until - now)
+        sent = self._next
+        while (now := self._now()) < end + plan.grace and (self._next < self._count or self._out):
+            self._send_due()
             self._take_answers(end + plan.grace - now)
-        left = [*self._waiting, *(connection.index for connection in self._out)]
+        left = [*range(self._next, self._count), *(connection.index for connection in self._out)]
         self._latencies += [now - due[index] for index in left]
         return Outcome(
-            scheduled=count,
+            scheduled=self._count,
             settled=sum(moment < end - SETTLING for moment in due),
             seconds=end,
             sent=sent,
             in_time=self._in_time,
             failed=self._failed,
             unanswered=len(self._out),
-            unsent=len(self._waiting),
+            unsent=self._count - self._next,
             last=self._last,
             latencies=array("d", sorted(self._latencies)),
             lateness=array("d", sorted(self._lateness)),
@@ -230,12 +226,15 @@ class _Generator:
                 self._last = now
         self._release(connection)
 
-    def _begin(self, index: int) -> None:
-        connection = self._free.popleft()
-        connection.index, connection.step = index, 0
-        self._sent += 1
-        self._out.add(connection)
-        self._send(connection, self._plan.requests[index % len(self._plan.requests)])
+    def _send_due(self) -> None:
+        plan = self._plan
+        while self._free and self._next < self._count and plan.due[self._next] <= (now := self._now()):
+            connection, index = self._free.popleft(), self._next
+            self._lateness.append(now - max(plan.due[index], connection.freed))
+            connection.index, connection.step = index, 0
+            self._next += 1
+            self._out.add(connection)
+            self._send(connection, plan.requests[index % len(plan.requests)])
 
     def _send(self, connection: _Connection, request: bytes) -> None:
         try:
@@ -244,11 +243,9 @@ class _Generator:
             self._broken(connection)
 
     def _release(self, connection: _Connection) -> None:
-        connection.index = -1
         self._out.discard(connection)
+        connection.freed = self._now()
         self._free.append(connection)
-        if self._waiting:
-            self._begin(self._waiting.popleft())
 
     def _connect(self) -> _Connection:
         connection = _Connection(self._plan.port)
