@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi bench chaos
+.PHONY: help run test check format pins schema openapi bench figures chaos
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ openapi: ## write docs/openapi.json anew from the code
 
 bench: ## measure the bars; takes some minutes on a machine that does nothing else
 	$(PYTHON) -m tests.benchmarks
+
+figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchmarks/*.json
+	$(PYTHON) -m tests.benchmarks.report
 
 chaos: ## fifty kills each of the service and of PostgreSQL, under load
 	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
