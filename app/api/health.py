@@ -6,18 +6,18 @@ import asyncio
 import time
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app import __version__
+from app.api import direct
 from app.api.openapi import operation
 from app.db.pool import UNREACHABLE
 from app.edge.context import context_of
 from app.errors import Unavailable
 from app.topics import store
 
-router = APIRouter(tags=["health"])
+router = direct.router("health")
 READY_SECONDS = 2.0
 
 

@@ -6,16 +6,16 @@ import asyncio
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.openapi import operation
 from app.edge.context import Context, context_of
 from app.keys import Scope
 from app.metrics.exposition import Scrape
 
-router = APIRouter(tags=["health"])
+router = direct.router("health")
 
 
 class MetricsAnswer(msgspec.Struct):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.openapi import operation
 from app.api.v0.bodies import HorizonAnswer
 from app.api.v0.fields import answer, encode
 from app.db import horizon
 from app.edge.context import context_of
 
-router = APIRouter(tags=["admin"])
+router = direct.router("admin")
 
 
 @router.get(

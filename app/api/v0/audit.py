@@ -6,11 +6,11 @@ import time
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.openapi import operation, query
 from app.api.v0.admin_bodies import AuditAnswer, entry_shown
 from app.api.v0.fields import answer, encode, known_parameters
@@ -22,7 +22,7 @@ from app.errors import InvalidRequest
 from app.keys import Scope
 from app.topics.config import BIGINT_MAX
 
-router = APIRouter(tags=["audit"])
+router = direct.router("audit")
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):

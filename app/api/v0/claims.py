@@ -7,10 +7,10 @@ import time
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.body import read_json
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left
@@ -24,7 +24,7 @@ from app.keys import Scope
 from app.queue.model import Job
 from app.topics.config import Policy, check_name, clamp_lease
 
-router = APIRouter(tags=["jobs"])
+router = direct.router("jobs")
 
 NEEDED: Final = Scope.READ | Scope.WRITE  # put together once: that takes a microsecond
 

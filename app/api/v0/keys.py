@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import operation, path
 from app.api.v0.admin_bodies import KeyAnswer, KeysAnswer, MakeKeyBody, RotateKeyBody, SecretAnswer, shown
@@ -23,7 +23,7 @@ from app.keys import Scope, scopes_of
 from app.signin import store
 from app.signin.store import Asked, Changer, Kept
 
-router = APIRouter(tags=["keys"])
+router = direct.router("keys")
 
 ID = path("id", "The key's id.")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

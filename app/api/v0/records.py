@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.body import check_depth, read_json
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import MAX_RECORDS, AppendAnswer, AppendBody
@@ -22,7 +22,7 @@ from app.keys import Scope
 from app.queue.model import Batch
 from app.topics.config import Policy, check_name
 
-router = APIRouter(tags=["records"])
+router = direct.router("records")
 
 MAX_RECORD_BYTES: Final = 1024 * 1024
 MAX_META_BYTES: Final = 16 * 1024

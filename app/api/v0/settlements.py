@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import AckAnswer, AckBody, ExtendAnswer, ExtendBody, NackAnswer, NackBody
@@ -30,7 +30,7 @@ from app.keys import Scope
 from app.queue.consumer import Return
 from app.topics.config import Policy, check_name, clamp_lease
 
-router = APIRouter(tags=["jobs"])
+router = direct.router("jobs")
 
 _ack_body = msgspec.json.Decoder(AckBody)
 _nack_body = msgspec.json.Decoder(NackBody)

@@ -6,10 +6,10 @@ import time
 from typing import Any, Final
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
@@ -23,7 +23,7 @@ from app.queue.inspector import State
 from app.topics import store
 from app.topics.config import Asked, Config, Policy, TopicType, check_name, resolve
 
-router = APIRouter(tags=["topics"])
+router = direct.router("topics")
 
 EXACT: Final = 10_000
 TOUCH = query("touch", "Accepted; changes nothing.", {"type": "boolean"})

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from app.api import direct
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.fields import check_node, encode, job_fields, topic_in
@@ -22,7 +22,7 @@ from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
 from app.queue.model import Job
 from app.topics.config import check_name
 
-router = APIRouter(tags=["jobs"])
+router = direct.router("jobs")
 
 HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone

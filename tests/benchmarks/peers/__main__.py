@@ -10,11 +10,12 @@ import argparse
 import asyncio
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks.bench import running
 from tests.benchmarks.facts import facts
-from tests.benchmarks.peers.contest import Standing, contest
+from tests.benchmarks.peers.contest import SLICES, Standing, contest
 from tests.benchmarks.peers.rivals import HOLDFAST, PEERS, Rival
 
 RIVALS = {rival.name: rival for rival in (HOLDFAST, *PEERS)}
@@ -49,20 +50,30 @@ def main() -> int:
             "held": args.held,
             "claim": args.claim or (HELD_CLAIM if args.held else None),
             **standing.record(rivals),
+            "series": [_series(args, rival, standing) for rival in rivals if rival.name in standing.outcomes],
             "jobs_per_s_by_slice": slices,
         }
         args.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
 
-async def _measure(args: argparse.Namespace, rivals: list[Rival]) -> tuple[dict[str, object], Standing]:
-    def jobs(rival: Rival) -> int:
-        return args.jobs or (max(HELD_JOBS, rival.jobs) if args.held and rival.jobs > 10_000 else rival.jobs)
+def _asked(args: argparse.Namespace, rival: Rival) -> int:
+    """How many jobs of a rival."""
+    return args.jobs or (max(HELD_JOBS, rival.jobs) if args.held and rival.jobs > 10_000 else rival.jobs)
 
+
+def _series(args: argparse.Namespace, rival: Rival, standing: Standing) -> dict[str, object]:
+    """The course of a rival's last round, for the picture. One that was cut short ends early."""
+    outcome, step = standing.outcomes[rival.name][-1], _asked(args, rival) // SLICES
+    slices = [[(i + 1) * step, rate] for i, rate in enumerate(outcome.slices)]
+    return {"system": rival.name, "version": outcome.version, "held": args.held, "slices": slices}
+
+
+async def _measure(args: argparse.Namespace, rivals: list[Rival]) -> tuple[dict[str, object], Standing]:
     claim = args.claim or (HELD_CLAIM if args.held else None)
     async with running(args.payload, args.url) as bench:
         known = await facts(bench)
-        return known, await contest(bench, rivals, args.rounds, jobs, claim=claim, held=args.held)
+        return known, await contest(bench, rivals, args.rounds, partial(_asked, args), claim=claim, held=args.held)
 
 
 def _courses(standing: Standing, rivals: list[Rival]) -> str:
