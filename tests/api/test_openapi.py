@@ -280,6 +280,8 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await full.append(*({"data": i, "tag": "t", "node": "n", "meta": {"a": i}} for i in range(3)), idempotency_key="k")
     assert (await full.post("diff", include_tags=True))["tombstone"]["reason"] == "cap"
     assert (await full.post("diff", from_seq=9))["tombstone"]["reason"] == "recreated"
+    faulty = {"records": [{"data": 1}], "config": {"type": "queue", "dead_letter": full.name}}
+    refused(await http.post(f"{full.path}.absent", json=faulty), 409, "not_a_queue")
     await full.put(type="log", cap_records=2, discard="reject")
     refused(await http.post(full.path, json={"records": [{"data": 1}]}), 422, "topic_full")
     for headers, query in (({"authorization": "Bearer wrong"}, ""), (LIMITED, ""), (KEY, "?cursor=!")):

@@ -15,14 +15,14 @@ WITH looked AS MATERIALIZED (
     SELECT f.*, sum(f.size) OVER (ORDER BY f.seq) <= $5::bigint OR f.size = sum(f.size) OVER (ORDER BY f.seq) AS fits
     FROM (SELECT l.* FROM looked l WHERE l.wanted ORDER BY l.seq LIMIT $4::integer) f
 ), shown AS MATERIALIZED (
-    SELECT array_agg(f.seq ORDER BY f.seq) AS seqs,
-           array_agg((date_part('epoch', f.created_at) * 1000)::bigint ORDER BY f.seq) AS times,
-           array_agg(f.node ORDER BY f.seq) AS nodes,
-           array_agg(CASE WHEN $8::boolean THEN f.tag END ORDER BY f.seq) AS tags,
-           array_agg(CASE WHEN $9::boolean THEN f.metadata END ORDER BY f.seq) AS metadata,
-           array_agg(f.payload ORDER BY f.seq) AS payloads,
+    SELECT array_agg(f.seq) AS seqs,
+           array_agg((date_part('epoch', f.created_at) * 1000)::bigint) AS times,
+           array_agg(f.node) AS nodes,
+           array_agg(CASE WHEN $8::boolean THEN f.tag END) AS tags,
+           array_agg(CASE WHEN $9::boolean THEN f.metadata END) AS metadata,
+           array_agg(f.payload) AS payloads,
            max(f.seq) AS last_seq, count(*) AS n
-    FROM found f WHERE f.fits
+    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )
 SELECT CASE WHEN w.n = $4::integer OR w.n < (SELECT count(*) FROM found) THEN w.last_seq
             WHEN (SELECT count(*) FROM looked) = $7::integer THEN (SELECT max(l.seq) FROM looked l)

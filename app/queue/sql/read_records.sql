@@ -36,14 +36,14 @@ WITH state AS MATERIALIZED (
         ORDER BY r.seq LIMIT $4::integer
     ) f
 ), shown AS MATERIALIZED (
-    SELECT array_agg(f.seq ORDER BY f.seq) AS seqs,
-           array_agg((date_part('epoch', f.created_at) * 1000)::bigint ORDER BY f.seq) AS times,
-           array_agg(f.node ORDER BY f.seq) AS nodes,
-           array_agg(CASE WHEN $9::boolean THEN f.tag END ORDER BY f.seq) AS tags,
-           array_agg(CASE WHEN $10::boolean THEN f.metadata END ORDER BY f.seq) AS metadata,
-           array_agg(f.payload ORDER BY f.seq) AS payloads,
+    SELECT array_agg(f.seq) AS seqs,
+           array_agg((date_part('epoch', f.created_at) * 1000)::bigint) AS times,
+           array_agg(f.node) AS nodes,
+           array_agg(CASE WHEN $9::boolean THEN f.tag END) AS tags,
+           array_agg(CASE WHEN $10::boolean THEN f.metadata END) AS metadata,
+           array_agg(f.payload) AS payloads,
            max(f.seq) AS last_seq, count(*) AS n
-    FROM found f WHERE f.fits
+    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )
 SELECT h.head_seq, h.first_seq AS earliest_seq, h.cap_lost_to,
        CASE WHEN h.first_seq > h.earliest_seq THEN h.first_seq - 1 ELSE h.ttl_lost_to END AS ttl_lost_to,
