@@ -42,7 +42,7 @@ class World:
     async def pages(self, *, after: int = 0) -> dict[str, int]:
         """How many pages each statement looks at, for N records behind a cursor."""
         topic = self.topic
-        nothing = [[]] * 3
+        nothing: list[list[object]] = [[]] * 3
         arguments: dict[str, tuple[object, ...]] = {
             "append_records": (
                 topic.name, topic.id, [b"x" * 200] * N, *nothing, [N], [200 * N], [None], CAP, 0, False, 0, 0,

@@ -12,7 +12,7 @@ import pytest
 from app.db.pool import Pools, open_pools
 from app.queue import log
 from app.queue.log import Ask, Limits, Outcome, Part
-from app.queue.model import Batch
+from app.queue.model import Batch, Connection
 from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import Asked, Policy, resolve
@@ -46,7 +46,7 @@ def records(count: int, who: str) -> Batch:
     return Batch(payloads=[b'"%b"' % f"{who}.{i}".encode() for i in range(count)])
 
 
-async def append(db: log.Connection, policy: Policy, count: int, key: str | None = None) -> log.Appended:
+async def append(db: Connection, policy: Policy, count: int, key: str | None = None) -> log.Appended:
     part = Part(count, 4 * count, key)
     (share,) = await log.append(db, policy.topic, Batch(payloads=[b"1234"] * count), [part], Limits(window_ms=60_000))
     return share
