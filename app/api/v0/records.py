@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from fastapi import APIRouter
@@ -111,7 +111,7 @@ async def _append(context: Context, policy: Policy, batch: Batch, size: int, key
             {"records": len(batch), "bytes": size, "cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
         )
     appended = await context.engine.logs.append(policy, batch, size, key)
-    seqs = [Seq(seq) for seq in range(appended.first_seq, appended.last_seq + 1)]
+    seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
     return seqs, appended.outcome is Outcome.DEDUPED
 
 
