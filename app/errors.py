@@ -92,6 +92,10 @@ class UnsupportedMediaType(HoldfastError):
     code, status = "unsupported_media_type", 415
 
 
+class TopicFull(HoldfastError):
+    code, status = "topic_full", 422
+
+
 class Throttled(HoldfastError):
     code, status, retry_after = "throttled", 429, 1
 

@@ -19,7 +19,7 @@ from app import __version__, keys
 from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
-from app.api.v0 import admin, audit, claims, errors, records, settlements, topics, work
+from app.api.v0 import admin, audit, claims, deletions, diffs, errors, records, settlements, topics, work
 from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
 from app.edge.access import Access, UnknownKey
@@ -43,6 +43,8 @@ ROUTERS = (
     claims.router,
     settlements.router,
     work.router,
+    diffs.router,
+    deletions.router,
     topics.router,
     key_routes.router,
     audit.router,
@@ -145,6 +147,7 @@ def _bus(settings: Settings, counted: Metrics, policies: Policies, engine: Engin
     bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
     bus.on_keys, bus.on_missed = directory.refresh, missed
     policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
+    engine.readers.on_appended = bus.work
     bus.start()
     return bus
 

@@ -92,6 +92,95 @@ CREATE TYPE holdfast.topic_type AS ENUM (
 );
 
 --
+-- Name: append_records(text, integer, bytea[], text[], text[], json[], integer[], bigint[], text[], bigint, bigint, boolean, bigint, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads bytea[], tags text[], nodes text[], metadata json[], sizes integer[], weights bigint[], keys text[], cap_records bigint, cap_bytes bigint, rejects boolean, ttl_ms bigint, window_ms bigint, OUT outcomes text[], OUT firsts bigint[], OUT lasts bigint[], OUT head_seq bigint, OUT earliest_seq bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
+        -- Never back, whatever the clock does: what is too old is always the front of the log.
+        now_at timestamptz := greatest(clock_timestamp(), s.written_at);
+        too_old timestamptz := CASE WHEN ttl_ms > 0 THEN now_at - ttl_ms * interval '1 ms' ELSE '-infinity' END;
+        place bigint := 0;   -- records of the callers so far
+        taken bigint := 0;   -- of them, those that are written
+        weight bigint := 0;  -- and their bytes
+        shifts bigint[];     -- what leads from a record's place to its seq; NULL where the caller is refused
+        callers integer[];
+        known record;
+    BEGIN
+        IF rejects AND ttl_ms > 0 THEN
+            s := holdfast.trim_front(s, 0, 0, too_old, 2 * cardinality(payloads) + 5000);
+        END IF;
+        FOR i IN 1..cardinality(sizes) LOOP
+            firsts[i] := 0;
+            lasts[i] := 0;
+            shifts[i] := NULL;
+            place := place + sizes[i];
+            IF keys[i] IS NOT NULL THEN
+                SELECT k.first_seq, k.last_seq INTO known FROM holdfast.idempotency k
+                WHERE k.topic = of_topic AND k.key = keys[i] AND k.expires_at > now_at;
+                IF FOUND THEN
+                    outcomes[i] := 'deduped';
+                    firsts[i] := known.first_seq;
+                    lasts[i] := known.last_seq;
+                    CONTINUE;
+                END IF;
+            END IF;
+            IF rejects AND ((cap_records > 0 AND s.count + taken + sizes[i] > cap_records)
+                            OR (cap_bytes > 0 AND s.bytes + weight + weights[i] > cap_bytes)) THEN
+                outcomes[i] := 'full';
+                CONTINUE;
+            END IF;
+            outcomes[i] := 'written';
+            firsts[i] := s.head_seq + taken + 1;
+            shifts[i] := s.head_seq + taken - (place - sizes[i]);
+            taken := taken + sizes[i];
+            weight := weight + weights[i];
+            lasts[i] := s.head_seq + taken;
+            IF keys[i] IS NOT NULL AND window_ms > 0 THEN
+                INSERT INTO holdfast.idempotency AS k (topic, topic_id, key, expires_at, first_seq, last_seq)
+                VALUES (of_topic, of_id, keys[i], now_at + window_ms * interval '1 ms', firsts[i], lasts[i])
+                ON CONFLICT (topic, key) DO UPDATE
+                SET topic_id = excluded.topic_id, expires_at = excluded.expires_at, first_seq = excluded.first_seq,
+                    last_seq = excluded.last_seq, seqs = NULL;
+            END IF;
+        END LOOP;
+        IF taken = place THEN
+            INSERT INTO holdfast.records (topic, topic_id, seq, created_at, tag, node, metadata, payload)
+            SELECT of_topic, of_id, s.head_seq + r.ord, now_at, r.tag, r.node, r.metadata, r.payload
+            FROM unnest(payloads, tags, nodes, metadata)
+                WITH ORDINALITY AS r(payload, tag, node, metadata, ord);
+        ELSIF taken > 0 THEN
+            SELECT array_agg(c.i ORDER BY c.i) INTO callers
+            FROM unnest(sizes) WITH ORDINALITY AS c(size, i) CROSS JOIN generate_series(1, c.size);
+            INSERT INTO holdfast.records (topic, topic_id, seq, created_at, tag, node, metadata, payload)
+            SELECT of_topic, of_id, shifts[callers[r.ord]] + r.ord, now_at, r.tag, r.node, r.metadata, r.payload
+            FROM unnest(payloads, tags, nodes, metadata)
+                WITH ORDINALITY AS r(payload, tag, node, metadata, ord)
+            WHERE shifts[callers[r.ord]] IS NOT NULL;
+        END IF;
+        IF taken > 0 THEN
+            s.head_seq := s.head_seq + taken;
+            s.count := s.count + taken;
+            s.bytes := s.bytes + weight;
+            s.written_at := now_at;
+            IF ttl_ms > 0 OR (NOT rejects AND ((cap_records > 0 AND s.count > cap_records)
+                                               OR (cap_bytes > 0 AND s.bytes > cap_bytes))) THEN
+                s := holdfast.trim_front(
+                    s,
+                    CASE WHEN cap_records > 0 AND NOT rejects THEN s.count - cap_records ELSE 0 END,
+                    CASE WHEN cap_bytes > 0 AND NOT rejects THEN s.bytes - cap_bytes ELSE 0 END,
+                    too_old, 2 * taken + 5000);
+            END IF;
+            PERFORM holdfast.write_log_state(s);
+        END IF;
+        head_seq := s.head_seq;
+        earliest_seq := s.earliest_seq;
+    END $$;
+
+--
 -- Name: create_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -128,6 +217,55 @@ CREATE FUNCTION holdfast.create_topic_sequence(topic_id integer) RETURNS void
     AS $$
     BEGIN
         EXECUTE format('CREATE SEQUENCE holdfast.%I AS bigint CACHE 1', 'seq_' || topic_id);
+    END $$;
+
+--
+-- Name: delete_records(text, integer, bigint, text, text, text, bigint, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.delete_records(of_topic text, of_id integer, upto bigint, exact text, prefix text, after_tag text, after_seq bigint, most integer, OUT deleted bigint, OUT last_tag text, OUT last_seq bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
+        places tid[];
+        gone_bytes bigint := 0;
+    BEGIN
+        IF exact IS NOT NULL THEN
+            SELECT array_agg(x.place), exact, max(x.seq) INTO places, last_tag, last_seq FROM (
+                SELECT r.ctid AS place, r.seq FROM holdfast.records r
+                WHERE r.topic = of_topic AND r.tag = exact AND r.seq > after_seq AND r.seq <= upto
+                ORDER BY r.seq LIMIT most
+            ) x;
+        ELSIF prefix IS NOT NULL THEN
+            SELECT array_agg(x.place), (array_agg(x.tag ORDER BY x.tag DESC, x.seq DESC))[1],
+                   (array_agg(x.seq ORDER BY x.tag DESC, x.seq DESC))[1]
+            INTO places, last_tag, last_seq FROM (
+                SELECT r.ctid AS place, r.tag, r.seq FROM holdfast.records r
+                WHERE r.topic = of_topic AND r.tag >= prefix AND r.tag <= prefix || repeat(chr(1114111), 64)
+                  AND (r.tag, r.seq) > (after_tag, after_seq) AND r.seq <= upto AND starts_with(r.tag, prefix)
+                ORDER BY r.tag, r.seq LIMIT most
+            ) x;
+        ELSE
+            SELECT array_agg(x.place), '', max(x.seq) INTO places, last_tag, last_seq FROM (
+                SELECT r.ctid AS place, r.seq FROM holdfast.records r
+                WHERE r.topic = of_topic AND r.seq >= s.earliest_seq AND r.seq <= upto ORDER BY r.seq LIMIT most
+            ) x;
+        END IF;
+        WITH gone AS (
+            DELETE FROM holdfast.records r WHERE r.ctid = ANY (places)
+            RETURNING octet_length(r.payload) + coalesce(octet_length(r.metadata::text), 0) AS size
+        )
+        SELECT count(*), coalesce(sum(g.size), 0) INTO deleted, gone_bytes FROM gone g;
+        IF deleted > 0 THEN
+            s.count := s.count - deleted;
+            s.bytes := s.bytes - gone_bytes;
+            s.earliest_seq := coalesce((
+                SELECT r.seq FROM holdfast.records r
+                WHERE r.topic = of_topic AND r.seq >= s.earliest_seq AND r.seq <= s.head_seq ORDER BY r.seq LIMIT 1
+            ), s.head_seq + 1);
+            PERFORM holdfast.write_log_state(s);
+        END IF;
     END $$;
 
 --
@@ -169,6 +307,51 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
         EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
     END $$;
 
+SET default_tablespace = '';
+
+SET default_table_access_method = heap;
+
+--
+-- Name: log_state; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.log_state (
+    version bigint NOT NULL,
+    head_seq bigint DEFAULT 0 NOT NULL,
+    earliest_seq bigint DEFAULT 1 NOT NULL,
+    count bigint DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    cap_lost_to bigint DEFAULT 0 NOT NULL,
+    ttl_lost_to bigint DEFAULT 0 NOT NULL,
+    written_at timestamp with time zone,
+    topic_id integer NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT log_state_bytes_check CHECK ((bytes >= 0)),
+    CONSTRAINT log_state_check CHECK (((earliest_seq >= 1) AND (earliest_seq <= (head_seq + 1)))),
+    CONSTRAINT log_state_count_check CHECK ((count >= 0))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: lock_log(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.lock_log(of_topic text, of_id integer) RETURNS holdfast.log_state
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        s holdfast.log_state;
+    BEGIN
+        PERFORM pg_advisory_xact_lock(1819240306, of_id);
+        -- A statement of its own: its snapshot is taken once the lock is held.
+        SELECT * INTO s FROM holdfast.log_state l
+        WHERE l.topic = of_topic AND l.topic_id = of_id ORDER BY l.version DESC LIMIT 1;
+        IF NOT FOUND THEN
+            RAISE undefined_object USING MESSAGE = format('there is no log %s with id %s', of_topic, of_id);
+        END IF;
+        RETURN s;
+    END $$;
+
 --
 -- Name: refuse_change(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
@@ -181,9 +364,86 @@ CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
         RAISE EXCEPTION '%.% is append-only', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
     END $$;
 
-SET default_tablespace = '';
+--
+-- Name: trim_front(holdfast.log_state, bigint, bigint, timestamp with time zone, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
 
-SET default_table_access_method = heap;
+CREATE FUNCTION holdfast.trim_front(s holdfast.log_state, spare_records bigint, spare_bytes bigint, before timestamp with time zone, most bigint) RETURNS holdfast.log_state
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        oldest record;
+        gone bigint := 0;
+        gone_bytes bigint := 0;
+        through bigint;
+    BEGIN
+        FOR oldest IN
+            SELECT r.seq, r.created_at, octet_length(r.payload) + coalesce(octet_length(r.metadata::text), 0) AS size
+            FROM holdfast.records r
+            WHERE r.topic = s.topic AND r.seq >= s.earliest_seq AND r.seq <= s.head_seq ORDER BY r.seq
+        LOOP
+            EXIT WHEN gone >= most;
+            IF oldest.created_at < before THEN
+                s.ttl_lost_to := oldest.seq;
+            ELSIF gone < spare_records OR gone_bytes < spare_bytes THEN
+                s.cap_lost_to := oldest.seq;
+            ELSE
+                EXIT;
+            END IF;
+            gone := gone + 1;
+            gone_bytes := gone_bytes + oldest.size;
+            through := oldest.seq;
+        END LOOP;
+        IF gone > 0 THEN
+            DELETE FROM holdfast.records r
+            WHERE r.topic = s.topic AND r.seq >= s.earliest_seq AND r.seq <= through;
+            s.count := s.count - gone;
+            s.bytes := s.bytes - gone_bytes;
+            s.earliest_seq := coalesce((
+                SELECT r.seq FROM holdfast.records r
+                WHERE r.topic = s.topic AND r.seq > through AND r.seq <= s.head_seq ORDER BY r.seq LIMIT 1
+            ), s.head_seq + 1);
+        END IF;
+        RETURN s;
+    END $$;
+
+--
+-- Name: trim_log(text, integer, bigint, bigint, boolean, bigint, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.trim_log(of_topic text, of_id integer, cap_records bigint, cap_bytes bigint, rejects boolean, ttl_ms bigint, most bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
+        trimmed holdfast.log_state;
+    BEGIN
+        trimmed := holdfast.trim_front(
+            s,
+            CASE WHEN cap_records > 0 AND NOT rejects THEN s.count - cap_records ELSE 0 END,
+            CASE WHEN cap_bytes > 0 AND NOT rejects THEN s.bytes - cap_bytes ELSE 0 END,
+            CASE WHEN ttl_ms > 0 THEN clock_timestamp() - ttl_ms * interval '1 ms' ELSE '-infinity' END, most);
+        IF trimmed.count < s.count THEN
+            PERFORM holdfast.write_log_state(trimmed);
+        END IF;
+        RETURN s.count - trimmed.count;
+    END $$;
+
+--
+-- Name: write_log_state(holdfast.log_state); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.write_log_state(s holdfast.log_state) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        INSERT INTO holdfast.log_state (topic, topic_id, version, head_seq, earliest_seq, count, bytes, cap_lost_to,
+                                        ttl_lost_to, written_at)
+        VALUES (s.topic, s.topic_id, s.version + 1, s.head_seq, s.earliest_seq, s.count, s.bytes, s.cap_lost_to,
+                s.ttl_lost_to, s.written_at);
+        DELETE FROM holdfast.log_state l
+        WHERE l.topic = s.topic AND l.topic_id = s.topic_id AND l.version = s.version;
+    END $$;
 
 --
 -- Name: alembic_version; Type: TABLE; Schema: holdfast; Owner: -
@@ -244,6 +504,20 @@ ALTER TABLE holdfast.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+--
+-- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.idempotency (
+    expires_at timestamp with time zone NOT NULL,
+    first_seq bigint NOT NULL,
+    last_seq bigint NOT NULL,
+    topic_id integer NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    key text NOT NULL COLLATE pg_catalog."C",
+    seqs bigint[]
 );
 
 --
@@ -312,6 +586,23 @@ CREATE TABLE holdfast.lease_events (
     detail text
 )
 PARTITION BY RANGE (at);
+
+--
+-- Name: records; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.records (
+    seq bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    topic_id integer NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tag text COLLATE pg_catalog."C",
+    node text,
+    metadata json,
+    payload bytea NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY holdfast.records ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 --
 -- Name: tallies; Type: TABLE; Schema: holdfast; Owner: -
@@ -429,6 +720,13 @@ ALTER TABLE ONLY holdfast.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
 --
+-- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (topic, key);
+
+--
 -- Name: jobs jobs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -441,6 +739,20 @@ ALTER TABLE ONLY holdfast.jobs
 
 ALTER TABLE ONLY holdfast.lanes
     ADD CONSTRAINT lanes_pkey PRIMARY KEY (topic, tenant, priority);
+
+--
+-- Name: log_state log_state_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.log_state
+    ADD CONSTRAINT log_state_pkey PRIMARY KEY (topic, topic_id, version);
+
+--
+-- Name: records records_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.records
+    ADD CONSTRAINT records_pkey PRIMARY KEY (topic, seq);
 
 --
 -- Name: tallies tallies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -476,6 +788,12 @@ CREATE INDEX api_keys_page ON holdfast.api_keys USING btree (created_at, id);
 CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
 
 --
+-- Name: idempotency_expiring; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX idempotency_expiring ON holdfast.idempotency USING btree (expires_at);
+
+--
 -- Name: jobs_due; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -498,6 +816,12 @@ CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHER
 --
 
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
+
+--
+-- Name: records_tagged; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WHERE (tag IS NOT NULL);
 
 --
 -- Name: audit append_only; Type: TRIGGER; Schema: holdfast; Owner: -

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -11,13 +11,20 @@ from starlette.requests import ClientDisconnect, Request
 from app.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 
 T = TypeVar("T")
+Read_co = TypeVar("Read_co", covariant=True)
 
 MAX_DEPTH: Final = 128
 # An escape of U+0000 that is none of an escaped backslash. PostgreSQL's text and json can't hold it.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
-async def read_json(request: Request, decoder: msgspec.json.Decoder[T], limit: int, *, empty: bytes = b"") -> T:
+class Decoder(Protocol[Read_co]):
+    """What msgspec's decoders have. Raises msgspec.DecodeError, of which ValidationError is one."""
+
+    def decode(self, body: bytes, /) -> Read_co: ...
+
+
+async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"") -> T:
     """The decoded body; `empty` stands in for none.
 
     Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes) and InvalidRequest.

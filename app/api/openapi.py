@@ -80,6 +80,7 @@ _MEANING = {
     409: "The topic is not of the kind that this needs, or the key is not live.",
     413: "The body is too large.",
     415: "The body must be JSON.",
+    422: "The topic is full.",
     429: "Too many: try again after Retry-After seconds.",
     503: "Not at the moment: try again after Retry-After seconds.",
 }

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from app.engine.claims import Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
+from app.engine.diffs import Diffs
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
+from app.engine.logs import Logs
 from app.engine.marks import Marks
+from app.engine.readers import Readers
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -47,6 +50,7 @@ class Engine:
         self.marks = Marks(pools, self.cursors)
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
         self.waiters = Waiters(pools, self.cursors)
+        self.readers = Readers(pools)
         shared = Shared(
             pools,
             policies,
@@ -55,11 +59,14 @@ class Engine:
             self.marks,
             self.counters,
             self.waiters,
+            self.readers,
             max_waiting,
             self.metrics,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
+        self.logs = Logs(shared)
+        self.diffs = Diffs(shared)
         self.settlements = Settlements(shared, self.exits)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements, most=max_streams)
@@ -67,7 +74,8 @@ class Engine:
         self.metrics.levels.append(self._levels)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:
-        """Another process has made so many jobs claimable, perhaps in a lane that is new."""
+        """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
+        self.readers.wake(topic_id)
         if self.waiters.wanted(topic_id):
             self.lanes.forget(topic_id)
         self.waiters.wake(topic_id, jobs)
@@ -79,18 +87,23 @@ class Engine:
         self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
         self.metrics.forget([topic.name])
+        self.diffs.drop(topic.id)
+        self.readers.wake(topic.id)
 
     def stop(self) -> None:
-        """The service is stopping: close the streams, and send those who wait for work away empty-handed."""
+        """The service is stopping: close the streams, and send those who wait away empty-handed."""
         self.streams.stop()
+        self.readers.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
         self.marks.close()
+        self.readers.close()
         await self.levels.close()
         await self.enqueues.group.drain()
+        await self.logs.group.drain()
         await self.claims.drain()
         await self.settlements.drain()
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from app.engine.cursors import Cursors
     from app.engine.lanes import Lanes
     from app.engine.marks import Marks
+    from app.engine.readers import Readers
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -29,6 +30,7 @@ class Shared:
     marks: Marks
     counters: Counters
     waiters: Waiters
+    readers: Readers
     max_waiting: int  # calls that may wait for one verb of one topic
     metrics: Numbers
 

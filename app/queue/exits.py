@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from app.db import sql
+from app.queue.log import Match
 from app.queue.model import Budget, Connection, Lane, LeaseId, Topic
 
 _BURY = sql.load(__package__, "bury")
@@ -14,6 +15,7 @@ _FAIL = sql.load(__package__, "fail")
 _EXPIRE = sql.load(__package__, "expire")
 _EXHAUSTED = sql.load(__package__, "exhausted")
 _SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
+_DELETE_JOBS = sql.load(__package__, "delete_jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,26 @@ async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int
     """Delete jobs that failed or expired longer ago than `keep`, at most `limit`: how many."""
     count: int = await db.fetchval(_SWEEP_FINISHED, topic, keep, limit)
     return count
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a batch of a deletion did; of that, how many were fresh; and the last seq looked at, None at the end."""
+
+    count: int
+    ready: int
+    last_seq: int | None
+
+
+async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto: int, limit: int) -> Deleted:
+    """Delete waiting jobs that match, looking at up to `limit` jobs with after < seq <= upto. What is leased stays."""
+    count = ready = 0
+    while True:
+        row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
+        assert row is not None, "it answers one row always"
+        count, ready = count + row["deleted"], ready + row["ready"]
+        if row["deleted"] == row["picked"]:
+            return Deleted(count, ready, row["last_seq"])
 
 
 def _who(topic: Topic, budget: Budget, spent: Sequence[Spent]) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db import sql
+from app.queue.log import LOOKED_AT, Ask, Records, records_of
 from app.queue.model import Budget, Connection, Reach, Topic
 
 _COUNT = sql.load(__package__, "count")
@@ -18,6 +19,8 @@ _FOLD = sql.load(__package__, "fold")
 _RECONCILE = sql.load(__package__, "reconcile")
 _RECONCILE_LOCK = sql.load(__package__, "reconcile_lock")
 _DEPTHS = sql.load(__package__, "depths")
+_DRAWERS = sql.load(__package__, "drawers")
+_READ_JOBS = sql.load(__package__, "read_jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,29 @@ async def draws(db: Connection, topics: Sequence[Topic]) -> dict[int, Draw]:
 async def writers(db: Connection, topics: Sequence[Topic]) -> set[str]:
     """The transactions that may still commit jobs of these topics, by their virtual ids."""
     return set(await db.fetchval(_WRITERS, [topic.sequence for topic in topics]))
+
+
+async def drawers(db: Connection, topic: Topic) -> set[str]:
+    """The transactions that may still commit a job of this topic with a seq drawn before, by their virtual ids."""
+    return set(await db.fetchval(_DRAWERS, topic.sequence))
+
+
+async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> Records:
+    """Read a queue's live jobs behind a cursor, without claiming, up to a seq that nothing can turn up below."""
+    row = await db.fetchrow(
+        _READ_JOBS,
+        topic.name,
+        ask.after,
+        upto,
+        ask.limit,
+        ask.max_bytes,
+        list(ask.without),
+        LOOKED_AT,
+        ask.tags,
+        ask.metadata,
+    )
+    assert row is not None, "an aggregate answers one row always"
+    return records_of(list(row.values()))
 
 
 @dataclass(frozen=True, slots=True)

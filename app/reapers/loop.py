@@ -40,6 +40,8 @@ SWEEPS: Final = (
     Sweep("exhaustion", sweeps.exhaustion, 60),
     Sweep("retention", sweeps.retention, 3600),
     Sweep("tallies", sweeps.tallies, 3600),
+    Sweep("logs", sweeps.logs, 5),
+    Sweep("idempotency", sweeps.idempotency, 60),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from app.db import sql
 from app.engine.exits import BATCH
 from app.queue import consumer, exits, inspector
+from app.queue import log as records
 from app.topics import store
 from app.topics.config import Policy, TopicType
 
@@ -22,6 +24,8 @@ PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days
 FINISHED_KEPT: Final = timedelta(days=14)
 PAGE: Final = 500
+LOG_BATCH: Final = 5_000  # records of one log in one transaction: appends to it wait so long
+LOG_PASSES: Final = 200
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +88,29 @@ async def tallies(pools: Pools, _engine: Engine) -> int:
         if off:
             log.warning("the counts of topic %s were off by %d jobs, and are right again", policy.topic.name, off)
         count += off
+    return count
+
+
+async def logs(pools: Pools, _engine: Engine) -> int:
+    """Take out of logs what is too old, and what is above caps that were lowered: how many records."""
+    count = 0
+    for _ in range(LOG_PASSES):
+        overdue = await store.overdue_logs(pools.rest, PAGE)
+        for policy in overdue:
+            with contextlib.suppress(records.Gone):
+                count += await records.trim(pools.rest, policy.topic, policy.log_limits, LOG_BATCH)
+        if not overdue:
+            break
+    return count
+
+
+async def idempotency(pools: Pools, _engine: Engine) -> int:
+    """Forget idempotency keys whose window has passed: how many."""
+    count = 0
+    while (gone := await records.sweep_keys(pools.rest, BATCH)) > 0:
+        count += gone
+        if gone < BATCH:
+            break
     return count
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from app.errors import InvalidRequest
+from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
@@ -106,6 +107,18 @@ class Policy(msgspec.Struct, frozen=True):
     def budget(self) -> Budget:
         """How many deliveries its jobs get."""
         return Budget(self.config.on_exhausted is not OnExhausted.REDELIVER, self.config.max_deliveries)
+
+    @property
+    def log_limits(self) -> Limits:
+        """What it may hold, if it is a log."""
+        config = self.config
+        return Limits(
+            config.cap_records,
+            config.cap_bytes,
+            config.discard == "reject",
+            config.ttl_ms,
+            config.idempotency_window_ms,
+        )
 
 
 def check_name(name: str) -> str:

@@ -13,7 +13,7 @@ from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.model import Connection, Topic
-from app.topics.config import FIELDS, Config, Policy
+from app.topics.config import FIELDS, Config, Policy, TopicType
 
 if TYPE_CHECKING:
     import asyncpg
@@ -33,6 +33,9 @@ _COUNT = sql.load(__package__, "count")
 _CENSUS = sql.load(__package__, "census")
 _SHOWN = sql.load(__package__, "shown")
 _ANY_JOB = sql.load(__package__, "any_job")
+_ANY_RECORD = sql.load(__package__, "any_record")
+_LOCK_LOG = sql.load(__package__, "lock_log")
+_OVERDUE = sql.load(__package__, "overdue")
 
 DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
@@ -77,10 +80,7 @@ async def put(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) 
     settings = msgspec.to_builtins(config)
     async with pool.acquire() as db, db.transaction():
         while True:
-            new_id = await db.fetchval(_INSERT, name, columns)
-            if new_id is not None:
-                await db.execute(_CREATE_SEQUENCE, new_id)
-                await trail.record(db, by, Action.TOPIC_CREATED, name, {"config": settings})
+            if await _create(db, name, config, by):
                 return True
             existing = await db.fetchrow(_UPDATE, name, columns)
             if existing is None:
@@ -96,10 +96,30 @@ async def put(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) 
             return False
 
 
+async def create(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) -> bool:
+    """Create a topic; whether it was created. One that exists stays as it is."""
+    async with pool.acquire() as db, db.transaction():
+        return await _create(db, name, config, by)
+
+
+async def _create(db: Connection, name: str, config: Config, by: Actor) -> bool:
+    new_id = await db.fetchval(_INSERT, name, msgspec.json.encode(config).decode())
+    if new_id is None:
+        return False
+    await db.execute(_CREATE_SEQUENCE, new_id)
+    await trail.record(db, by, Action.TOPIC_CREATED, name, {"config": msgspec.to_builtins(config)})
+    return True
+
+
+async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
+    """Up to `limit` logs that hold records which are too old, or more than their caps."""
+    return [_policy(row) for row in await db.fetch(_OVERDUE, limit)]
+
+
 async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE) -> bool:
     """Delete a topic and everything in it, in one transaction; whether it existed.
 
-    Raises TopicNotEmpty where `if_empty` and it holds a live job.
+    Raises TopicNotEmpty where `if_empty` and it holds a live job or record.
     """
     for attempt in range(DELETE_ATTEMPTS):
         try:
@@ -117,9 +137,11 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
         locked = await db.fetchrow(_LOCK, name)
         if locked is None:
             return False
-        topic_id = locked["id"]
+        topic_id, is_log = locked["id"], locked["type"] == TopicType.LOG.value
         await db.execute(_DROP_SEQUENCE, topic_id)
-        if if_empty and await db.fetchval(_ANY_JOB, name):
+        if is_log:
+            await db.execute(_LOCK_LOG, name, topic_id)
+        if if_empty and await (db.fetchval(_ANY_RECORD, name, topic_id) if is_log else db.fetchval(_ANY_JOB, name)):
             raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
         jobs = await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
         await db.execute(_DROP_TALLIES, topic_id)

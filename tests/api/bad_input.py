@@ -42,7 +42,9 @@ class Bad:
             yield self.body
 
 
-TOPIC, CLAIM, ACK, NACK, EXTEND = (f"/v0/topics/{{topic}}{verb}" for verb in ("", "/claim", "/ack", "/nack", "/extend"))
+TOPIC, CLAIM, ACK, NACK, EXTEND, DIFF, DELETE = (
+    f"/v0/topics/{{topic}}{verb}" for verb in ("", "/claim", "/ack", "/nack", "/extend", "/diff", "/delete")
+)
 NODE = b'"node":"n"'
 
 
@@ -159,6 +161,10 @@ BATCHES = [
     Bad("node of the batch a number", TOPIC, b'{"records":[{"data":1}],"node":5}'),
     Bad("node of the batch too long", TOPIC, b'{"records":[{"data":1}],"node":"%b"}' % (b"x" * 129)),
     Bad("node of the batch NUL", TOPIC, rb'{"records":[{"data":1}],"node":"\u0000"}'),
+    Bad("idempotency key a number", TOPIC, b'{"records":[{"data":1}],"idempotency_key":5}'),
+    Bad("idempotency key empty", TOPIC, b'{"records":[{"data":1}],"idempotency_key":""}'),
+    Bad("idempotency key too long", TOPIC, b'{"records":[{"data":1}],"idempotency_key":"%b"}' % (b"x" * 257)),
+    Bad("idempotency key NUL", TOPIC, rb'{"records":[{"data":1}],"idempotency_key":"\u0000"}'),
     Bad("create a string", TOPIC, b'{"records":[{"data":1}],"create":"yes"}'),
     Bad("config a string", TOPIC, b'{"records":[{"data":1}],"config":"queue"}'),
     Bad("config bad", TOPIC, b'{"records":[{"data":1}],"config":{"type":"queue","lease_ms":"x"}}'),
@@ -166,7 +172,7 @@ BATCHES = [
 
 BODIES = [
     Bad(f"{name} to {path.rpartition('}')[2] or '/'}", path, body)
-    for path in (TOPIC, CLAIM, ACK, NACK, EXTEND)
+    for path in (TOPIC, CLAIM, ACK, NACK, EXTEND, DELETE)
     for name, body in {
         "nothing": b"",
         "space": b"  ",
@@ -203,6 +209,34 @@ CLAIMS = [
     Bad("claim, lease_ms below 0", CLAIM, b'{"node":"n","lease_ms":-1}'),
     Bad("claim, wait_ms too long", CLAIM, b'{"node":"n","wait_ms":30001}'),
     Bad("claim, wait_ms below 0", CLAIM, b'{"node":"n","wait_ms":-1}'),
+]
+
+READS = [
+    Bad(f"{path.rpartition('/')[2]}, {name}", path, b"{%b}" % fields)
+    for path, name, fields in (
+        (DIFF, "from_seq below 0", b'"from_seq":-1'),
+        (DIFF, "from_seq 2^63", b'"from_seq":%d' % 2**63),
+        (DIFF, "from_seq a string", b'"from_seq":"1"'),
+        (DIFF, "limit below 0", b'"limit":-1'),
+        (DIFF, "node a number", b'"node":5'),
+        (DIFF, "node too long", b'"node":["%b"]' % (b"x" * 129)),
+        (DIFF, "1,001 nodes", b'"node":%b' % json.dumps(["n"] * 1001).encode()),
+        (DIFF, "node NUL", rb'"node":"\u0000"'),
+        (DIFF, "wait_ms a string", b'"wait_ms":"1"'),
+        (DIFF, "include_meta a number", b'"include_meta":1'),
+        (DELETE, "nothing to go by", b""),
+        (DELETE, "nulls", b'"before_seq":null,"match":null'),
+        (DELETE, "before_seq below 0", b'"before_seq":-1'),
+        (DELETE, "match a number", b'"match":1'),
+        (DELETE, "match empty", b'"match":[]'),
+        (DELETE, "match of a node", b'"match":["node","Eq","n"]'),
+        (DELETE, "match by regex", b'"match":["tag","Regex","n"]'),
+        (DELETE, "glob without a star", b'"match":["tag","Glob","n"]'),
+        (DELETE, "glob with a star inside", b'"match":["tag","Glob","a*b*"]'),
+        (DELETE, "text with a star inside", b'"match":"a*b*"'),
+        (DELETE, "match too long", b'"match":"%b"' % (b"x" * 257)),
+        (DELETE, "match NUL", rb'"match":"\u0000"'),
+    )
 ]
 
 
@@ -293,7 +327,11 @@ TYPES = [
         method,
         content_type,
     )
-    for method, path in (("PUT", TOPIC), ("POST", TOPIC), *(("POST", path) for path in (CLAIM, ACK, NACK, EXTEND)))
+    for method, path in (
+        ("PUT", TOPIC),
+        ("POST", TOPIC),
+        *(("POST", path) for path in (CLAIM, ACK, NACK, EXTEND, DIFF, DELETE)),
+    )
     for content_type in (None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp")
 ]
 
@@ -316,7 +354,9 @@ ROUTES = [
 ] + [
     Bad(f"unknown topic, {path.rpartition('}')[2] or '/'}", path.replace("}", "}.absent"), body, "topic_not_found", 404)
     for path, body in (
-        (TOPIC, b'{"records":[{"data":1}]}'),
+        (TOPIC, b'{"records":[{"data":1}],"create":false}'),
+        (DIFF, b"{}"),
+        (DELETE, b'{"before_seq":5}'),
         (CLAIM, b'{"node":"n"}'),
         (ACK, b'{"node":"n","seqs":[1]}'),
         (NACK, b'{"node":"n","seqs":[]}'),
@@ -348,4 +388,4 @@ HUGE = [
     Bad("60 MiB of one record", TOPIC, _BEGINNING + b"x" * (60 * MIB) + b'"}]}', "record_too_large"),
 ]
 
-ALL = [*RECORDS, *BATCHES, *BODIES, *CLAIMS, *SETTLEMENTS, *PUTS, *TYPES, *ROUTES, *HUGE]
+ALL = [*RECORDS, *BATCHES, *BODIES, *CLAIMS, *READS, *SETTLEMENTS, *PUTS, *TYPES, *ROUTES, *HUGE]

@@ -64,6 +64,8 @@ ROUTES: dict[str, tuple[str, str, Body | None, set[str]]] = {
     "GET": ("GET", "", None, {"read"}),
     "DELETE": ("DELETE", "", None, {"delete"}),
     "append": ("POST", "", JOBS, {"write"}),
+    "diff": ("POST", "/diff", {}, {"read"}),
+    "delete": ("POST", "/delete", {"before_seq": 1}, {"delete"}),
     "claim": ("POST", "/claim", {"node": "n"}, {"read", "write"}),
     "ack": ("POST", "/ack", {"node": "n", "seqs": []}, {"write"}),
     "nack": ("POST", "/nack", {"node": "n", "seqs": []}, {"write"}),

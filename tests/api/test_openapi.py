@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from fastapi.routing import APIRoute
 
-from tests.api.dialect import JSON, Body, Topic, accepted
+from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.keyring import Services
 
@@ -68,7 +68,7 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
         where = f"{method} {path}"
         responses = operation["responses"]
         assert responses.keys() & {"200", "201"}, where
-        assert "422" not in responses, where
+        assert ("422" in responses) == (path == "/v0/topics/{topic}" and method == "POST"), where
         for status, response in responses.items():
             assert response["description"], where
             if path.endswith("/work") and status == "200":
@@ -85,7 +85,8 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
                 expected |= {"413", "415"}
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
                 assert schema["$ref"].startswith("#/components/schemas/"), where
-                assert operation["requestBody"]["required"] is (method == "POST"), where
+                required = method == "POST" and not path.endswith("/diff")  # a PUT and a diff have defaults for all
+                assert operation["requestBody"]["required"] is required, where
             assert expected <= set(responses), where
 
 
@@ -173,11 +174,18 @@ GOOD: dict[tuple[str, str], Any] = {
     ("POST", "/ack"): {"node": "n", "seqs": [1, 99], "lease_ids": ["", "lease_1a2b"]},
     ("POST", "/nack"): {"node": "n", "seqs": [2, 99], "delay_ms": 0, "errors": ["boom", None]},
     ("POST", "/extend"): {"node": "n", "seqs": [1, 99], "lease_ms": 60_000, "lease_ids": ["", "lease_1a2b"]},
+    ("POST", "/diff"): {"from_seq": 0, "limit": 10, "node": ["other"], "include_tags": True, "wait_ms": 0},
+    ("POST", "/delete"): {"before_seq": 1, "match": ["tag", "Glob", "t*"]},
     ("GET", ""): None,
     ("DELETE", ""): None,
     ("GET", "/work"): None,
 }
-ORDER = [("POST", ""), ("PUT", ""), *(("POST", f"/{verb}") for verb in ("claim", "extend", "nack", "ack")), ("GET", "")]
+ORDER = [
+    ("POST", ""),
+    ("PUT", ""),
+    *(("POST", f"/{verb}") for verb in ("claim", "diff", "extend", "nack", "ack", "delete")),
+    ("GET", ""),
+]
 
 
 async def send(
@@ -257,7 +265,9 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
             await http.request(method, queue + verb, content=big, headers=JSON)
             await http.request(method, queue + verb, content=big[:100], headers={"content-type": "text/plain"})
         if (method, verb) not in {("PUT", ""), ("DELETE", "")}:
-            plain = {"records": [{"data": 1}]} if (method, verb) == ("POST", "") else body(method, verb)
+            plain = (
+                {"records": [{"data": 1}], "create": False} if (method, verb) == ("POST", "") else body(method, verb)
+            )
             await send(http, method, absent + verb + query, plain)
         accepted(await http.put(log, json={}))
         await send(http, method, log + verb + query, body(method, verb))
@@ -265,6 +275,15 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await send(http, "DELETE", f"{queue}.dlq?if_empty=true", None)
     for headers, status in (({"authorization": "Bearer wrong"}, 401), (LIMITED, 403), (KEY, 200)):
         assert (await http.get("/v0/admin/horizon", headers=headers)).status_code == status
+    full = Topic(http, f"{topic}.full")
+    await full.put(type="log", cap_records=2)
+    await full.append(*({"data": i, "tag": "t", "node": "n", "meta": {"a": i}} for i in range(3)), idempotency_key="k")
+    assert (await full.post("diff", include_tags=True))["tombstone"]["reason"] == "cap"
+    assert (await full.post("diff", from_seq=9))["tombstone"]["reason"] == "recreated"
+    faulty = {"records": [{"data": 1}], "config": {"type": "queue", "dead_letter": full.name}}
+    refused(await http.post(f"{full.path}.absent", json=faulty), 409, "not_a_queue")
+    await full.put(type="log", cap_records=2, discard="reject")
+    refused(await http.post(full.path, json={"records": [{"data": 1}]}), 422, "topic_full")
     for headers, query in (({"authorization": "Bearer wrong"}, ""), (LIMITED, ""), (KEY, "?cursor=!")):
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))

@@ -212,9 +212,11 @@ async def test_a_write_creates_the_queue_that_it_describes(http: httpx.AsyncClie
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"create": False, "config": {"type": "queue"}}, {"create": False}], ids=["plain", "no", "not asked"]
+    "more",
+    [{"create": False}, {"create": False, "config": {"type": "queue"}}, {"config": {"auto_create": False}}],
+    ids=["no", "no, but how", "not by itself"],
 )
-async def test_a_write_that_does_not_say_so_creates_nothing(
+async def test_a_write_that_is_not_to_create_creates_nothing(
     http: httpx.AsyncClient, topic: str, more: dict[str, object]
 ) -> None:
     refused(await http.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}], **more}), 404, "topic_not_found")

@@ -45,6 +45,8 @@ TABLE = {
     ("GET", T): Row("read", 403),
     ("DELETE", T): Row("delete", 403),
     ("POST", T): Row("write", 403, {"records": [{"data": 1}]}),
+    ("POST", f"{T}/diff"): Row("read", 403, {}),
+    ("POST", f"{T}/delete"): Row("delete", 403, {"before_seq": 1}),
     ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
     ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/nack"): Row("write", 403, {"node": "n", "seqs": []}),

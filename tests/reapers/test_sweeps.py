@@ -169,6 +169,8 @@ async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make,
         "exhaustion": 0,
         "retention": 0,
         "tallies": 0,
+        "logs": 0,
+        "idempotency": 0,
     }
 
 

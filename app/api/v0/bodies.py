@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -41,14 +41,54 @@ class Record(msgspec.Struct, gc=False):
 
 
 class AppendBody(msgspec.Struct):
-    """Records for a queue: all of them become jobs, or none does. `config` counts only if this write creates the
-    topic."""
+    """Records for a topic: all of them are written, in a queue as jobs, or none is. `config` counts only if this write
+    creates the topic. On a log, data, tag, node and meta of a record count, and its other fields are ignored."""
 
     records: list[Record]
     node: str | None = None
     create: bool | None = None
     config: Asked | None = None
-    idempotency_key: None = None  # not built yet
+    idempotency_key: str | None = None
+
+
+class LogRecord(msgspec.Struct, gc=False):
+    """One record of a log."""
+
+    data: Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: Raw = msgspec.field(default_factory=Raw)
+
+
+class LogAppendBody(msgspec.Struct):
+    """The same as AppendBody, for a log."""
+
+    records: list[LogRecord]
+    node: str | None = None
+    create: bool | None = None
+    config: Asked | None = None
+    idempotency_key: str | None = None
+
+
+class DiffBody(msgspec.Struct):
+    """From where to read (exclusive), and how much. limit: 0 is 256, clamped to 1000. node: whose records are left out.
+    wait_ms: clamped to 30000. max_batch_bytes, of data and meta: 0 is 1 MiB, clamped to 8 MiB."""
+
+    from_seq: Seq | None = None
+    limit: Count | None = None
+    node: str | list[str] | None = None
+    include_tags: bool | None = None
+    include_meta: bool | None = None
+    wait_ms: Count | None = None
+    max_batch_bytes: Count | None = None
+
+
+class DeleteBody(msgspec.Struct):
+    """What to delete: what is below a seq, what has a tag, or what is both. match: ["tag", "Eq", "x"],
+    ["tag", "Glob", "x*"], or a string, which is the second if it ends in '*', else the first."""
+
+    before_seq: Seq | None = None
+    match: str | list[str] | None = None
 
 
 class ClaimBody(msgspec.Struct):
@@ -183,7 +223,8 @@ class DeleteAnswer(msgspec.Struct):
 
 
 class AppendAnswer(msgspec.Struct):
-    """The seqs of the new jobs, ascending, in the order of the records."""
+    """The seqs of the new records, ascending, in their order; of a log, contiguous. deduped: these are the seqs that an
+    earlier batch with the same idempotency key was given, and nothing was written."""
 
     topic: str
     first_seq: int
@@ -255,4 +296,60 @@ class ExtendAnswer(msgspec.Struct):
 class HorizonAnswer(Horizon, frozen=True):
     """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
 
+    performance: Performance
+
+
+class RecordShown(msgspec.Struct, kw_only=True):
+    """A record of a log, or a job of a queue, as a reader sees it. `$ts` is in ms since 1970."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Raw
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class Tombstone(msgspec.Struct):
+    """Records from gap_from to gap_to were lost before this reader came: to caps, to age (ttl), to both (mixed), or
+    because the topic was made anew. What was deleted counts only as part of a gap."""
+
+    gap_from: int
+    gap_to: int
+    reason: Literal["cap", "ttl", "mixed", "recreated"]
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class DiffPerformance(msgspec.Struct):
+    """How long the answer took, in ms, waiting included; and how many seqs were looked at."""
+
+    server_total_ms: float
+    records_scanned: int
+
+
+class DiffAnswer(msgspec.Struct):
+    """What comes after the cursor; the next call's is next_from_seq, the last seq that was looked at."""
+
+    topic: str
+    records: list[RecordShown]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: int
+    performance: DiffPerformance
+
+
+class RecordsDeletedAnswer(msgspec.Struct):
+    """How many were deleted, and what is left."""
+
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
     performance: Performance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Final
 
@@ -13,15 +12,14 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.body import read_json
 from app.api.calls import LEFT, count_as, ended_with
-from app.api.departure import has_left
+from app.api.departure import has_left, while_connected
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields, topic_in
 from app.edge.context import context_of
-from app.engine.claims import MAX_CLAIM, Claimer, Claims
+from app.engine.claims import MAX_CLAIM, Claimer
 from app.errors import Unauthorized, Unavailable
 from app.keys import Scope
-from app.queue.model import Job
 from app.topics.config import Policy, check_name, clamp_lease
 
 router = direct.router("jobs")
@@ -56,7 +54,8 @@ async def claim(request: Request) -> Response:
     if body.wait_ms:
         count_as(request, "claim_wait")  # its time is the wait's
     if body.wait_ms or policy.config.claim_jitter_ms:
-        jobs = await _while_connected(request, claims, claimer, (body.wait_ms or 0) / 1000)
+        # What is claimed for one who left goes back.
+        jobs = await while_connected(request, claims.claim(claimer, (body.wait_ms or 0) / 1000)) or []
         if not context.access.still_good(key):
             await settlements.give_back(policy, body.node, jobs)
             raise Unauthorized("This key was revoked or has expired.")
@@ -85,17 +84,3 @@ def claimer_of(policy: Policy, node: str, most: int | None, lease_ms: int | None
     """A claimer with its bounds clamped; what is absent is the topic's, or one job."""
     lease = policy.config.lease_ms if lease_ms is None else clamp_lease(lease_ms)
     return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease)
-
-
-async def _while_connected(request: Request, claims: Claims, claimer: Claimer, seconds: float) -> list[Job]:
-    """Claim, and wait, for as long as the caller is there; what is claimed for one who left goes back."""
-    claiming = asyncio.ensure_future(claims.claim(claimer, seconds))
-    leaving = asyncio.ensure_future(request.receive())  # the body was read: what comes now is the disconnect
-    try:
-        await asyncio.wait([claiming, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if claiming.done():
-            return claiming.result()
-        return []
-    finally:
-        leaving.cancel()
-        claiming.cancel()

@@ -17,6 +17,7 @@ from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
 
 MAX_NODE_BYTES: Final = 128
+MAX_TAG_BYTES: Final = 256
 MAX_ERROR_BYTES: Final = 8 * 1024
 DAY_MS: Final = 86_400_000
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")

@@ -1,36 +1,53 @@
-"""POST /v0/topics/:topic: records into a queue."""
+"""POST /v0/topics/:topic: records into a queue or a log."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, cast
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
-from app.api.body import check_depth, read_json
+from app.api.body import read_json
 from app.api.openapi import TOPIC, operation, query
-from app.api.v0.bodies import MAX_RECORDS, AppendAnswer, AppendBody
-from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, fsync_since, topic_in
+from app.api.v0.bodies import AppendAnswer, AppendBody, LogAppendBody
+from app.api.v0.columns import columns_of
+from app.api.v0.fields import answer, encode, fsync_since, topic_in
 from app.api.v0.topics import configure
 from app.edge.context import Context, context_of
-from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
+from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicNotFound
 from app.keys import Scope
-from app.queue.model import Batch
-from app.topics.config import Policy, check_name
+from app.queue.log import Outcome
+from app.queue.model import Batch, Seq
+from app.topics import store
+from app.topics.config import NAME, Config, Policy, TopicType, check_name
 
 router = direct.router("records")
 
-MAX_RECORD_BYTES: Final = 1024 * 1024
-MAX_META_BYTES: Final = 16 * 1024
-MAX_META_KEYS: Final = 64
-MAX_TAG_BYTES: Final = 256
+MAX_KEY_BYTES: Final = 256
 
-_body = msgspec.json.Decoder(AppendBody)
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_jobs = msgspec.json.Decoder(AppendBody)
+_records = msgspec.json.Decoder(LogAppendBody)
+
+
+class _Either:
+    """For a topic that is yet to be made: of a queue, what a log would ignore may be refused."""
+
+    def decode(self, body: bytes) -> AppendBody | LogAppendBody:
+        """The body, as the topic that it asks for takes it."""
+        try:
+            jobs = _jobs.decode(body)
+        except msgspec.ValidationError:
+            records = _records.decode(body)
+            if records.config is not None and records.config.type == "queue":
+                raise
+            return records
+        return jobs if jobs.config is not None and jobs.config.type == "queue" else _records.decode(body)
+
+
+_either = _Either()
 
 
 @router.post(
@@ -40,27 +57,39 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
         parameters=[TOPIC, query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean"})],
         body=AppendBody,
         answers={200: AppendAnswer, 201: AppendAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
     ),
 )
 async def append(request: Request) -> Response:
-    """Put records into a queue, each a job; all of them or none."""
+    """Put records into a topic, all of them or none: each a job of a queue, or a record of a log. A topic that is
+    absent is made, by default as a log."""
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
     context.access.check(request, Scope.WRITE, name)
-    body = await read_json(request, _body, context.settings.max_body_bytes)
-    check_name(name)
+    # Before the body: what its fields may be depends on the topic.
+    policy = await _known(context, name)
+    kind = None if policy is None else policy.config.type
+    decoder = _jobs if kind is TopicType.QUEUE else _either if kind is None else _records
+    body = await read_json(request, decoder, context.settings.max_body_bytes)
+    if policy is None:
+        check_name(name)
     batch, size = columns_of(body)
-    if "idempotency-key" in request.headers:
-        raise InvalidRequest("Idempotency keys are not supported yet.")
-    policy, created = await _policy(request, context, name, body)
+    key = _key(request, body.idempotency_key)
+    created = deduped = False
+    if policy is None:
+        policy, created = await _created(request, context, name, body)
     sent = time.perf_counter()
-    seqs = await context.engine.enqueues.enqueue(policy, batch, size)
+    if policy.config.type is TopicType.LOG:
+        seqs, deduped = await _append(context, policy, batch, size, key)
+    elif key is None:
+        seqs = await context.engine.enqueues.enqueue(policy, batch, size)
+    else:
+        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, key)
     timings = fsync_since(sent) if policy.config.durable else b""
     plain = not request.scope["query_string"] or request.query_params.get("return_seqs") != "false"
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
-    fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":false' % (
+    fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
         name.encode(),
         seqs[0],
         seqs[-1],
@@ -68,91 +97,62 @@ async def append(request: Request) -> Response:
         seqs[-1],
         len(seqs),
         b"true" if created else b"false",
+        b"true" if deduped else b"false",
     )
     return answer(fields, began, timings, 201 if created else 200)
 
 
-async def _policy(request: Request, context: Context, name: str, body: AppendBody) -> tuple[Policy, bool]:
-    """The queue to write to, made now if it is absent and the body says how; and whether it was."""
+async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
+    """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
+    config = policy.config
+    if config.discard == "reject" and (0 < config.cap_records < len(batch) or 0 < config.cap_bytes < size):
+        raise RecordTooLarge(
+            "The batch is larger than all that this topic may hold.",
+            {"records": len(batch), "bytes": size, "cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
+        )
+    appended = await context.engine.logs.append(policy, batch, size, key)
+    seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
+    return seqs, appended.outcome is Outcome.DEDUPED
+
+
+def _key(request: Request, given: str | None) -> str | None:
+    """The batch's idempotency key; the body's goes before the header's. Raises InvalidRequest."""
+    key = request.headers.get("idempotency-key") if given is None else given
+    if key is not None and not 0 < len(key.encode()) <= MAX_KEY_BYTES:
+        raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes.")
+    return key
+
+
+async def _known(context: Context, name: str) -> Policy | None:
+    """The topic's policy; None if there is no such topic, or can't be one of this name."""
     try:
-        return await context.policies.queue(name), False
+        return await context.policies.get(name) if NAME.match(name) else None
     except TopicNotFound:
-        if body.config is None or body.config.type != "queue" or body.create is False:
-            raise
-    context.access.check(request, Scope.ADMIN, name)
-    _, created = await configure(request, context, name, body.config)
-    return await context.policies.queue(name), created
-
-
-def columns_of(body: AppendBody) -> tuple[Batch, int]:
-    """Check the records and turn them into columns; and the bytes of their data and metadata.
-
-    Raises InvalidRequest, BatchTooLarge, RecordTooLarge; names the record by its place, from 0.
-    """
-    records = body.records
-    if not records:
-        raise InvalidRequest("records must hold at least one record.")
-    if len(records) > MAX_RECORDS:
-        raise BatchTooLarge(f"At most {MAX_RECORDS} records a call.", {"records": len(records), "max": MAX_RECORDS})
-    if body.node is not None:
-        check_text(body.node, "node", MAX_NODE_BYTES)
-    payloads = [bytes(record.data) for record in records]
-    metadata = [_metadata(i, record.meta) for i, record in enumerate(records)]
-    size = 0
-    for i, payload in enumerate(payloads):
-        text = metadata[i]
-        weight = len(payload) + (0 if text is None else len(text.encode()))
-        if weight > MAX_RECORD_BYTES:
-            raise RecordTooLarge(
-                f"Record {i}: data and meta are {weight} bytes together; {MAX_RECORD_BYTES} are the most.",
-                {"record": i, "bytes": weight, "max_bytes": MAX_RECORD_BYTES},
-            )
-        check_depth(payload)
-        size += weight
-    producers = [
-        body.node if record.node is None else check_text(record.node, "node", MAX_NODE_BYTES) for record in records
-    ]
-    return Batch(
-        payloads=payloads,
-        tags=_unless_default([record.tag and check_text(record.tag, "tag", MAX_TAG_BYTES) for record in records]),
-        producers=_unless_default(producers),
-        metadata=_unless_default(metadata),
-        priorities=_unless_default([record.priority for record in records]),
-        delays_ms=_unless_default([record.delay_ms for record in records]),
-        run_ats=_unless_default(
-            [None if record.run_at is None else _time(i, record.run_at) for i, record in enumerate(records)]
-        ),
-        ttls_ms=_unless_default([record.ttl_ms for record in records]),
-        max_deliveries=_unless_default([record.max_deliveries for record in records]),
-    ), size
-
-
-def _unless_default(column: list[Any]) -> list[Any]:
-    """The column, or none at all where every record leaves it to its default: it is not sent then."""
-    return [] if column.count(None) == len(column) else column
-
-
-def _metadata(place: int, raw: msgspec.Raw) -> str | None:
-    text = bytes(raw)
-    if text in {b"", b"null"}:
         return None
-    if len(text) > MAX_META_BYTES:
-        raise InvalidRequest(f"Record {place}: meta is longer than {MAX_META_BYTES} bytes.")
-    if not text.startswith(b"{"):
-        raise InvalidRequest(f"Record {place}: meta must be an object.")
-    if len(_object.decode(text)) > MAX_META_KEYS:
-        raise InvalidRequest(f"Record {place}: meta has more than {MAX_META_KEYS} keys.")
-    check_depth(text)
-    return text.decode()
 
 
-def _time(place: int, text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is None:
-            raise ValueError("it has no time zone")
-        return time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(
-            f"Record {place}: run_at must be an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z."
-        ) from None
+async def _created(
+    request: Request, context: Context, name: str, body: AppendBody | LogAppendBody
+) -> tuple[Policy, bool]:
+    """Make the topic, unless it is not to be made; and whether it was made by this call."""
+    asked = body.config
+    wanted = body.create if body.create is not None else asked is None or asked.auto_create is not False
+    if not wanted:
+        raise TopicNotFound(name)
+    if asked is None:
+        created = await store.create(context.pools.rest, name, Config(), context.access.actor(request))
+        context.policies.changed(name)
+    else:
+        context.access.check(request, Scope.ADMIN, name)
+        _, created = await configure(request, context, name, asked, replace=False)
+    policy = await context.policies.get(name)
+    if isinstance(body, AppendBody) != (policy.config.type is TopicType.QUEUE):
+        raise TopicExistsIncompatible(
+            f"Topic {name!r} was made as a {policy.config.type.value} at this moment.",
+            {
+                "topic": name,
+                "existing_type": policy.config.type.value,
+                "requested_type": "queue" if isinstance(body, AppendBody) else "log",
+            },
+        )
+    return policy, created

@@ -18,8 +18,9 @@ from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_c
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.keys import Scope
-from app.queue import inspector
+from app.queue import inspector, log
 from app.queue.inspector import State
+from app.queue.log import LogState
 from app.topics import store
 from app.topics.config import Asked, Config, Policy, TopicType, check_name, resolve
 
@@ -70,20 +71,30 @@ async def get(request: Request) -> Response:
     policy = await store.get(context.pools.rest, check_name(name))
     if policy is None:
         raise TopicNotFound(name)
-    states = await inspector.states(context.pools.rest, [policy.topic], EXACT)
-    state = states[name]
-    fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **_extent(state)}
-    if policy.config.type is TopicType.QUEUE:
-        counts = await context.engine.counters.read(policy)
-        fields["queue"] = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
+    extent, rest = await extent_of(context, policy)
+    fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **extent, **rest}
     fields |= {
-        "next_seq": state.head_seq + 1,
+        "next_seq": extent["head_seq"] + 1,
         "config": config_shown(policy.config),
         "effective_priority": _effective(policy),
-        "last_write_ts": state.last_write_ms,
         "last_read_ts": None,
     }
     return answer(encode(fields)[1:-1], began)
+
+
+async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], dict[str, Any]]:
+    """How far a topic goes and what it holds; and its last write, and a queue's counts. Raises TopicNotFound."""
+    topic, db = policy.topic, context.pools.rest
+    if policy.config.type is TopicType.LOG:
+        log_state = (await log.states(db, [topic])).get(topic.name)
+        if log_state is None:
+            raise TopicNotFound(topic.name)
+        return _log_extent(log_state), {"last_write_ts": log_state.last_write_ms}
+    state = (await inspector.states(db, [topic], EXACT))[topic.name]
+    counts = await context.engine.counters.read(policy)
+    extent = _extent(state)
+    queue = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
+    return extent, {"queue": queue, "last_write_ts": state.last_write_ms}
 
 
 @router.get(
@@ -113,8 +124,8 @@ async def page(request: Request) -> Response:
         raise InvalidRequest("prefix has a NUL character.")
     policies = await store.page(context.pools.rest, prefix, after, size + 1, context.access.prefixes(request))
     shown = policies[:size]
-    states = await inspector.states(context.pools.rest, [policy.topic for policy in shown], EXACT)
-    items = [_item(policy, states[policy.topic.name]) for policy in shown]
+    extents = await _extents(context, shown)
+    items = [_item(policy, extents[policy.topic.name]) for policy in shown if policy.topic.name in extents]
     fields: dict[str, Any] = {"topics": items}
     if len(policies) > size:
         fields["next_cursor"] = cursor_to({"after": policies[size - 1].topic.name})
@@ -152,8 +163,11 @@ def _deleted(name: str, deleted: bool, began: float) -> Response:
     return answer(encode({"topic": name, "deleted": deleted, "routers_removed": []})[1:-1], began)
 
 
-async def configure(request: Request, context: Context, name: str, asked: Asked) -> tuple[Config, bool]:
-    """Store what was asked for; the configuration in full, and whether the topic was created.
+async def configure(
+    request: Request, context: Context, name: str, asked: Asked, *, replace: bool = True
+) -> tuple[Config, bool]:
+    """Store what was asked for; the configuration in full, and whether the topic was created. Without `replace`, one
+    that exists stays as it is.
 
     Raises InvalidRequest, Forbidden, NotAQueue for a dead-letter topic that can't be one; TopicExistsIncompatible.
     """
@@ -161,7 +175,8 @@ async def configure(request: Request, context: Context, name: str, asked: Asked)
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
         await _must_take_jobs(context, config)
-    created = await store.put(context.pools.rest, name, config, context.access.actor(request))
+    store_it = store.put if replace else store.create
+    created = await store_it(context.pools.rest, name, config, context.access.actor(request))
     context.policies.changed(name)
     return config, created
 
@@ -191,9 +206,29 @@ def _extent(state: State) -> dict[str, int]:
     }
 
 
-def _item(policy: Policy, state: State) -> ListItem:
+def _log_extent(state: LogState) -> dict[str, int]:
+    return {
+        "head_seq": state.head_seq,
+        "earliest_seq": state.earliest_seq,
+        "count": state.count,
+        "bytes": state.bytes,
+    }
+
+
+async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
+    """Of topics by name; a log that was just deleted is left out."""
+    queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
+    logs = [policy.topic for policy in policies if policy.config.type is TopicType.LOG]
+    states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}
+    log_states = await log.states(context.pools.rest, logs) if logs else {}
+    return {name: _extent(state) for name, state in states.items()} | {
+        name: _log_extent(state) for name, state in log_states.items()
+    }
+
+
+def _item(policy: Policy, extent: dict[str, int]) -> ListItem:
     return ListItem(
-        topic=policy.topic.name, durable=policy.config.durable, effective_priority=_effective(policy), **_extent(state)
+        topic=policy.topic.name, durable=policy.config.durable, effective_priority=_effective(policy), **extent
     )
 
 

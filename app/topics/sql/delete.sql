@@ -1,10 +1,16 @@
--- Delete a topic and all that it holds, once its sequence is gone: nothing can be added any more.
---   $1 name   Answers one row: how many jobs went with it.
+-- Delete a topic and all that it holds, once its sequence is gone and, of a log, its lock is held: nothing can be added
+-- any more.   $1 name   Answers one row: how many jobs went with it.
 WITH jobs AS (
     DELETE FROM holdfast.jobs WHERE topic = $1 RETURNING topic_id, seq, deliveries, lease_id, node
 ), events AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node FROM jobs
+), records AS (
+    DELETE FROM holdfast.records WHERE topic = $1
+), log AS (
+    DELETE FROM holdfast.log_state WHERE topic = $1
+), keys AS (
+    DELETE FROM holdfast.idempotency WHERE topic = $1
 ), lanes AS (
     DELETE FROM holdfast.lanes WHERE topic = $1
 ), topic AS (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from tests.benchmarks.bars import batch, depth, fleet, sharing, single, snapshot, streams, waking
+from tests.benchmarks.bars import batch, depth, fleet, logs, sharing, single, snapshot, streams, waking
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers import bars as peers
@@ -15,6 +15,7 @@ Bar = Callable[[Bench, Effort], Awaitable[Sequence[Figure]]]
 BARS: Final[Mapping[str, Bar]] = {
     "single": single.single,
     "batch": batch.batch,
+    "append": logs.append,
     "waking": waking.waking,
     "fleet": fleet.fleet,
     "streams": streams.streams,

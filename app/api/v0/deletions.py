@@ -1,0 +1,75 @@
+"""POST /v0/topics/:topic/delete: records of a log, or waiting jobs of a queue."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.openapi import TOPIC, operation
+from app.api.v0.bodies import DeleteBody, RecordsDeletedAnswer
+from app.api.v0.fields import MAX_TAG_BYTES, answer, check_text, encode, topic_in
+from app.api.v0.topics import extent_of
+from app.edge.context import context_of
+from app.errors import InvalidRequest
+from app.keys import Scope
+from app.queue.log import Match
+from app.topics.config import TopicType, check_name
+
+router = direct.router("records")
+
+_body = msgspec.json.Decoder(DeleteBody)
+
+
+@router.post(
+    "/v0/topics/{topic}/delete",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=DeleteBody,
+        answers={200: RecordsDeletedAnswer},
+        errors=[400, 401, 403, 404, 413, 415, 503],
+    ),
+)
+async def delete(request: Request) -> Response:
+    """Delete what there is at this moment below a seq, or with a tag: for good, and without a trace for readers. In a
+    queue, jobs that are leased are left."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name = topic_in(request)
+    context.access.check(request, Scope.DELETE, name)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    check_name(name)
+    if body.before_seq is None and body.match is None:
+        raise InvalidRequest("before_seq or match is needed: what is to be deleted?")
+    match = match_of(body.match)
+    policy = await context.policies.get(name)
+    fields: dict[str, Any] = {"topic": name}
+    if policy.config.type is TopicType.LOG:
+        deleted = await context.engine.logs.delete(policy, body.before_seq, match)
+    else:
+        deleted = await context.engine.logs.delete_jobs(policy, body.before_seq, match)
+    extent, _ = await extent_of(context, policy)
+    fields |= {"deleted": deleted, **extent}
+    return answer(encode(fields)[1:-1], began)
+
+
+def match_of(given: str | list[str] | None) -> Match:
+    """Which tags are meant. Raises InvalidRequest."""
+    if given is None:
+        return Match()
+    if isinstance(given, str):
+        given = ["tag", "Glob" if given.endswith("*") else "Eq", given]
+    match given:
+        case ["tag", "Eq", tag]:
+            return Match(tag=check_text(tag, "match", MAX_TAG_BYTES))
+        case ["tag", "Glob", pattern] if pattern.endswith("*") and "*" not in pattern[:-1]:
+            return Match(prefix=check_text(pattern[:-1], "match", MAX_TAG_BYTES))
+    raise InvalidRequest(
+        'match must be ["tag", "Eq", "x"], ["tag", "Glob", "x*"] with its only star at the end, or a text.'
+    )

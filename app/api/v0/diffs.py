@@ -1,0 +1,156 @@
+"""POST /v0/topics/:topic/diff: what comes after a cursor."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.calls import LEFT, count_as, ended_with
+from app.api.departure import while_connected
+from app.api.openapi import TOPIC, operation
+from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
+from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, topic_in
+from app.edge.context import context_of
+from app.engine.diffs import Diff
+from app.errors import InvalidRequest, Unauthorized
+from app.keys import Scope
+from app.queue.log import Ask, Records
+from app.topics.config import Policy, check_name
+
+router = direct.router("records")
+
+DEFAULT_LIMIT: Final = 256
+MAX_LIMIT: Final = 1_000
+DEFAULT_BYTES: Final = 1024 * 1024
+MAX_BYTES: Final = 8 * 1024 * 1024
+MAX_WAIT_MS: Final = 30_000
+MAX_NODES: Final = 1_000
+
+_body = msgspec.json.Decoder(DiffBody)
+
+
+@router.post(
+    "/v0/topics/{topic}/diff",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=DiffBody,
+        body_required=False,
+        answers={200: DiffAnswer},
+        errors=[400, 401, 403, 404, 413, 415, 503],
+    ),
+)
+async def diff(request: Request) -> Response:
+    """Read records after a cursor, oldest first; with `wait_ms`, wait so long for the first. Of a queue, its live jobs,
+    without claiming them."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name = topic_in(request)
+    key = context.access.check(request, Scope.READ, name)
+    body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
+    check_name(name)
+    nodes = nodes_of(body.node)
+    policy = await context.policies.get(name)
+    ask = ask_of(policy, body, nodes)
+    diffs = context.engine.diffs
+    if body.wait_ms:
+        seconds = min(body.wait_ms, MAX_WAIT_MS) / 1000
+        count_as(request, "diff_wait")  # its time is the wait's
+        found = await while_connected(request, diffs.read(policy, ask, seconds))
+        if not context.access.still_good(key):
+            raise Unauthorized("This key was revoked or has expired.")
+        if found is None:
+            ended_with(request, LEFT)
+            return Response(status_code=499)  # nobody reads it
+    else:
+        found = await diffs.once(policy, ask)
+    return shown(name, ask, found, began)
+
+
+def nodes_of(node: str | list[str] | None) -> list[str]:
+    """The nodes whose records a reader does not want. Raises InvalidRequest."""
+    if node is None:
+        return []
+    nodes = [node] if isinstance(node, str) else node
+    if len(nodes) > MAX_NODES:
+        raise InvalidRequest(f"node has more than {MAX_NODES} entries.")
+    return [check_text(one, "node", MAX_NODE_BYTES) for one in nodes]
+
+
+def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
+    """What a reader wants, with defaults and clamps."""
+    return Ask(
+        after=body.from_seq or 0,
+        limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
+        max_bytes=min(body.max_batch_bytes or DEFAULT_BYTES, MAX_BYTES),
+        without=nodes if policy.config.dedupe_node else (),
+        tags=bool(body.include_tags),
+        metadata=body.include_meta is not False,
+    )
+
+
+def shown(name: str, ask: Ask, found: Diff, began: float) -> Response:
+    """The answer: what was read, put together from pieces that are JSON already."""
+    extent, records = found.extent, found.records
+    lost = tombstone(ask.after, found)
+    fields = (
+        b'"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d'
+        % (
+            name.encode(),
+            b",".join(records_shown(records)),
+            records.next_seq,
+            extent.head_seq,
+            extent.earliest_seq,
+            b"true" if records.next_seq == extent.head_seq else b"false",
+            b"null" if lost is None else encode(lost),
+            extent.head_seq - records.next_seq,
+        )
+    )
+    first = max(ask.after if ask.after <= extent.head_seq else 0, extent.earliest_seq - 1)
+    return answer(fields, began, b',"records_scanned":%d' % max(records.next_seq - first, 0))
+
+
+def records_shown(records: Records) -> list[bytes]:
+    """Each record as JSON."""
+    # Most records have none of the three; for those, one format.
+    if not (any(records.nodes) or any(records.tags) or any(records.metadata)):
+        return [
+            b'{"$seq":%d,"$ts":%d,"data":%b}' % triple
+            for triple in zip(records.seqs, records.times, records.payloads, strict=True)
+        ]
+    return [
+        b'{"$seq":%d,"$ts":%d%b%b,"data":%b%b}'
+        % (
+            seq,
+            at,
+            b"" if node is None else b',"$node":%b' % encode(node),
+            b"" if tag is None else b',"$tag":%b' % encode(tag),
+            payload,
+            b"" if meta is None else b',"meta":%b' % meta.encode(),
+        )
+        for seq, at, node, tag, meta, payload in zip(
+            records.seqs, records.times, records.nodes, records.tags, records.metadata, records.payloads, strict=True
+        )
+    ]
+
+
+def tombstone(after: int, found: Diff) -> Tombstone | None:
+    """What a reader with this cursor has lost to caps, age, or a topic made anew; None for nothing. What was deleted
+    was not lost."""
+    extent = found.extent
+    if after > extent.head_seq:
+        gap = (1, extent.earliest_seq - 1, "recreated")  # it reads from the start now
+    else:
+        by_cap, by_age = extent.cap_lost_to > after, extent.ttl_lost_to > after
+        if not by_cap and not by_age:
+            return None
+        gap = (after + 1, extent.earliest_seq - 1, "mixed" if by_cap and by_age else "cap" if by_cap else "ttl")
+    first, last, reason = gap
+    return Tombstone(first, last, reason, max(last - first + 1, 0), extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]

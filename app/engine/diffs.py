@@ -1,0 +1,98 @@
+"""Reading topics behind a cursor, logs and queues alike, with a wait for what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from app.errors import TopicNotFound
+from app.queue import inspector, log
+from app.queue.log import Ask, Extent, Records
+from app.topics.config import Policy, TopicType
+
+if TYPE_CHECKING:
+    from app.engine.shared import Shared
+
+PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that may still commit
+PROOF_STEP_SECONDS: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What a reader gets. `extent` is of the same snapshot as the records, where the topic is a log."""
+
+    extent: Extent
+    records: Records
+
+
+class Diffs:
+    """Reads topics. Keeps of queues how far it was proven that no job can turn up any more."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._proven: dict[int, int] = {}
+
+    async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
+        """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
+        readers, until = self._shared.readers, time.monotonic() + seconds
+        while True:
+            mark = readers.mark()
+            diff = await self.once(policy, ask)
+            left = until - time.monotonic()
+            head, at = diff.extent.head_seq, diff.records.next_seq
+            if diff.records.seqs or at != ask.after or at != head or left <= 0:
+                return diff
+            topic_id = policy.topic.id
+            if not await readers.wait({topic_id: head}, {topic_id: policy}, mark, left):
+                return diff
+
+    async def once(self, policy: Policy, ask: Ask) -> Diff:
+        """What comes after the cursor at this moment. Raises TopicNotFound."""
+        match policy.config.type:
+            case TopicType.LOG:
+                found = await log.read(self._shared.pools.hot, policy.topic, ask, policy.config.ttl_ms)
+                if found is None:
+                    raise await self._gone(policy)
+                return Diff(*found)
+            case TopicType.QUEUE:
+                return await self._jobs(policy, ask)
+
+    async def _jobs(self, policy: Policy, ask: Ask) -> Diff:
+        """Seqs of jobs are drawn before they commit. So: how far is the sequence? Then, who holds a lock on it? When
+        those have ended, no job up to there can turn up any more, and a look sees every one."""
+        topic, db = policy.topic, self._shared.pools.hot
+        drawn = (await inspector.draws(db, [topic])).get(topic.id)
+        if drawn is None:
+            raise await self._gone(policy)
+        head = drawn.drawn
+        if ask.after > head:
+            ask = replace(ask, after=0)
+        if self._proven.get(topic.id, 0) > head:
+            self.drop(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
+        if head > ask.after and self._proven.get(topic.id, 0) < head:
+            await self._prove(policy, head)
+        upto = min(self._proven.get(topic.id, 0), head)
+        records = await inspector.read(db, topic, ask, max(upto, ask.after))
+        earliest = (await inspector.states(db, [topic], 1))[topic.name].earliest_seq
+        return Diff(Extent(head, head + 1 if earliest is None else earliest), records)
+
+    async def _prove(self, policy: Policy, drawn: int) -> None:
+        """Wait until nobody can commit a job up to this seq, or give up: then what was proven before holds."""
+        db, until = self._shared.pools.hot, time.monotonic() + PROOF_SECONDS
+        writers = await inspector.drawers(db, policy.topic)
+        while writers and time.monotonic() < until:
+            await asyncio.sleep(PROOF_STEP_SECONDS)
+            writers &= await inspector.drawers(db, policy.topic)
+        if not writers:
+            self._proven[policy.topic.id] = max(drawn, self._proven.get(policy.topic.id, 0))
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._proven.pop(topic_id, None)
+
+    async def _gone(self, policy: Policy) -> TopicNotFound:
+        self._shared.policies.forget(policy.topic.name)
+        self.drop(policy.topic.id)
+        return TopicNotFound(policy.topic.name)

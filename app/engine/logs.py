@@ -1,0 +1,117 @@
+"""Appends to logs, in groups; and deletion, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.engine.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
+from app.engine.group import GroupCommit
+from app.errors import TopicFull, TopicNotFound
+from app.queue import exits, inspector, log
+from app.queue.log import Appended, Match, Outcome, Part, Place
+from app.queue.model import Batch, merge
+from app.topics.config import Policy, TopicType
+
+if TYPE_CHECKING:
+    from app.engine.shared import Shared
+
+DELETED_AT_ONCE: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    policy: Policy
+    batch: Batch
+    part: Part
+
+
+class Logs:
+    """One append in flight for each log."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.group: GroupCommit[_Call, Appended] = GroupCommit(
+            self._commit,
+            max_waiting=shared.max_waiting,
+            most=MOST_BYTES,
+            weight=lambda call: call.part.bytes + BYTES_OF_A_RECORD * call.part.records,
+        )
+
+    async def append(self, policy: Policy, batch: Batch, size: int, key: str | None) -> Appended:
+        """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
+
+        When it returns, the commit is flushed if the topic is durable. Raises TopicFull (nothing was appended),
+        Unavailable (it may have happened; with a key it is safe to repeat), TopicNotFound.
+        """
+        part = Part(len(batch), size, key)
+        try:
+            appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
+        except log.Gone:
+            # The topic was deleted, and perhaps made anew, through another process.
+            self._shared.policies.forget(policy.topic.name)
+            policy = await self._shared.policies.get(policy.topic.name)
+            if policy.config.type is not TopicType.LOG:
+                raise TopicNotFound(policy.topic.name) from None
+            appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
+        if appended.outcome is Outcome.FULL:
+            config = policy.config
+            raise TopicFull(
+                f"Topic {policy.topic.name!r} is full.",
+                {
+                    "cap_records": config.cap_records,
+                    "cap_bytes": config.cap_bytes,
+                    "head_seq": appended.head_seq,
+                    "earliest_seq": appended.earliest_seq,
+                },
+            )
+        return appended
+
+    async def delete(self, policy: Policy, before: int | None, match: Match) -> int:
+        """Delete what matches and is below `before` (None: any), as of now, for good: how many.
+
+        In batches: appends and readers come in between, and a long deletion that breaks off has done a part. Raises
+        TopicNotFound.
+        """
+        topic, db = policy.topic, self._shared.pools.rest
+        state = (await log.states(db, [topic])).get(topic.name)
+        if state is None:
+            raise TopicNotFound(topic.name)
+        upto = state.head_seq if before is None else min(state.head_seq, before - 1)
+        count = 0
+        place: Place | None = Place()
+        try:
+            while place is not None:
+                done = await log.delete(db, topic, match, place, upto=upto, limit=DELETED_AT_ONCE)
+                count, place = count + done.count, done.next
+        except log.Gone:
+            raise TopicNotFound(topic.name) from None
+        return count
+
+    async def delete_jobs(self, policy: Policy, before: int | None, match: Match) -> int:
+        """Delete a queue's waiting jobs that match, as of now, for good: how many. What is leased stays."""
+        topic, db = policy.topic, self._shared.verbs(policy)
+        drawn = (await inspector.draws(db, [topic])).get(topic.id)
+        if drawn is None:
+            raise TopicNotFound(topic.name)
+        upto = drawn.drawn if before is None else min(drawn.drawn, before - 1)
+        count = 0
+        after: int | None = 0
+        while after is not None and after < upto:
+            done = await exits.delete(db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
+            self._shared.moved(topic, ready=-done.ready)
+            count, after = count + done.count, done.last_seq
+        return count
+
+    async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:
+        policy = calls[-1].policy
+        batch = merge([call.batch for call in calls])
+        parts = [call.part for call in calls]
+        shares = await log.append(self._shared.verbs(policy), policy.topic, batch, parts, policy.log_limits)
+        written = sum(
+            part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
+        )
+        if written:
+            self._shared.readers.appended(policy.topic.id, written)
+        return list(shares)

@@ -1,0 +1,157 @@
+"""Who waits for a topic's next record, and what wakes them. docs/semantics.md, sections 15 and 17.
+
+Unlike those who wait for work, all readers of a topic are woken: each has the record for itself. An append of this
+process wakes at once, another's by a hint; for hints that are lost, and without Redis, one statement looks at the heads
+of all topics that are waited for, every POLL_SECONDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE
+from app.queue import log as core
+from app.topics.config import TopicType
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.topics.config import Policy
+
+POLL_SECONDS: Final = 0.5
+MOST_MARKS: Final = 50_000
+
+log = logging.getLogger(__name__)
+
+
+class _Parked:
+    """A reader: which seq it has of each topic, and what ends its wait."""
+
+    def __init__(self, seen: Mapping[int, int], woken: asyncio.Future[bool]) -> None:
+        self.seen = seen
+        self.woken = woken
+
+
+class _Topic:
+    """A topic that is waited for."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.parked: set[_Parked] = set()
+
+
+class Readers:
+    """Parks readers that have read everything, by topic."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self._topics: dict[int, _Topic] = {}
+        self._clock = itertools.count(1)
+        self._now = 0
+        self._changes: dict[int, int] = {}  # when a topic last changed; one that is not listed: at _base
+        self._base = 0
+        self._poller: asyncio.Task[None] | None = None
+        self._stopping = False
+        # Told of (topic id, records) that this process has appended: other processes' readers want to know.
+        self.on_appended: Callable[[int, int], None] = lambda _topic_id, _records: None
+
+    def mark(self) -> int:
+        """What to hand to `wait`: taken before the read that found nothing."""
+        return self._now
+
+    async def wait(self, seen: Mapping[int, int], policies: Mapping[int, Policy], mark: int, seconds: float) -> bool:
+        """Wait until one of the topics may have more than the seqs that were seen: True; or for so long: False.
+
+        Both maps are by topic id. A topic that is deleted may have more, too: a read finds out.
+        """
+        if self._stopping or any(self._changes.get(topic_id, self._base) > mark for topic_id in seen):
+            return not self._stopping
+        loop = asyncio.get_running_loop()
+        reader = _Parked(seen, loop.create_future())
+        for topic_id in seen:
+            waited = self._topics.get(topic_id)
+            if waited is None:
+                waited = self._topics[topic_id] = _Topic(policies[topic_id])
+            waited.parked.add(reader)
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll())
+        timer = loop.call_later(seconds, _end, reader.woken, False)
+        try:
+            return await reader.woken
+        finally:
+            timer.cancel()
+            for topic_id in seen:
+                waited = self._topics[topic_id]
+                waited.parked.discard(reader)
+                if not waited.parked:
+                    del self._topics[topic_id]
+
+    def appended(self, topic_id: int, records: int) -> None:
+        """This process has appended so many records: wake the readers, here and elsewhere."""
+        self.wake(topic_id)
+        self.on_appended(topic_id, records)
+
+    def wake(self, topic_id: int) -> None:
+        """The topic has more, or is gone: wake all who wait for it."""
+        if len(self._changes) >= MOST_MARKS:
+            self._changes.clear()
+            self._base = next(self._clock)
+        self._now = self._changes[topic_id] = next(self._clock)
+        waited = self._topics.get(topic_id)
+        if waited is not None:
+            for reader in waited.parked:
+                _end(reader.woken, True)
+
+    def parked(self, topic: str) -> int:
+        """How many wait for a topic."""
+        return sum(len(waited.parked) for waited in self._topics.values() if waited.policy.topic.name == topic)
+
+    def stop(self) -> None:
+        """Send away all who wait; nobody waits any more."""
+        self._stopping = True
+        for waited in self._topics.values():
+            for reader in waited.parked:
+                _end(reader.woken, False)
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._poller is not None:
+            self._poller.cancel()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not self._topics:
+                self._poller = None
+                return
+            try:
+                await self._look()
+            except UNREACHABLE as error:
+                log.warning("can't look for records at the moment: %r", error)
+            except Exception:
+                log.exception("can't look for records")  # and goes on: whoever waits must not wait for ever
+
+    async def _look(self) -> None:
+        waited = dict(self._topics)
+        kinds: dict[TopicType, list[Policy]] = {kind: [] for kind in TopicType}
+        for one in waited.values():
+            kinds[one.policy.config.type].append(one.policy)
+        newest = await core.newest(
+            self._pools.hot,
+            [policy.topic for policy in kinds[TopicType.LOG]],
+            [policy.topic for policy in kinds[TopicType.QUEUE]],
+        )
+        for topic_id, one in waited.items():
+            seq = newest.get(topic_id)
+            # Another seq, not only a higher one: after a crash that lost commits, a head can be lower than it was.
+            for reader in list(one.parked):
+                if seq != reader.seen[topic_id]:
+                    _end(reader.woken, True)
+
+
+def _end(woken: asyncio.Future[bool], how: bool) -> None:
+    if not woken.done():
+        woken.set_result(how)

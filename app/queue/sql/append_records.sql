@@ -1,0 +1,12 @@
+-- Append several callers' batches to a log, one after the other; each is written whole, or not at all.
+--   $1 topic  $2 topic id  $3 payloads  $4 tags  $5 nodes  $6 metadata; $4 to $6 may be shorter, what is missing is NULL
+--   for each caller:  $7 how many of the records  $8 their bytes (payloads and metadata)  $9 idempotency keys, or NULL
+--   $10 cap_records  $11 cap_bytes, 0 for none  $12 whether a full log refuses  $13 its TTL in ms, 0 for none
+--   $14 for how many ms keys are kept
+-- Answers one row: outcomes (written, deduped or full) with the callers' first and last seqs, head_seq, earliest_seq.
+-- Appends to one log run one after the other, up to commit, so seqs are contiguous and are seen in order. Raises
+-- undefined_object when the topic was deleted meanwhile.   The function is in migration 0005.
+SELECT a.outcomes, a.firsts, a.lasts, a.head_seq, a.earliest_seq
+FROM holdfast.append_records($1::text, $2::integer, $3::bytea[], $4::text[], $5::text[], $6::json[], $7::integer[],
+                             $8::bigint[], $9::text[], $10::bigint, $11::bigint, $12::boolean, $13::bigint,
+                             $14::bigint) a

@@ -1,0 +1,31 @@
+-- Read a queue's live jobs behind a cursor, up to a seq below which no job can turn up any more.
+--   $1 topic  $2 after this seq  $3 up to this one  $4 most jobs  $5 most bytes of payloads and metadata (the first job
+--   comes whatever it weighs)  $6 nodes whose jobs are left out  $7 most jobs to look at
+--   $8 whether tags are wanted  $9 whether metadata is
+-- Answers one row: next_seq, the last seq looked at, and the jobs' columns (NULL: none).   Index: primary key.
+WITH looked AS MATERIALIZED (
+    SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.metadata, j.payload,
+           octet_length(j.payload) + coalesce(octet_length(j.metadata::text), 0) AS size,
+           j.state::text NOT IN ('failed', 'expired')
+           AND (j.expires_at IS NULL OR j.expires_at > now() OR (j.state::text = 'leased' AND j.visible_at >= now()))
+           AND (j.producer = ANY ($6::text[])) IS NOT TRUE AS wanted
+    FROM holdfast.jobs j WHERE j.topic = $1 AND j.seq > $2::bigint AND j.seq <= $3::bigint
+    ORDER BY j.seq LIMIT $7::integer
+), found AS MATERIALIZED (
+    SELECT f.*, sum(f.size) OVER (ORDER BY f.seq) <= $5::bigint OR f.size = sum(f.size) OVER (ORDER BY f.seq) AS fits
+    FROM (SELECT l.* FROM looked l WHERE l.wanted ORDER BY l.seq LIMIT $4::integer) f
+), shown AS MATERIALIZED (
+    SELECT array_agg(f.seq) AS seqs,
+           array_agg((date_part('epoch', f.created_at) * 1000)::bigint) AS times,
+           array_agg(f.node) AS nodes,
+           array_agg(CASE WHEN $8::boolean THEN f.tag END) AS tags,
+           array_agg(CASE WHEN $9::boolean THEN f.metadata END) AS metadata,
+           array_agg(f.payload) AS payloads,
+           max(f.seq) AS last_seq, count(*) AS n
+    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
+)
+SELECT CASE WHEN w.n = $4::integer OR w.n < (SELECT count(*) FROM found) THEN w.last_seq
+            WHEN (SELECT count(*) FROM looked) = $7::integer THEN (SELECT max(l.seq) FROM looked l)
+            ELSE $3::bigint END AS next_seq,
+       w.seqs, w.times, w.nodes, w.tags, w.metadata, w.payloads
+FROM shown w
