@@ -99,6 +99,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def many(folder: Path) -> Path:
+    """The same and some thousand more: a demo that is not through before anything else happens."""
+    for i in range(5_000):
+        (folder / f"more {i}.txt").write_bytes(b"%d" % i)
+    return folder
+
+
 async def demo_topics(url: str, key: str = "") -> list[str]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(base_url=url, headers=headers) as http:
@@ -157,8 +165,8 @@ async def test_nobody_is_killed_on_request_and_the_topic_is_kept(
         await http.delete(f"/v0/topics/{kept[0]}")
 
 
-async def test_ctrl_c_leaves_nothing(demo: Start, folder: Path, service: Running, tmp_path: Path) -> None:
-    run = await demo(folder, "--url", service.url)
+async def test_ctrl_c_leaves_nothing(demo: Start, many: Path, service: Running, tmp_path: Path) -> None:
+    run = await demo(many, "--url", service.url)
     await run.until(KILLED)
     workers = children(run.process.pid, "app.demo.worker")
     assert len(workers) == 2
@@ -171,8 +179,8 @@ async def test_ctrl_c_leaves_nothing(demo: Start, folder: Path, service: Running
     await asyncio.to_thread(until, lambda: not any(map(lives, workers)))
 
 
-async def test_workers_end_with_a_demo_that_is_killed(demo: Start, folder: Path, service: Running) -> None:
-    run = await demo(folder, "--url", service.url)
+async def test_workers_end_with_a_demo_that_is_killed(demo: Start, many: Path, service: Running) -> None:
+    run = await demo(many, "--url", service.url)
     await run.until(KILLED)
     workers = children(run.process.pid, "app.demo.worker")
     assert workers

@@ -131,7 +131,7 @@ def test_nonsense_is_one_line(serve: Serve, settings: dict[str, str], expected: 
 
 
 def test_an_address_that_others_reach_needs_a_key_and_one_of_the_database_will_do(serve: Serve, tmp_path: Path) -> None:
-    refused = serve(tmp_path, HOST="0.0.0.0")
+    refused = serve(folder=tmp_path, HOST="0.0.0.0")
     assert refused.process.wait(60) == 2
     assert refused.out.read_text() == ""
     reason, last = refused.err.read_text().splitlines()[-2:]
@@ -140,7 +140,7 @@ def test_an_address_that_others_reach_needs_a_key_and_one_of_the_database_will_d
     command = [sys.executable, "-m", "app", "keys", "add", "first", "--scopes", "admin"]
     environment = os.environ | {"HOLDFAST_DATA_DIR": str(tmp_path / "data")}
     made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    service = serve(tmp_path, HOST="0.0.0.0")
+    service = serve(folder=tmp_path, HOST="0.0.0.0")
     url = service.up()
     assert "-H 'authorization: Bearer <your key>'" in service.out.read_text()
     with pytest.raises(HTTPError) as error:
