@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 from enum import Enum, auto
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
+import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import HeadersTooLarge, HoldfastError, InvalidRequest, RequestTimeout, Unavailable, UriTooLong
@@ -25,7 +27,7 @@ LINGER_SECONDS: Final = 2.0  # what a refused client still sends is taken for so
 REFUSED_AT_ONCE: Final = 256  # connections beyond the bound that are told so; more are closed without a word
 LOOKS: Final = 4  # of the watch, at least, in the shortest time that is allowed for anything
 LONGEST_TICK: Final = 1.0
-IN_A_ROW: Final = 500  # connections looked at before others have a turn: 0.1 ms
+IN_A_ROW: Final = 500  # connections looked at before others have a turn: half a millisecond
 
 
 class Phase(Enum):
@@ -36,6 +38,9 @@ class Phase(Enum):
     BODY = auto()
     READER = auto()
     END = auto()  # it was refused
+
+
+NOTHING: Final = Phase.NOTHING  # looked at for every connection, and an enum's member is slow to find
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -51,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal: HoldfastError | None = None
         self._refused = False
         # What the watch saw: in which phase it is, since when, in which message; how far it was, and how far it came.
-        self._phase = Phase.NOTHING
+        self._phase = NOTHING
         self._since = 0.0
         self._message: object = None
         self._mark = self._done = 0
@@ -68,8 +73,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self.refuse(Unavailable(f"Too many connections are open; {most} are the most.", detail))
 
     def data_received(self, data: bytes) -> None:
+        # As uvicorn does it, in one call less, and without a line in the log for whatever is not HTTP.
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         self._loose += len(data)
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.refuse(self._refusal or InvalidRequest("This is not HTTP/1.1."))
+        except httptools.HttpParserUpgrade:
+            pass  # to a protocol that is not spoken here: the request is answered as it is
         if self._loose > self._loose_bytes:
             self.refuse(self._headers_too_large())
 
@@ -92,12 +105,18 @@ class BoundedProtocol(HttpToolsProtocol):
                     {"limit": "pipelined", "max": MAX_PIPELINED},
                 )
             )
-        super().on_headers_complete()
+        HttpToolsProtocol.on_headers_complete(self)  # a good deal faster than by super()
 
     def on_body(self, body: bytes) -> None:
         self._loose = 0
         self._body += len(body)
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def _check_headers(self) -> None:
         if len(self.headers) > MAX_HEADERS:
@@ -116,12 +135,9 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refusing(self, error: HoldfastError) -> HoldfastError:
-        """To be raised within the parser, which stops then: send_400_response is called."""
+        """To be raised within the parser, which stops then."""
         self._refusal = error
         return error
-
-    def send_400_response(self, msg: str) -> None:
-        self.refuse(self._refusal or InvalidRequest("This is not HTTP/1.1."))
 
     # What goes out.
 
@@ -151,6 +167,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def look(self, now: float) -> None:
         """Close the connection if its client has been too slow. `now`: of the event loop's clock."""
         phase = self._phase_now()
+        if phase is NOTHING:
+            self._phase = phase
+            return
         # A slow reader is one whatever it sends meanwhile.
         if phase is not self._phase or (phase is not Phase.READER and self.scope is not self._message):
             self._phase, self._since, self._message, self._done = phase, now, self.scope, 0
@@ -158,8 +177,6 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         waited = now - self._since
         match phase:
-            case Phase.NOTHING:
-                pass
             case Phase.HEADER:
                 if waited >= self._limits.header_seconds:
                     self._no_header()
@@ -175,12 +192,10 @@ class BoundedProtocol(HttpToolsProtocol):
             case Phase.END:
                 if waited >= LINGER_SECONDS:
                     self.transport.abort()
-            case _:
-                assert_never(phase)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._phase = Phase.NOTHING  # it has read most of what lay here
+        self._phase = NOTHING  # it has read most of what lay here
 
     def _phase_now(self) -> Phase:
         if self._refused:
@@ -189,10 +204,10 @@ class BoundedProtocol(HttpToolsProtocol):
             return Phase.READER
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
-            return Phase.HEADER if self.timeout_keep_alive_task is None else Phase.NOTHING
+            return Phase.HEADER if self.timeout_keep_alive_task is None else NOTHING
         # Where reading is paused, or somebody else's turn is first, it is we who keep the client waiting.
         ours = self.flow.read_paused or self.pipeline or cycle.response_started
-        return Phase.BODY if cycle.more_body and not ours else Phase.NOTHING
+        return Phase.BODY if cycle.more_body and not ours else NOTHING
 
     def _no_header(self) -> None:
         if self.scope is None or (self.cycle is not None and self.cycle.scope is self.scope):
