@@ -96,6 +96,18 @@ class TopicFull(HoldfastError):
     code, status = "topic_full", 422
 
 
+class RequestTimeout(HoldfastError):
+    code, status = "request_timeout", 408
+
+
+class UriTooLong(HoldfastError):
+    code, status = "uri_too_long", 414
+
+
+class HeadersTooLarge(HoldfastError):
+    code, status = "headers_too_large", 431
+
+
 class Throttled(HoldfastError):
     code, status, retry_after = "throttled", 429, 1
 

@@ -13,6 +13,7 @@ import asyncpg
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
@@ -24,6 +25,7 @@ from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
+from app.edge.quota import Gate, Quota
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.metrics.slots import Metrics
@@ -62,6 +64,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
     """
     of_environment = keys.parse(settings.api_keys.get_secret_value())
     counted = Metrics(slot, folder, most_topics=settings.metrics_topics)
+    quota = Quota(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:
@@ -81,13 +84,12 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         except BaseException:
             await pools.close(settings.stop_seconds / 4)
             raise
-        access = Access(directory)
+        access = Access(directory, quota)
         policies = Policies(pools.rest)
         engine = Engine(
             pools,
             policies,
             max_waiting=settings.max_waiting,
-            max_streams=settings.max_streams,
             metrics=counted,
             most_topics=settings.metrics_topics,
         )
@@ -98,7 +100,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         directory.start()
         counted.start()
         try:
-            yield {"context": Context(settings, access, pools, policies, engine)}
+            yield {"context": Context(settings, access, quota, pools, policies, engine)}
         finally:
             engine.stop()
             await reapers.stop()
@@ -123,6 +125,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
         routes=[*(route for router in ROUTERS for route in router.routes), *pages.routes()],
+        middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):

@@ -6,10 +6,10 @@ import difflib
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from app import keys
 from app.errors import ConfigurationError
@@ -54,7 +54,29 @@ class Settings(BaseModel):
     max_waiting: int = Field(
         10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
     )
-    max_streams: int = Field(5_000, ge=1, le=100_000, description="Open work streams in one process; more get 429.")
+    max_streams: int = Field(5_000, ge=1, le=100_000, description="Open streams in one process; more get 429.")
+    max_streams_per_key: int = Field(
+        1_000, ge=0, le=100_000, description="Open streams of one API key in one process; more get 429. 0: no bound."
+    )
+    max_requests_per_key: int = Field(
+        0, ge=0, le=100_000, description="Requests of one API key under way in one process; more get 429. 0: no bound."
+    )
+    max_buffered_bytes: int = Field(
+        256 * MIB, ge=1024, le=64 * 1024 * MIB, description="Bytes of bodies held in one process; more get 429."
+    )
+    max_connections: int = Field(
+        10_000, ge=1, le=1_000_000, description="Open connections in one process; more get 503."
+    )
+    max_header_bytes: int = Field(
+        16 * 1024, ge=1024, le=MIB, description="Size of a request's header fields; larger gets 431."
+    )
+    header_seconds: float = Field(10.0, ge=0.1, le=600, description="How long a request's header may take; then 408.")
+    body_seconds: float = Field(
+        30.0, ge=0.1, le=600, description="How long a body may take, and 1 s more for each 64 KiB of it; then 408."
+    )
+    write_seconds: float = Field(
+        30.0, ge=0.1, le=600, description="How long a client may take to read, and 1 s more for each 64 KiB."
+    )
     metrics_topics: int = Field(
         1_000, ge=0, le=10_000, description="Topics that /metrics shows one by one; of more it says so."
     )
@@ -75,6 +97,15 @@ class Settings(BaseModel):
     def _keys(cls, value: SecretStr) -> SecretStr:
         keys.parse(value.get_secret_value())
         return value
+
+    @model_validator(mode="after")
+    def _a_body_must_fit(self) -> Self:
+        if self.max_buffered_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"{PREFIX}MAX_BUFFERED_BYTES ({self.max_buffered_bytes}) is less than {PREFIX}MAX_BODY_BYTES "
+                f"({self.max_body_bytes}): no body of that size could ever be taken"
+            )
+        return self
 
     @property
     def connections(self) -> int:

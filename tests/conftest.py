@@ -148,7 +148,7 @@ async def policies(pools: Pools) -> Policies:
 @pytest.fixture(scope="session")
 async def engine(pools: Pools, policies: Policies) -> AsyncIterator[Engine]:
     """An engine on this worker's database."""
-    engine = Engine(pools, policies, max_waiting=10_000, max_streams=1_000)
+    engine = Engine(pools, policies, max_waiting=10_000)
     yield engine
     engine.stop()
     await engine.drain()

@@ -8,6 +8,8 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from app.edge.context import context_of
+from app.edge.quota import SMALL_BYTES
 from app.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 
 T = TypeVar("T")
@@ -27,7 +29,8 @@ class Decoder(Protocol[Read_co]):
 async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"") -> T:
     """The decoded body; `empty` stands in for none.
 
-    Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes) and InvalidRequest.
+    Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes), Throttled (too many
+    bytes of bodies are held by all requests together) and InvalidRequest.
     """
     body = await _read(request, limit)
     if not body and empty:
@@ -75,22 +78,33 @@ _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 async def _read(request: Request, limit: int) -> bytes:
     length = request.headers.get("content-length")
-    if length is not None and length.isdigit() and int(length) > limit:
-        raise _too_large(limit)
+    if length is not None and length.isdigit() and (declared := int(length)) > SMALL_BYTES:
+        if declared > limit:
+            raise _too_large(limit)
+        # It would end in a refusal: rather before it is sent than after.
+        context_of(request).quota.must_have_room(declared)
     message = await request.receive()
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body") and len(body) <= limit:
+        if len(body) > SMALL_BYTES:
+            context_of(request).quota.take_bytes(request.scope, len(body))
         return body
+    quota, counted = context_of(request).quota, 0
     whole = bytearray(body)  # one buffer: thousands of chunks would leave the heap in pieces
     while message.get("more_body") or message["type"] == "http.disconnect":
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         if len(whole) > limit:
             raise _too_large(limit)
+        if len(whole) > SMALL_BYTES:
+            quota.take_bytes(request.scope, len(whole) - counted)
+            counted = len(whole)
         message = await request.receive()
         whole += message.get("body", b"")
     if len(whole) > limit:
         raise _too_large(limit)
+    if len(whole) > SMALL_BYTES:
+        quota.take_bytes(request.scope, len(whole) - counted)
     return bytes(whole)
 
 

@@ -48,10 +48,11 @@ def operation(
     parameters: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status."""
+    refusals = sorted({*errors, *_may_occur(errors)})
     described: dict[str, Any] = {
         "responses": {
             **{str(status): _content(answer, "Done.") for status, answer in answers.items()},
-            **{str(status): _content(ErrorAnswer, _MEANING[status]) for status in errors},
+            **{str(status): _content(ErrorAnswer, _MEANING[status]) for status in refusals},
         }
     }
     if parameters:
@@ -59,6 +60,11 @@ def operation(
     if body is not None:
         described["requestBody"] = {"required": body_required, "content": _content(body, "")["content"]}
     return described
+
+
+def _may_occur(errors: Sequence[int]) -> set[int]:
+    """What any request can be refused with, before a route has seen it or because too much is under way."""
+    return {408, 414, 431, 503} | ({429} if 401 in errors else set())
 
 
 def components() -> dict[str, Any]:
@@ -77,11 +83,14 @@ _MEANING = {
     403: "The key may not do this.",
     404: "There is no such topic, or key.",
     406: "The client does not accept what this route answers with.",
+    408: "The request took too long to arrive.",
     409: "The topic is not of the kind that this needs, or the key is not live.",
     413: "The body is too large.",
+    414: "Path and query are too long.",
     415: "The body must be JSON.",
     422: "The topic is full.",
     429: "Too many: try again after Retry-After seconds.",
+    431: "The header fields are too many or too large.",
     503: "Not at the moment: try again after Retry-After seconds.",
 }
 

@@ -14,6 +14,7 @@ from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import Key, Scope, digest_of
 
 if TYPE_CHECKING:
+    from app.edge.quota import Quota
     from app.signin.directory import Directory
 
 _NEEDED = "An API key is needed: Authorization: Bearer <key>."
@@ -30,8 +31,9 @@ class Access:
     """Checks requests against the keys that the process knows. While there are none, everything is open, and
     credentials that are sent are ignored."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, quota: Quota) -> None:
         self.directory = directory
+        self._quota = quota
         # Open streams, by the digest of the secret that each was opened with; None: it was opened without a key.
         self._watched: dict[bytes | None, set[Callable[[HoldfastError], None]]] = {}
         directory.on_loaded = self._cut_off
@@ -47,7 +49,7 @@ class Access:
     ) -> Key | None:
         """Refuse a request that may not do this; else its key, or None where none is needed.
 
-        Raises Unauthorized, Forbidden. `query_token`: the route also takes the key as ?token=, for browsers'
+        Raises Unauthorized, Forbidden, Throttled. `query_token`: the route also takes the key as ?token=, for browsers'
         EventSource; `basic`: as HTTP Basic's password, for browsers' pages.
         """
         if not self.directory.guarded:
@@ -58,6 +60,8 @@ class Access:
             raise Forbidden(f"This key lacks the scope {missing}.")
         if topic is not None and not key.covers(topic):
             raise Forbidden("This key is not for this topic.", {"topic": topic})
+        if self._quota.requests_per_key:
+            self._quota.take_request(request.scope, key)
         return key
 
     def check_server(self, request: Request, *, basic: bool = False) -> None:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 if TYPE_CHECKING:
     from app.db.pool import Pools
     from app.edge.access import Access
+    from app.edge.quota import Quota
     from app.engine.engine import Engine
     from app.settings import Settings
     from app.topics.cache import Policies
@@ -22,6 +23,7 @@ class Context:
 
     settings: Settings
     access: Access
+    quota: Quota
     pools: Pools
     policies: Policies
     engine: Engine

@@ -40,7 +40,6 @@ class Engine:
         policies: Policies,
         *,
         max_waiting: int,
-        max_streams: int,
         metrics: Metrics | None = None,
         most_topics: int = MOST_TOPICS,
     ) -> None:
@@ -69,7 +68,7 @@ class Engine:
         self.diffs = Diffs(shared)
         self.settlements = Settlements(shared, self.exits)
         self.claims = Claims(shared, self.exits, self.settlements)
-        self.streams = Streams(shared, self.claims, self.settlements, most=max_streams)
+        self.streams = Streams(shared, self.claims, self.settlements)
         self.levels = Levels(pools, self.cursors, self.counters, self.metrics, most_topics=most_topics)
         self.metrics.levels.append(self._levels)
 

@@ -11,7 +11,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import UNREACHABLE
 from app.engine.claims import Claimer
-from app.errors import HoldfastError, NotAQueue, ShuttingDown, Throttled, TopicNotFound
+from app.errors import HoldfastError, NotAQueue, ShuttingDown, TopicNotFound
 from app.metrics import catalogue
 from app.queue import consumer
 from app.queue.model import Job
@@ -50,11 +50,10 @@ class Stream:
 class Streams:
     """All open work streams of the process, and who was given what."""
 
-    def __init__(self, shared: Shared, claims: Claims, settlements: Settlements, *, most: int) -> None:
+    def __init__(self, shared: Shared, claims: Claims, settlements: Settlements) -> None:
         self._shared = shared
         self._claims = claims
         self._settlements = settlements
-        self._most = most
         self._open: set[Stream] = set()
         self._holders: dict[tuple[int, int], Stream] = {}
         self._stopping = False
@@ -64,11 +63,9 @@ class Streams:
         }
 
     def open(self, claimer: Claimer) -> Stream:
-        """Open a stream that keeps up to `claimer.max` jobs leased. Raises Throttled, ShuttingDown."""
+        """Open a stream that keeps up to `claimer.max` jobs leased. Raises ShuttingDown."""
         if self._stopping:
             raise ShuttingDown("The service is stopping. Connect again.")
-        if len(self._open) >= self._most:
-            raise Throttled("Too many work streams are open.", {"limit": "max_streams", "max": self._most})
         stream = Stream(claimer)
         self._open.add(stream)
         return stream

@@ -108,7 +108,7 @@ async def run_all(url: str) -> dict[str, int]:
     """Run each sweep once: name → how much it did. For cron. Raises what the database raises."""
     pools = await open_pools(url, hot=2, rest=2, prepared_statements=False)
     try:
-        engine = Engine(pools, Policies(pools.rest), max_waiting=1_000, max_streams=0)
+        engine = Engine(pools, Policies(pools.rest), max_waiting=1_000)
         return {sweep.name: await sweep.run(pools, engine) for sweep in SWEEPS}
     finally:
         await pools.close(5)

@@ -7,9 +7,8 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from app.supervisor.dispatch import CLOSED, READY, TAKEN
+from app.supervisor.protocol import BoundedProtocol
 
 
 class Intake:
@@ -72,7 +71,7 @@ class Intake:
             self._owed = self._owed[self._channel.send(self._owed) :]
 
 
-class _Counted(HttpToolsProtocol):
+class _Counted(BoundedProtocol):
     """Tells the intake when its connection has ended."""
 
     def __init__(self, intake: Intake, **protocol: Any) -> None:

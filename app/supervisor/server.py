@@ -9,9 +9,10 @@ import math
 import os
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import uvicorn
 
@@ -19,6 +20,7 @@ from app.errors import ConfigurationError
 from app.main import create_app
 from app.settings import Settings
 from app.supervisor.intake import Intake
+from app.supervisor.protocol import BoundedProtocol, watch
 from app.supervisor.worker import NUMBERS, SLOT
 
 BACKLOG = 2048
@@ -60,7 +62,7 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
         entry,
         interface="asgi3",
         loop="uvloop" if find_spec("uvloop") else "asyncio",
-        http="httptools",
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, settings)),  # uvicorn only calls it
         ws="none",
         lifespan="on",
         access_log=False,
@@ -79,7 +81,7 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
 
     handed_out = door.family == socket.AF_UNIX
     try:
-        server = Server(config, let_go, lifeline, Intake(door) if handed_out else None)
+        server = Server(config, settings, let_go, lifeline, Intake(door) if handed_out else None)
         server.run(sockets=[] if handed_out else [door])
     except SystemExit as end:
         if entry.refused is not None:
@@ -124,9 +126,16 @@ class Server(uvicorn.Server):
     """Ends when the supervisor is gone, and lets long answers go before it waits for connections to close."""
 
     def __init__(
-        self, config: uvicorn.Config, stopping: Callable[[], None], lifeline: int, intake: Intake | None
+        self,
+        config: uvicorn.Config,
+        settings: Settings,
+        stopping: Callable[[], None],
+        lifeline: int,
+        intake: Intake | None,
     ) -> None:
         super().__init__(config)
+        self._settings = settings
+        self._watching: asyncio.Task[None] | None = None
         self._stopping = stopping
         self._lifeline = lifeline
         self._intake = intake
@@ -140,14 +149,24 @@ class Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        self._watching = asyncio.create_task(
+            watch(cast("set[BoundedProtocol]", self.server_state.connections), self._settings)
+        )
         if self._intake is not None:
-            self._intake.start(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+            self._intake.start(
+                limits=self._settings,
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._intake is not None:
             self._intake.stop()
         self._stopping()
         await super().shutdown(sockets)
+        if self._watching is not None:
+            self._watching.cancel()
 
     def _orphaned(self) -> None:
         asyncio.get_running_loop().remove_reader(self._lifeline)

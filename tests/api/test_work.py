@@ -272,7 +272,7 @@ async def test_too_many_streams_are_told_to_come_again(serve: Serve, queue: Topi
         there = queue.through(http)
         async with working(there):
             answer = await http.get(f"{there.path}/work?node=n")
-            assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_streams", "max": 1}
+            assert refused(answer, 429, "throttled")["detail"] == {"limit": "streams", "max": 1}
             assert answer.headers["retry-after"] == "1"
 
         async def opens_again() -> bool:

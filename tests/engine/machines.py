@@ -109,12 +109,12 @@ class Machine:
         return await self.engine.claims.claim(Claimer(policy, node, most, lease_ms), wait)
 
 
-def new_machine(pools: Pools, *, max_waiting: int = 10_000, max_streams: int = 100) -> Machine:
+def new_machine(pools: Pools, *, max_waiting: int = 10_000) -> Machine:
     """An engine like that of a process just started. Stop and drain it."""
     log = Log()
     watched = Pools(*(cast("Pool", Watched(pool, log)) for pool in (pools.hot, pools.hot_async, pools.rest)))
     policies = Policies(watched.rest)
-    engine = Engine(watched, policies, max_waiting=max_waiting, max_streams=max_streams)
+    engine = Engine(watched, policies, max_waiting=max_waiting)
     return Machine(engine, policies, watched, log)
 
 

@@ -105,7 +105,7 @@ class Flow:
 @pytest.fixture
 async def flow(pools: Pools, make_queue: MakeQueue, topic: str) -> AsyncIterator[Flow]:
     policy = await make_queue(topic)
-    engine = Engine(pools, Policies(pools.rest), max_waiting=1_000, max_streams=10)
+    engine = Engine(pools, Policies(pools.rest), max_waiting=1_000)
     flow = Flow(engine, policy)
     await flow.warm()
     yield flow

@@ -13,7 +13,7 @@ from app.db.pool import Pools
 from app.engine import streams
 from app.engine.claims import Claimer
 from app.engine.streams import Stream
-from app.errors import NotAQueue, ShuttingDown, Throttled
+from app.errors import NotAQueue, ShuttingDown
 from app.queue.consumer import Return
 from app.queue.model import Held, Job
 from app.topics import store
@@ -144,16 +144,6 @@ async def test_who_leaves_while_the_next_job_comes_loses_none(machine: Machine, 
     await machine.engine.streams.close(stream)
     await machine.engine.claims.drain()
     assert [job.deliveries for job in await machine.claim(queue)] == [1]
-
-
-async def test_there_are_no_more_streams_than_allowed(start: Callable[..., Machine], queue: Policy) -> None:
-    machine = start(max_streams=2)
-    claimer = Claimer(queue, "worker", 1, 60_000)
-    one, _two = machine.engine.streams.open(claimer), machine.engine.streams.open(claimer)
-    with pytest.raises(Throttled):
-        machine.engine.streams.open(claimer)
-    await machine.engine.streams.close(one)
-    machine.engine.streams.open(claimer)
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -51,7 +51,7 @@ class World:
     async def start(self) -> None:
         """An engine like that of a process just started."""
         self.policies = Policies(self.pools.rest)
-        self.engine = Engine(self.pools, self.policies, max_waiting=100, max_streams=0)
+        self.engine = Engine(self.pools, self.policies, max_waiting=100)
 
     async def stop(self) -> None:
         self.engine.stop()

@@ -328,7 +328,7 @@ async def miscounted(url: str) -> dict[str, int]:
 async def start(url: str, stack: contextlib.AsyncExitStack) -> tuple[Engine, Pools]:
     """An engine as a process of its own has it: with its own connections, knowing nothing."""
     pools = await open_pools(url, hot=CONNECTIONS, rest=2, prepared_statements=True)
-    engine = Engine(pools, Policies(pools.rest), max_waiting=10_000, max_streams=0)
+    engine = Engine(pools, Policies(pools.rest), max_waiting=10_000)
     stack.push_async_callback(pools.close, 5)
     stack.push_async_callback(engine.drain)
     stack.callback(engine.stop)

@@ -63,6 +63,7 @@ async def work(request: Request) -> Response:
         raise InvalidRequest("node has a NUL character.")
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
     policy = await context.policies.queue(name)
+    context.quota.take_stream(request.scope, key)
     streams = context.engine.streams
     stream = streams.open(claimer_of(policy, node, most, lease_ms))
     return WorkStream(streams, stream, context.access.watch(key, stream.end))
