@@ -59,6 +59,7 @@ UNREACHABLE: Final = (
     asyncpg.OutOfMemoryError,
     asyncpg.ReadOnlySQLTransactionError,
 )
+TOO_SLOW: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)  # of those: it is there, and busy
 LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
@@ -133,7 +134,7 @@ async def _keep(_connection: object) -> None:
 
 def as_unavailable(error: BaseException) -> Unavailable | None:
     """What to answer for an error of the database's being away or overloaded; None for any other error."""
-    if isinstance(error, asyncpg.QueryCanceledError | asyncpg.LockNotAvailableError):
+    if isinstance(error, TOO_SLOW):
         return Unavailable("The database took too long. Try again.")
     if isinstance(error, UNREACHABLE):
         return Unavailable("The database can't be reached at the moment. Try again.")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from app.db.pool import UNREACHABLE
+from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine.group import GroupCommit
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
@@ -141,7 +141,7 @@ class Claims:
                 if not await self._pass(policy, cohort, shares, lanes):
                     break
         except Exception as error:
-            if isinstance(error, UNREACHABLE):
+            if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
                 self._shared.cursors.reset()
             # Those who got something get it: an error would strand their leases until the deadline.
             if not any(shares):

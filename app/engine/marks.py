@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from app.db.pool import UNREACHABLE
+from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine.cursors import CLOCK_US, Cursor, Cursors
 from app.queue import inspector
 from app.queue.inspector import Draw
@@ -70,7 +70,8 @@ class Marks:
                 await self.tick(used)
             except UNREACHABLE as error:
                 log.warning("can't raise marks at the moment: %r", error)
-                self._cursors.reset()
+                if not isinstance(error, TOO_SLOW):
+                    self._cursors.reset()
             except Exception:
                 log.exception("can't raise marks")
             await asyncio.sleep(TICK_SECONDS)

@@ -257,3 +257,21 @@ async def test_fewer_due_jobs_are_counted_exactly_again(
     assert await counts(machine, due) == (DEEP - 5_000, 0)
     await there.claim(due, 10)
     assert await counts(machine, due) == (DEEP - 5_010, 10)
+
+
+async def test_a_deletion_under_way_holds_up_no_other_topic(
+    machine: Machine, queue: Policy, topic: str, make_queue: MakeQueue, connect: Connect
+) -> None:
+    """It locks the topic's sequence, which the ticker asks for how far it was drawn, for as long as it takes."""
+    other = await make_queue(f"{topic}.other")
+    for one in (queue, other):
+        await machine.enqueue(one, 3)
+        assert len(await machine.claim(one, 3)) == 3
+    deleting = await connect()
+    async with deleting.transaction():
+        await deleting.execute(f"DROP SEQUENCE holdfast.seq_{queue.topic.id}")
+        began = time.monotonic()
+        await ticked(machine, 2)
+        assert time.monotonic() - began < 1
+        assert [reach.after for reach in machine.engine.cursors.lows(other.topic.id).lanes] == [3]
+        assert await counts(machine, queue) == (0, 3)
