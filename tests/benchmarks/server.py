@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api.body import read_json
+from app.api.direct import Direct
 from app.api.v0.bodies import AppendBody
 from app.api.v0.fields import answer
 from app.main import create_app
@@ -33,10 +34,12 @@ async def no_op(request: Request) -> Response:
 
 
 def build(settings: Settings) -> FastAPI:
-    """The service with the no-op route, in the same place as a topic's."""
+    """The service with the no-op route, where the first of its own routes stands: as FastAPI makes routes, and as the
+    service does."""
     app = create_app(settings)
     app.add_api_route("/no-op/{topic}", no_op, methods=["POST"], response_class=Response)
     app.router.routes.insert(0, app.router.routes.pop())
+    app.router.routes.insert(0, Direct("/direct-no-op/{topic}", no_op, methods=["POST"]))
     return app
 
 

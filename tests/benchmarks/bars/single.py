@@ -13,9 +13,13 @@ DEEP = 20_000  # jobs that are there, so that no round of claims runs out of the
 
 
 async def single(bench: Bench, effort: Effort) -> list[Figure]:
-    """Single-job enqueue, claim and ack from 64 clients, against the no-op route of the same server."""
+    """Single-job enqueue, claim and ack from 64 clients, against the no-op route of the same server.
+
+    The no-op route is an ordinary FastAPI route. For comparison, without a bar: against the same as a direct route,
+    which is what the service's own routes are (docs/adr/0016).
+    """
     queue = await bench.queue("single")
-    topic, no_op = f"/v0/topics/{queue.topic.name}", f"/no-op/{queue.topic.name}"
+    topic, name = f"/v0/topics/{queue.topic.name}", queue.topic.name
     records = [records_body([data_of(bench.payload)]) for _ in range(50)]
     ports = [bench.service.port]
 
@@ -23,11 +27,12 @@ async def single(bench: Bench, effort: Effort) -> list[Figure]:
         return await bench.drive(Posts(ports, path, bodies, CLIENTS, seconds=seconds, keep=keep))
 
     await bench.drive(Posts(ports, topic, records, CLIENTS, requests=DEEP))
-    enqueues, claims, acks, bases = [], [], [], []
+    enqueues, claims, acks, bases, directs = [], [], [], [], []
     for _ in range(effort.rounds):
-        bases.append((await drive(no_op, records, seconds=effort.seconds)).rate)
+        bases.append((await drive(f"/no-op/{name}", records, seconds=effort.seconds)).rate)
+        directs.append((await drive(f"/direct-no-op/{name}", records, seconds=effort.seconds)).rate)
         enqueues.append((await drive(topic, records, seconds=effort.seconds)).rate)
-        bases.append((await drive(no_op, records, seconds=effort.seconds)).rate)
+        bases.append((await drive(f"/no-op/{name}", records, seconds=effort.seconds)).rate)
         claimed = await drive(f"{topic}/claim", [claim_body(1)], seconds=effort.seconds, keep=True)
         claims.append(claimed.rate)
         bodies = [ack_body(answer)[1] for answer in claimed.answers]
@@ -37,4 +42,7 @@ async def single(bench: Bench, effort: Effort) -> list[Figure]:
         Ratio("single-job enqueue, 64 clients / no-op route", "requests", enqueues, bases, 0.70),
         Ratio("single-job claim, 64 clients / no-op route", "requests", claims, bases, 0.60),
         Ratio("single-job ack, 64 clients / no-op route", "requests", acks, bases, 0.60),
+        Ratio("for comparison: enqueue / the no-op as a direct route", "requests", enqueues, directs, 0.0),
+        Ratio("for comparison: claim / the no-op as a direct route", "requests", claims, directs, 0.0),
+        Ratio("for comparison: ack / the no-op as a direct route", "requests", acks, directs, 0.0),
     ]
