@@ -49,7 +49,11 @@ class Policies:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""
         policy = await self.get(name)
         if policy.config.type is not TopicType.QUEUE:
-            raise NotAQueue(name)
+            # It may have been made anew elsewhere: that it is none is PostgreSQL's word, too.
+            self.forget(name)
+            policy = await self.get(name)
+            if policy.config.type is not TopicType.QUEUE:
+                raise NotAQueue(name)
         return policy
 
     def changed(self, name: str) -> None:

@@ -43,7 +43,9 @@ async def test_the_nack_of_the_last_delivery_moves_the_job(queue: Topic, dead: T
     assert await dead_lettered(queue) == 1
     await is_gone(queue)
 
+    [read] = (await dead.post("diff"))["records"]
     [moved] = (await dead.claim())["claimed"]
+    assert read["meta"] == moved["meta"], "a reader learns where it came from as well"
     assert (moved["$seq"], moved["data"], moved["$tag"], moved["deliveries"]) == (1, data, "clip", 1)
     assert moved["meta"] == {
         "trace": "z9",

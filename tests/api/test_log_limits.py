@@ -114,6 +114,20 @@ async def test_age_hides_a_record_at_once_and_says_so(log: Topic) -> None:
     accepted(await log.http.delete(f"{log.path}?if_empty=true"))
 
 
+async def test_what_was_deleted_is_not_told_as_lost_to_age(log: Topic) -> None:
+    await log.put(type="log", ttl_ms=300)
+    await log.append({"data": 1}, {"data": 2, "tag": "x"})
+    assert (await log.post("delete", match="x"))["deleted"] == 1
+
+    async def told() -> Body | None:
+        return (await log.post("diff"))["tombstone"]
+
+    lost = await eventually(told)
+    assert lost is not None
+    assert (lost["reason"], lost["gap_from"], lost["gap_to"]) == ("ttl", 1, 1)
+    assert (await log.post("diff", from_seq=1))["tombstone"] is None
+
+
 async def test_a_full_log_makes_room_of_what_is_too_old(log: Topic) -> None:
     await log.put(type="log", ttl_ms=200, cap_records=2, discard="reject")
     await log.append({"data": 1}, {"data": 2})

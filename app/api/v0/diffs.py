@@ -151,6 +151,7 @@ def tombstone(after: int, found: Diff) -> Tombstone | None:
         by_cap, by_age = extent.cap_lost_to > after, extent.ttl_lost_to > after
         if not by_cap and not by_age:
             return None
-        gap = (after + 1, extent.earliest_seq - 1, "mixed" if by_cap and by_age else "cap" if by_cap else "ttl")
+        lost_to = max(extent.cap_lost_to, extent.ttl_lost_to)
+        gap = (after + 1, lost_to, "mixed" if by_cap and by_age else "cap" if by_cap else "ttl")
     first, last, reason = gap
     return Tombstone(first, last, reason, max(last - first + 1, 0), extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]

@@ -4,7 +4,12 @@
 --   $8 whether tags are wanted  $9 whether metadata is
 -- Answers one row: next_seq, the last seq looked at, and the jobs' columns (NULL: none).   Index: primary key.
 WITH looked AS MATERIALIZED (
-    SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.metadata, j.payload,
+    SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload,
+           CASE WHEN j.original_topic IS NULL THEN j.metadata ELSE (
+               coalesce(j.metadata::jsonb, '{}') || jsonb_build_object(
+                   '$dead_letter_from', j.original_topic, '$dead_letter_deliveries', j.original_deliveries,
+                   '$dead_letter_src_seq', j.original_seq))::json
+           END AS metadata,
            octet_length(j.payload) + coalesce(octet_length(j.metadata::text), 0) AS size,
            j.state::text NOT IN ('failed', 'expired')
            AND (j.expires_at IS NULL OR j.expires_at > now() OR (j.state::text = 'leased' AND j.visible_at >= now()))

@@ -46,7 +46,9 @@ WITH state AS MATERIALIZED (
     FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )
 SELECT h.head_seq, h.first_seq AS earliest_seq, h.cap_lost_to,
-       CASE WHEN h.first_seq > h.earliest_seq THEN h.first_seq - 1 ELSE h.ttl_lost_to END AS ttl_lost_to,
+       coalesce((SELECT r.seq FROM holdfast.records r  -- still there, and too old; what was deleted is not
+                 WHERE r.topic = $1 AND r.seq >= h.earliest_seq AND r.seq < h.first_seq
+                 ORDER BY r.seq DESC LIMIT 1), h.ttl_lost_to) AS ttl_lost_to,
        CASE WHEN h.through IS NULL THEN h.head_seq
             WHEN w.n = $4::integer OR w.n < (SELECT count(*) FROM found) THEN w.last_seq
             ELSE h.through END AS next_seq,
