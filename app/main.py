@@ -173,5 +173,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         document["components"] = openapi.components()
         document["security"] = openapi.SECURITY
+        openapi.add_examples(document)
         app.openapi_schema = document
     return app.openapi_schema

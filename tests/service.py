@@ -85,10 +85,12 @@ def services(folder: Path) -> Iterator[Serve]:
         started.append(Service(folder, words, **{f"HOLDFAST_{name}": value for name, value in settings.items()}))
         return started[-1]
 
-    yield start
-    for service in started:
-        if service.process.poll() is None:
-            service.stop()
+    try:
+        yield start
+    finally:
+        for service in started:
+            if service.process.poll() is None:
+                service.stop()
 
 
 def call(url: str, method: str = "GET", body: object = None) -> Any:

@@ -37,16 +37,24 @@ class Ready(msgspec.Struct):
     topics: int
 
 
-@router.get("/v0/health", openapi_extra=operation(answers={200: Health}, errors=[]), response_class=Response)
-@router.get("/healthz", openapi_extra=operation(answers={200: Health}, errors=[]), response_class=Response)
+@router.get(
+    "/v0/health", openapi_extra=operation(answers={200: Health}, errors=[], open_to_all=True), response_class=Response
+)
+@router.get(
+    "/healthz", openapi_extra=operation(answers={200: Health}, errors=[], open_to_all=True), response_class=Response
+)
 async def health(request: Request) -> Response:
     """Does the process run? Asks nothing of the database."""
     uptime = int((time.monotonic() - context_of(request).started) * 1000)
     return _json(Health("ok", __version__, uptime))
 
 
-@router.get("/v0/ready", openapi_extra=operation(answers={200: Ready}, errors=[503]), response_class=Response)
-@router.get("/readyz", openapi_extra=operation(answers={200: Ready}, errors=[503]), response_class=Response)
+@router.get(
+    "/v0/ready", openapi_extra=operation(answers={200: Ready}, errors=[503], open_to_all=True), response_class=Response
+)
+@router.get(
+    "/readyz", openapi_extra=operation(answers={200: Ready}, errors=[503], open_to_all=True), response_class=Response
+)
 async def ready(request: Request) -> Response:
     """Can the process work? Asks the database."""
     try:

@@ -3,13 +3,18 @@ is described twice; answers' structs exist for it alone, and a test holds real a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from app.topics.config import PATTERN
+
+_JSON: Final = "application/json"
 _REF = "#/components/schemas/{name}"
-_declared: dict[str, type[msgspec.Struct]] = {}
+STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {}  # that routes have named, by name
 
 
 class ErrorBody(msgspec.Struct):
@@ -26,9 +31,9 @@ class ErrorAnswer(msgspec.Struct):
     error: ErrorBody
 
 
-def path(name: str, description: str) -> dict[str, Any]:
+def path(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A parameter in the path."""
-    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
 
 
 def query(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
@@ -36,30 +41,56 @@ def query(name: str, description: str, schema: dict[str, Any], *, required: bool
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
 
 
-TOPIC = path("topic", "The topic's name.")
+def header(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter in a request's header."""
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+NAME: Final = {"type": "string", "pattern": PATTERN}
+TOPIC: Final = {**path("topic", "The topic's name.", NAME), "example": "mail"}
+RETRY_AFTER: Final = {
+    "Retry-After": {
+        "description": "Seconds to wait before the next try.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
 
 
 def operation(
     *,
     answers: dict[int, type[msgspec.Struct]],
     errors: Sequence[int],
-    body: type[msgspec.Struct] | None = None,
+    body: type[msgspec.Struct] | Sequence[type[msgspec.Struct]] = (),
     body_required: bool = True,
     parameters: Sequence[dict[str, Any]] = (),
+    open_to_all: bool = False,
 ) -> dict[str, Any]:
-    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status."""
+    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status. Of several bodies, any will
+    do; `open_to_all`: it never needs a key."""
     refusals = sorted({*errors, *_may_occur(errors)})
     described: dict[str, Any] = {
         "responses": {
-            **{str(status): _content(answer, "Done.") for status, answer in answers.items()},
-            **{str(status): _content(ErrorAnswer, _MEANING[status]) for status in refusals},
+            **{str(status): _answer(_reference(answer), _DONE[status]) for status, answer in answers.items()},
+            **{str(status): _error(status) for status in refusals},
         }
     }
     if parameters:
         described["parameters"] = list(parameters)
-    if body is not None:
-        described["requestBody"] = {"required": body_required, "content": _content(body, "")["content"]}
+    bodies = [body] if isinstance(body, type) else body
+    if bodies:
+        schemas = [_reference(one) for one in bodies]
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        described["requestBody"] = {"required": body_required, "content": {_JSON: {"schema": schema}}}
+    if open_to_all:
+        described["security"] = []
     return described
+
+
+def events(description: str, frames: str) -> dict[str, Any]:
+    """An answer that is a stream of server-sent events; `frames` is one of each kind, as they are sent."""
+    schema = {"type": "string", "description": "Frames, each ended by an empty line."}
+    return {"description": description, "content": {"text/event-stream": {"schema": schema, "example": frames}}}
 
 
 def _may_occur(errors: Sequence[int]) -> set[int]:
@@ -69,9 +100,24 @@ def _may_occur(errors: Sequence[int]) -> set[int]:
 
 def components() -> dict[str, Any]:
     """The schemas of all structs that routes have named so far, and how a request says who it is."""
-    _, schemas = msgspec.json.schema_components([*_declared.values(), ErrorAnswer], ref_template=_REF)
+    _, schemas = msgspec.json.schema_components([*STRUCTS.values(), ErrorAnswer], ref_template=_REF)
+    _show_defaults(schemas)
+    for name, schema in schemas.items():
+        schema.update(getattr(STRUCTS.get(name), "RULES", {}))  # what its fields' types can't say
     key = {"type": "http", "scheme": "bearer", "description": "An API key, where the service has any."}
     return {"schemas": schemas, "securitySchemes": {"key": key}}
+
+
+def add_examples(document: dict[str, Any]) -> None:
+    """Give each operation its request and answers of examples.json, which were taken from a real run."""
+    kept = json.loads(Path(__file__).with_name("examples.json").read_text())
+    for path, item in document["paths"].items():
+        for method, described in item.items():
+            example = kept.get(f"{method.upper()} {path}", {})
+            if "request" in example:
+                described["requestBody"]["content"][_JSON]["example"] = example["request"]
+            for status, answer in example.get("answers", {}).items():
+                described["responses"][status]["content"][_JSON]["example"] = answer
 
 
 SECURITY: list[dict[str, list[str]]] = [{"key": []}, {}]  # none is needed where the service has no keys
@@ -93,9 +139,36 @@ _MEANING = {
     431: "The header fields are too many or too large.",
     503: "Not at the moment: try again after Retry-After seconds.",
 }
+_TRY_AGAIN = {429, 503}
 
 
-def _content(struct: type[msgspec.Struct], description: str) -> dict[str, Any]:
-    _declared[struct.__name__] = struct
-    ref = {"$ref": _REF.format(name=struct.__name__)}
-    return {"description": description, "content": {"application/json": {"schema": ref}}}
+_DONE = {200: "Done.", 201: "Done, and made."}
+
+
+def _reference(struct: type[msgspec.Struct]) -> dict[str, str]:
+    STRUCTS[struct.__name__] = struct
+    return {"$ref": _REF.format(name=struct.__name__)}
+
+
+def _answer(schema: dict[str, str], description: str) -> dict[str, Any]:
+    return {"description": description, "content": {_JSON: {"schema": schema}}}
+
+
+def _error(status: int) -> dict[str, Any]:
+    described = _answer(_reference(ErrorAnswer), _MEANING[status])
+    if status in _TRY_AGAIN:
+        described["headers"] = RETRY_AFTER
+    return described
+
+
+def _show_defaults(schema: Any) -> None:
+    """Absent and null mean the same: what they mean, where that is a value, and not that null is what is absent."""
+    if isinstance(schema, dict):
+        if schema.get("default", 0) is None:
+            del schema["default"]
+        if "x-default" in schema:
+            schema["default"] = schema.pop("x-default")
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            _show_defaults(part)

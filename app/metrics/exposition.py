@@ -108,7 +108,7 @@ class Scrape(Collector):
             "bytes_live": one["topics_bytes_live"],
             "queue_topics": one["topics_queue_topics"],
             "queue_leases_in_flight": one["topics_queue_leases_in_flight"],
-            "sse_connections": one["topics_sse_connections"],
+            "sse_connections": int(one["topics_sse_connections"]),
             "watch_sessions": 0,
             "ready": bool(one["topics_ready"]),
             "replay_progress": 1.0,

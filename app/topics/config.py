@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,12 +13,18 @@ from app.errors import InvalidRequest
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
+NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
 TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000
 BIGINT_MAX: Final = 2**63 - 1
 
 Millis = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+
+
+def _about(description: str, default: Any = None) -> Meta:
+    """What a setting means, and what it is if it is absent or null."""
+    return Meta(description=description, extra_json_schema={} if default is None else {"x-default": default})
 
 
 class TopicType(Enum):
@@ -46,24 +52,47 @@ class OnExhausted(Enum):
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a PUT in the v0 dialect. Null or absent is the default; fields not listed are ignored."""
 
-    type: Literal["log", "queue"] | None = None
-    durable: bool | None = None
-    durability: Literal["ephemeral", "memory", "disk", "fsync"] | None = None
-    lease_ms: Millis | None = None
-    claim_jitter_ms: Millis | None = None
-    max_deliveries: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    dead_letter: str | None = None
-    on_exhausted: Literal["redeliver", "fail", "dead_letter"] | None = None
-    ttl_ms: Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None = None
-    cap_records: Millis | None = None
-    cap_bytes: Millis | None = None
-    discard: Literal["old", "reject"] | None = None
-    idempotency_window_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None = None
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
-    auto_priority: bool | None = None
-    auto_create: bool | None = None
-    dedupe_node: bool | None = None
-    leases_durable: bool | None = None
+    RULES: ClassVar[dict[str, Any]] = {
+        "if": {"required": ["on_exhausted"], "properties": {"on_exhausted": {"const": "dead_letter"}}},
+        "then": {"required": ["dead_letter"], "properties": {"dead_letter": {"type": "string"}}},
+    }
+    type: Annotated[Literal["log", "queue"] | None, _about("It stays what it was made as.", "log")] = None
+    durable: Annotated[bool | None, _about("true is durability fsync, false is disk.", False)] = None
+    durability: Annotated[
+        Literal["ephemeral", "memory", "disk", "fsync"] | None,
+        _about("fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable."),
+    ] = None
+    lease_ms: Annotated[Millis | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
+    claim_jitter_ms: Annotated[Millis | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = None
+    max_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | None, _about("How often a job is delivered at most; 0: no limit.", 0)
+    ] = None
+    dead_letter: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
+        _about("Where jobs go whose deliveries are spent: another topic, a queue if it exists."),
+    ] = None
+    on_exhausted: Annotated[
+        Literal["redeliver", "fail", "dead_letter"] | None,
+        _about("What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver."),
+    ] = None
+    ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
+    ] = None
+    cap_records: Annotated[Millis | None, _about("Most records of a log; 0: no limit.", 0)] = None
+    cap_bytes: Annotated[Millis | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
+    discard: Annotated[
+        Literal["old", "reject"] | None, _about("What a full log does: forget the oldest, or refuse.", "old")
+    ] = None
+    idempotency_window_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None, _about("How long a batch's key is remembered.", 120_000)
+    ] = None
+    priority: Annotated[
+        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, _about("Kept and shown, clamped to ±1000.")
+    ] = None
+    auto_priority: Annotated[bool | None, _about("Kept and shown.", True)] = None
+    auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
+    dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
+    leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,7 +84,8 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
             if method in {"POST", "PUT"}:
                 expected |= {"413", "415"}
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
-                assert schema["$ref"].startswith("#/components/schemas/"), where
+                for one in schema.get("anyOf", [schema]):  # a queue's records, or a log's
+                    assert one["$ref"].startswith("#/components/schemas/"), where
                 required = method == "POST" and not path.endswith("/diff")  # a PUT and a diff have defaults for all
                 assert operation["requestBody"]["required"] is required, where
             assert expected <= set(responses), where
@@ -126,6 +127,9 @@ class Checked:
         operation = self._document["paths"][path][request.method.lower()]
         self.seen.add((request.method, path, status))
         assert status in operation["responses"], f"{request.method} {path} answered {status}, which is not described"
+        assert set(operation["responses"][status].get("headers", {})) <= {"Retry-After"}
+        if status in SOMETIMES:
+            assert int(response.headers["retry-after"]) >= 1
         content = operation["responses"][status]["content"]
         kind = response.headers["content-type"].partition(";")[0]
         assert kind in content

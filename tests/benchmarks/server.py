@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from app.api.body import read_json
 from app.api.direct import Direct
-from app.api.v0.bodies import AppendBody
 from app.api.v0.fields import answer
+from app.api.v0.record_bodies import AppendBody
 from app.main import create_app
 from app.settings import Settings
 from app.supervisor import server

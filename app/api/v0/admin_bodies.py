@@ -8,28 +8,43 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from app.api.openapi import NAME
 from app.api.v0.bodies import Performance
+from app.api.v0.bounds import about, text
 from app.audit.trail import Entry
-from app.signin.store import Kept
+from app.signin import store
+from app.signin.store import Kept, State
 from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS
 
 ScopeWord = Literal["read", "write", "delete", "admin"]
 
 
 class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A key to be made. `prefixes` are starts of topics' names; none is every topic. Without `expires_in_ms` it does
-    not expire."""
+    """A key to be made."""
 
-    name: str
-    scopes: list[ScopeWord]
-    prefixes: list[str] = []
-    expires_in_ms: Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None = None
+    name: Annotated[
+        str,
+        text(
+            "What it is for, on one line.",
+            most=store.MOST_NAME_BYTES,
+            least=1,
+            pattern="^[^\\u0000-\\u001f\\u007f]*$",
+        ),
+    ]
+    scopes: Annotated[list[ScopeWord], about("What it may do.", minItems=1)]
+    prefixes: Annotated[
+        list[Annotated[str, Meta(extra_json_schema=NAME)]],
+        about("Starts of the names of the topics that it is for; none is every topic.", maxItems=store.MOST_PREFIXES),
+    ] = []
+    expires_in_ms: Annotated[
+        Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None, about("How long it is good; without it, for ever.")
+    ] = None
 
 
 class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
     """For how long the secret before stays good."""
 
-    grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] = 0
+    grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS, description="For how long, in ms; 0 ends it at once.")] = 0
 
 
 class KeyShown(msgspec.Struct):
@@ -104,7 +119,7 @@ def shown(kept: Kept) -> KeyShown:
         rotated_at=_ms_or_none(kept.rotated_at),
         expires_at=_ms_or_none(kept.expires_at),
         revoked_at=_ms_or_none(kept.revoked_at),
-        old_secret_until=_ms_or_none(kept.old_until),
+        old_secret_until=_ms_or_none(kept.old_until) if kept.state is State.LIVE else None,
     )
 
 

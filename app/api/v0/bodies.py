@@ -2,129 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
+from app.api.v0.bounds import (
+    MAX_ERROR_BYTES,
+    MAX_NODE_BYTES,
+    MAX_NODES,
+    Count,
+    Holder,
+    LeaseIds,
+    LeaseMs,
+    Seq,
+    Seqs,
+    Wait,
+    about,
+    text,
+)
 from app.db.horizon import Horizon
-from app.topics.config import BIGINT_MAX, TEN_YEARS_MS, Asked
 
-MAX_RECORDS: Final = 10_000
-MAX_SEQS: Final = 1_000
-
-Count = Annotated[int, Meta(ge=0)]
-Seq = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
-Wait = Annotated[int, Meta(ge=0, le=30_000)]
-
-
-class Record(msgspec.Struct, gc=False):
-    """One job. `data` is any JSON and comes back byte for byte."""
-
-    data: Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})] = msgspec.field(default_factory=Raw)
-    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
-    delay_ms: Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None = None
-    run_at: str | None = None
-    ttl_ms: Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None = None
-    max_deliveries: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
-    group: None = None
-    key: None = None
-    dedupe_id: None = None
-    user_id: None = None
-    webhook: None = None
-    content_type: None = None
-
-
-class AppendBody(msgspec.Struct):
-    """Records for a topic: all of them are written, in a queue as jobs, or none is. `config` counts only if this write
-    creates the topic. On a log, data, tag, node and meta of a record count, and its other fields are ignored."""
-
-    records: list[Record]
-    node: str | None = None
-    create: bool | None = None
-    config: Asked | None = None
-    idempotency_key: str | None = None
-
-
-class LogRecord(msgspec.Struct, gc=False):
-    """One record of a log."""
-
-    data: Raw
-    tag: str | None = None
-    node: str | None = None
-    meta: Raw = msgspec.field(default_factory=Raw)
-
-
-class LogAppendBody(msgspec.Struct):
-    """The same as AppendBody, for a log."""
-
-    records: list[LogRecord]
-    node: str | None = None
-    create: bool | None = None
-    config: Asked | None = None
-    idempotency_key: str | None = None
+_TAG_PATTERN = {"type": "string", "maxLength": 256}
+_MATCH: dict[str, Any] = {
+    "oneOf": [
+        {"type": "string", "maxLength": 256, "pattern": "^[^*\\u0000]*\\*?$"},
+        {
+            "type": "array",
+            "prefixItems": [{"const": "tag"}, {"const": "Eq"}, {**_TAG_PATTERN, "pattern": "^[^\\u0000]*$"}],
+            "items": False,
+            "minItems": 3,
+        },
+        {
+            "type": "array",
+            "prefixItems": [{"const": "tag"}, {"const": "Glob"}, {**_TAG_PATTERN, "pattern": "^[^*\\u0000]*\\*$"}],
+            "items": False,
+            "minItems": 3,
+        },
+        {"type": "null"},
+    ]
+}
 
 
 class DiffBody(msgspec.Struct):
-    """From where to read (exclusive), and how much. limit: 0 is 256, clamped to 1000. node: whose records are left out.
-    wait_ms: clamped to 30000. max_batch_bytes, of data and meta: 0 is 1 MiB, clamped to 8 MiB."""
+    """From where to read, and how much."""
 
-    from_seq: Seq | None = None
-    limit: Count | None = None
-    node: str | list[str] | None = None
-    include_tags: bool | None = None
-    include_meta: bool | None = None
-    wait_ms: Count | None = None
-    max_batch_bytes: Count | None = None
+    from_seq: Annotated[Seq | None, about("The last seq that the reader has.", 0)] = None
+    limit: Annotated[Count | None, about("Most records; 0 is the default, clamped to 1000.", 256)] = None
+    node: Annotated[
+        Annotated[str, text("A name.", most=MAX_NODE_BYTES)]
+        | Annotated[list[Annotated[str, text("A name.", most=MAX_NODE_BYTES)]], about("Names.", maxItems=MAX_NODES)]
+        | None,
+        about("Whose records are left out, byte for byte."),
+    ] = None
+    include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
+    include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
+    wait_ms: Annotated[Count | None, about("How long to wait if there is nothing, clamped to 30000.", 0)] = None
+    max_batch_bytes: Annotated[
+        Count | None, about("Most bytes of data and meta; 0 is the default, clamped to 8 MiB.", 1024 * 1024)
+    ] = None
 
 
 class DeleteBody(msgspec.Struct):
-    """What to delete: what is below a seq, what has a tag, or what is both. match: ["tag", "Eq", "x"],
-    ["tag", "Glob", "x*"], or a string, which is the second if it ends in '*', else the first."""
+    """What to delete: what is below a seq, what has a tag, or what is both."""
 
-    before_seq: Seq | None = None
-    match: str | list[str] | None = None
+    RULES: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("before_seq", "match")
+        ]
+    }
+    before_seq: Annotated[Seq | None, about("What has a lower seq.")] = None
+    match: Annotated[
+        str | list[str] | None,
+        about(
+            '["tag", "Eq", "x"]; ["tag", "Glob", "x*"]; or a text, which is the second if it ends in a star, else the '
+            "first.",
+            **_MATCH,
+        ),
+    ] = None
 
 
 class ClaimBody(msgspec.Struct):
-    """Who claims, how many jobs (1 to 1000, clamped) and for how long (ms, clamped to 100 ms to 24 h)."""
+    """Who claims, how many jobs and for how long."""
 
-    node: str
-    max: Count | None = None
-    lease_ms: Count | None = None
-    wait_ms: Wait | None = None
+    node: Holder
+    max: Annotated[Count | None, about("Most jobs, clamped to 1 to 1000.", 1)] = None
+    lease_ms: Annotated[LeaseMs | None, about("The topic's if absent.")] = None
+    wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
 
 
 class AckBody(msgspec.Struct):
-    """Jobs that `node` holds; `lease_ids`, one each, fence off a holder whose lease was superseded."""
+    """Jobs that `node` holds; `lease_ids` fence off a holder whose lease was superseded."""
 
-    node: str
-    seqs: list[Seq]
-    lease_ids: list[str] | None = None
+    node: Holder
+    seqs: Seqs
+    lease_ids: LeaseIds | None = None
 
 
 class NackBody(msgspec.Struct):
-    """The same, with how long the jobs stay hidden (ms, clamped to 24 h), and what went wrong with each."""
+    """The same, with how long the jobs stay hidden, and what went wrong with each."""
 
-    node: str
-    seqs: list[Seq]
-    lease_ids: list[str] | None = None
-    delay_ms: Count | None = None
-    errors: list[str | None] | None = None
+    node: Holder
+    seqs: Seqs
+    lease_ids: LeaseIds | None = None
+    delay_ms: Annotated[Count | None, about("How long the jobs stay hidden, in ms, clamped to 86400000.", 0)] = None
+    errors: Annotated[
+        list[Annotated[str, text("Kept as the job's last_error.", most=MAX_ERROR_BYTES)] | None] | None,
+        about("One for each seq, or null for all."),
+    ] = None
 
 
 class ExtendBody(msgspec.Struct):
-    """The same, with the new length of the leases from now (ms, clamped to 100 ms to 24 h)."""
+    """The same, with the new length of the leases, from now."""
 
-    node: str
-    seqs: list[Seq]
-    lease_ms: Count
-    lease_ids: list[str] | None = None
+    node: Holder
+    seqs: Seqs
+    lease_ms: LeaseMs
+    lease_ids: LeaseIds | None = None
 
 
 class Performance(msgspec.Struct, omit_defaults=True):

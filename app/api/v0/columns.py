@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from app.api.body import check_depth
-from app.api.v0.bodies import MAX_RECORDS, AppendBody, LogAppendBody, LogRecord, Record
-from app.api.v0.fields import MAX_NODE_BYTES, MAX_TAG_BYTES, check_text
+from app.api.v0.bounds import MAX_META_KEYS, MAX_NODE_BYTES, MAX_RECORDS, MAX_TAG_BYTES
+from app.api.v0.fields import check_text
+from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.model import Batch
 
 MAX_RECORD_BYTES: Final = 1024 * 1024
 MAX_META_BYTES: Final = 16 * 1024
-MAX_META_KEYS: Final = 64
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

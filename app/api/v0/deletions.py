@@ -13,7 +13,8 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DeleteBody, RecordsDeletedAnswer
-from app.api.v0.fields import MAX_TAG_BYTES, answer, check_text, encode, topic_in
+from app.api.v0.bounds import MAX_TAG_BYTES
+from app.api.v0.fields import answer, check_text, encode, topic_in
 from app.api.v0.topics import extent_of
 from app.edge.context import context_of
 from app.errors import InvalidRequest

@@ -15,7 +15,8 @@ from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import while_connected
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
-from app.api.v0.fields import MAX_NODE_BYTES, answer, check_text, encode, topic_in
+from app.api.v0.bounds import MAX_NODE_BYTES, MAX_NODES
+from app.api.v0.fields import answer, check_text, encode, topic_in
 from app.edge.context import context_of
 from app.engine.diffs import Diff
 from app.errors import InvalidRequest, Unauthorized
@@ -30,7 +31,6 @@ MAX_LIMIT: Final = 1_000
 DEFAULT_BYTES: Final = 1024 * 1024
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_WAIT_MS: Final = 30_000
-MAX_NODES: Final = 1_000
 
 _body = msgspec.json.Decoder(DiffBody)
 

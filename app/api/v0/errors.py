@@ -7,6 +7,7 @@ import logging
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from app.api.calls import LEFT, ended_with
 from app.api.openapi import ErrorAnswer, ErrorBody
@@ -49,16 +50,23 @@ async def show(request: Request, error: Exception) -> Response:
     if shown.detail:
         body.detail = dict(shown.detail)
     headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
-    if isinstance(error, HTTPException) and error.headers:
-        headers |= dict(error.headers)
+    if isinstance(shown, MethodNotAllowed):
+        headers["allow"] = ", ".join(_allowed(request))
     return Response(encode(ErrorAnswer(body)), shown.status, headers, "application/json")
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that the request's path has. Starlette names those of the first route that it finds there."""
+    found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
 
 
 def _known(request: Request, error: Exception) -> HoldfastError | None:
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, HTTPException):
-        if b"%2f" in request.scope.get("raw_path", b"").lower():
+        in_topics = f"{request.url.path}/".startswith("/v0/topics/")
+        if in_topics and b"%2f" in request.scope.get("raw_path", b"").lower():
             return InvalidRequest("A topic's name can't have a '/'.")
         if error.status_code == MethodNotAllowed.status:
             return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")

@@ -12,14 +12,10 @@ from asyncpg.pgproto.pgproto import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.v0.bodies import MAX_SEQS
+from app.api.v0.bounds import MAX_NODE_BYTES, MAX_SEQS
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
 
-MAX_NODE_BYTES: Final = 128
-MAX_TAG_BYTES: Final = 256
-MAX_ERROR_BYTES: Final = 8 * 1024
-DAY_MS: Final = 86_400_000
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
 _NO_LEASE: Final = UUID(bytes(16))  # never given out
 
@@ -54,6 +50,16 @@ def known_parameters(request: Request, names: Collection[str]) -> None:
     for name in request.query_params:
         if name not in names:
             raise InvalidRequest(f"{name[:80]!r} is no parameter of this route; those are {', '.join(sorted(names))}.")
+
+
+def flag(request: Request, name: str, *, default: bool) -> bool:
+    """A parameter of the query that is true or false. Raises InvalidRequest: `?if_empty=1` must not delete."""
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if given not in {"true", "false"}:
+        raise InvalidRequest(f"{name} must be true or false.")
+    return given == "true"
 
 
 def leases_of(tokens: list[str] | None) -> list[LeaseId | None]:

@@ -25,7 +25,7 @@ from app.signin.store import Asked, Changer, Kept
 
 router = direct.router("keys")
 
-ID = path("id", "The key's id.")
+ID = path("id", "The key's id.", {"type": "string", "pattern": "^key_[0-9a-f]{16}$"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NEWEST: Final = (datetime.max.replace(tzinfo=UTC), "")
 

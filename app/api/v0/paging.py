@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -17,15 +18,16 @@ from app.errors import InvalidRequest
 T = TypeVar("T")
 
 PAGE_SIZE: Final = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100})
+_WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 CURSOR: Final = query("cursor", "next_cursor of the page before.", {"type": "string"})
 
 
 def page_size(request: Request) -> int:
     """How many entries are asked for. Raises InvalidRequest."""
-    try:
-        return min(max(int(request.query_params.get("page_size", "100")), 1), 1000)
-    except ValueError:
-        raise InvalidRequest("page_size must be a whole number.") from None
+    given = request.query_params.get("page_size", "100")
+    if _WHOLE.match(given) is None:
+        raise InvalidRequest("page_size must be a whole number.")
+    return min(max(int(given), 1), 1000)
 
 
 def cursor_to(place: Mapping[str, object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 from starlette.requests import Request
@@ -11,10 +11,12 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.openapi import TOPIC, operation, query
-from app.api.v0.bodies import AppendAnswer, AppendBody, LogAppendBody
+from app.api.openapi import TOPIC, header, operation, query
+from app.api.v0.bodies import AppendAnswer
+from app.api.v0.bounds import MAX_KEY_BYTES
 from app.api.v0.columns import columns_of
-from app.api.v0.fields import answer, encode, fsync_since, topic_in
+from app.api.v0.fields import answer, encode, flag, fsync_since, topic_in
+from app.api.v0.record_bodies import AppendBody, LogAppendBody
 from app.api.v0.topics import configure
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicNotFound
@@ -22,11 +24,15 @@ from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
 from app.topics import store
-from app.topics.config import NAME, Config, Policy, TopicType, check_name
+from app.topics.config import NAME, Config, Policy, TopicType, check_name, resolve
 
 router = direct.router("records")
 
-MAX_KEY_BYTES: Final = 256
+BATCH_KEY = header(
+    "Idempotency-Key",
+    f"As idempotency_key in the body, which goes first. 1 to {MAX_KEY_BYTES} bytes.",
+    {"type": "string", "minLength": 1, "maxLength": MAX_KEY_BYTES},
+)
 
 _jobs = msgspec.json.Decoder(AppendBody)
 _records = msgspec.json.Decoder(LogAppendBody)
@@ -54,8 +60,12 @@ _either = _Either()
     "/v0/topics/{topic}",
     response_class=Response,
     openapi_extra=operation(
-        parameters=[TOPIC, query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean"})],
-        body=AppendBody,
+        parameters=[
+            TOPIC,
+            query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean", "default": True}),
+            BATCH_KEY,
+        ],
+        body=[AppendBody, LogAppendBody],
         answers={200: AppendAnswer, 201: AppendAnswer},
         errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
     ),
@@ -76,6 +86,9 @@ async def append(request: Request) -> Response:
         check_name(name)
     batch, size = columns_of(body)
     key = _key(request, body.idempotency_key)
+    plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
+    if policy is not None and body.config is not None:
+        resolve(name, body.config)  # which counts for nothing here; but what makes no sense is said every time
     created = deduped = False
     if policy is None:
         policy, created = await _created(request, context, name, body)
@@ -87,7 +100,6 @@ async def append(request: Request) -> Response:
     else:
         seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, key)
     timings = fsync_since(sent) if policy.config.durable else b""
-    plain = not request.scope["query_string"] or request.query_params.get("return_seqs") != "false"
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
         name.encode(),
@@ -117,10 +129,11 @@ async def _append(context: Context, policy: Policy, batch: Batch, size: int, key
 
 def _key(request: Request, given: str | None) -> str | None:
     """The batch's idempotency key; the body's goes before the header's. Raises InvalidRequest."""
-    key = request.headers.get("idempotency-key") if given is None else given
-    if key is not None and not 0 < len(key.encode()) <= MAX_KEY_BYTES:
-        raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes.")
-    return key
+    sent = request.headers.get("idempotency-key")
+    for key in (given, sent):
+        if key is not None and not 0 < len(key.encode()) <= MAX_KEY_BYTES:
+            raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes.")
+    return sent if given is None else given
 
 
 async def _known(context: Context, name: str) -> Policy | None:

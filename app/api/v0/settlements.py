@@ -13,9 +13,8 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import AckAnswer, AckBody, ExtendAnswer, ExtendBody, NackAnswer, NackBody
+from app.api.v0.bounds import DAY_MS, MAX_ERROR_BYTES
 from app.api.v0.fields import (
-    DAY_MS,
-    MAX_ERROR_BYTES,
     answer,
     check_text,
     encode,

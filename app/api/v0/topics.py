@@ -13,7 +13,8 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
-from app.api.v0.fields import answer, encode, topic_in
+from app.api.v0.bounds import NO_NUL
+from app.api.v0.fields import answer, encode, flag, topic_in
 from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
@@ -28,6 +29,9 @@ router = direct.router("topics")
 
 EXACT: Final = 10_000
 TOUCH = query("touch", "Accepted; changes nothing.", {"type": "boolean"})
+IF_EMPTY = query(
+    "if_empty", "true refuses to delete what holds live jobs or records.", {"type": "boolean", "default": False}
+)
 
 _body = msgspec.json.Decoder(Asked)
 
@@ -67,6 +71,7 @@ async def get(request: Request) -> Response:
     context = context_of(request)
     name = topic_in(request)
     context.access.check(request, Scope.READ, name)
+    flag(request, "touch", default=True)
     # Not from the cache: what is shown here is what is stored.
     policy = await store.get(context.pools.rest, check_name(name))
     if policy is None:
@@ -102,7 +107,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     response_class=Response,
     openapi_extra=operation(
         parameters=[
-            query("prefix", "Only topics whose names start with this.", {"type": "string"}),
+            query("prefix", "Only topics whose names start with this.", {"type": "string", "pattern": NO_NUL}),
             PAGE_SIZE,
             CURSOR,
             TOUCH,
@@ -117,6 +122,7 @@ async def page(request: Request) -> Response:
     context = context_of(request)
     context.access.check(request, Scope.READ)
     given = request.query_params
+    flag(request, "touch", default=False)
     size = page_size(request)
     after = _after(request)
     prefix = given.get("prefix", "")
@@ -136,7 +142,7 @@ async def page(request: Request) -> Response:
     "/v0/topics/{topic}",
     response_class=Response,
     openapi_extra=operation(
-        parameters=[TOPIC, query("if_empty", "true refuses to delete what holds jobs.", {"type": "boolean"})],
+        parameters=[TOPIC, IF_EMPTY],
         answers={200: DeleteAnswer},
         errors=[400, 401, 403, 409, 503],
     ),
@@ -147,12 +153,12 @@ async def delete(request: Request) -> Response:
     context = context_of(request)
     name = topic_in(request)
     context.access.check(request, Scope.DELETE, name)
+    if_empty = flag(request, "if_empty", default=False)
     check_name(name)
     try:
         policy = await context.policies.get(name)
     except TopicNotFound:
         return _deleted(name, False, began)
-    if_empty = request.query_params.get("if_empty") == "true"
     deleted = await store.delete(context.pools.rest, name, if_empty=if_empty, by=context.access.actor(request))
     context.policies.changed(name)
     context.engine.drop(policy.topic)

@@ -13,7 +13,8 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from app.api import direct
-from app.api.openapi import TOPIC, operation, query
+from app.api.openapi import TOPIC, events, operation, query
+from app.api.v0.bounds import MAX_NODE_BYTES, NO_NUL
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.fields import check_node, encode, job_fields, topic_in
 from app.edge.context import context_of
@@ -29,26 +30,46 @@ SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
 ADVICE_SECONDS: Final = 1.0
 
 
-@router.get(
-    "/v0/topics/{topic}/work",
-    response_class=Response,
-    openapi_extra={
-        **operation(
-            parameters=[
-                TOPIC,
-                query("node", "Who the jobs are leased to.", {"type": "string"}, required=True),
-                query(
-                    "max", "Most jobs in flight on this stream, 1 to 1000, clamped.", {"type": "integer", "default": 1}
-                ),
-                query("lease_ms", "Length of the leases; the topic's if absent.", {"type": "integer"}),
-                query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
-            ],
-            answers={},
-            errors=[400, 401, 403, 404, 406, 409, 429, 503],
+_WHOLE = {"type": "integer", "minimum": 0}
+_FRAMES = """retry: 2000
+
+: hb
+
+id: 2
+event: job
+data: {"topic":"mail","$seq":2,"lease_id":"lease_f1f7a4489402c569c2ac7aac8f2607b2","deadline":1795225663015,\
+"$ts":1795225632925,"deliveries":2,"token":"mail:2:lease_f1f7a4489402c569c2ac7aac8f2607b2","data":"two"}
+
+event: error
+data: {"code":503,"error":"shutting_down","message":"The service is stopping. Connect again.","topic":"mail"}
+
+"""
+_described = operation(
+    parameters=[
+        TOPIC,
+        query(
+            "node",
+            f"Who the jobs are leased to. At most {MAX_NODE_BYTES} bytes of UTF-8.",
+            {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": NO_NUL},
+            required=True,
         ),
-    },
-    responses={200: {"description": "Events: job, error.", "content": {"text/event-stream": {}}}},
+        query("max", "Most jobs in flight on this stream, clamped to 1 to 1000.", {**_WHOLE, "default": 1}),
+        query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000; the topic's if absent.", _WHOLE),
+        query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+    ],
+    answers={},
+    errors=[400, 401, 403, 404, 406, 409, 429, 503],
 )
+_described["responses"]["200"] = events(
+    "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
+    "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; one "
+    "with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) is the "
+    "last.",
+    _FRAMES,
+)
+
+
+@router.get("/v0/topics/{topic}/work", response_class=Response, openapi_extra=_described)
 async def work(request: Request) -> Response:
     """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
     settled. When the connection ends, what was not settled is released at once."""

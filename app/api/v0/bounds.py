@@ -1,0 +1,61 @@
+"""Bounds of what the v0 routes take, once for the checks and once, from the same numbers, for the OpenAPI document.
+
+JSON Schema counts characters where we count bytes of UTF-8: a description says so. What a decoder would check at a cost
+on the hot routes is only described here, and checked where the field is used.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from app.topics.config import BIGINT_MAX
+
+MAX_RECORDS: Final = 10_000
+MAX_SEQS: Final = 1_000
+MAX_NODES: Final = 1_000
+MAX_NODE_BYTES: Final = 128
+MAX_TAG_BYTES: Final = 256
+MAX_KEY_BYTES: Final = 256
+MAX_ERROR_BYTES: Final = 8 * 1024
+MAX_META_KEYS: Final = 64
+DAY_MS: Final = 86_400_000
+
+NO_NUL: Final = "^[^\\u0000]*$"  # PostgreSQL's text can't hold it
+
+
+def text(description: str, *, most: int, least: int = 0, pattern: str = NO_NUL) -> Meta:
+    """A text of at most so many bytes."""
+    bounds = {"maxLength": most, "minLength": least, "pattern": pattern}
+    return Meta(description=f"{description} At most {most} bytes of UTF-8.", extra_json_schema=bounds)
+
+
+def about(description: str, default: Any = None, **schema: Any) -> Meta:
+    """What a field is for, what its absence (or null) means, and what else its schema says."""
+    shown = schema if default is None else {"x-default": default, **schema}
+    return Meta(description=description, extra_json_schema=shown)
+
+
+Count = Annotated[int, Meta(ge=0)]
+Seq = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+Wait = Annotated[int, Meta(ge=0, le=30_000)]
+
+Holder = Annotated[str, text("Who holds the leases, or is to hold them.", most=MAX_NODE_BYTES, least=1)]
+Producer = Annotated[str, text("Who produced it.", most=MAX_NODE_BYTES)]
+Tag = Annotated[str, text("Comes back as $tag.", most=MAX_TAG_BYTES)]
+BatchKey = Annotated[
+    str,
+    text(
+        "A batch with a key that was used on this topic within its idempotency_window_ms is not written again. The "
+        "header Idempotency-Key does the same; the body goes first.",
+        most=MAX_KEY_BYTES,
+        least=1,
+    ),
+]
+Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
+LeaseIds = Annotated[
+    list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],
+    about("One for each seq, or none at all. An empty text is no fence for that seq.", maxItems=MAX_SEQS),
+]
+LeaseMs = Annotated[Count, about("Length of the leases in ms, clamped to 100 to 86400000.")]

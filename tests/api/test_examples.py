@@ -1,0 +1,92 @@
+"""The description's examples are real ones: tests/test_manual.py takes them from a run, and here they fit what routes
+decode with and what they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import jsonschema
+import msgspec
+import pytest
+
+from app.api.openapi import STRUCTS
+from tests.api.dialect import Body
+from tests.api.events import HEARTBEAT
+from tests.manual import frames
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def document(service: Running) -> Body:
+    found: Body = service.app.openapi()
+    return found
+
+
+def contents(document: Body) -> Iterator[tuple[str, Body]]:
+    """What goes in, and what comes out well, of each operation."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if "requestBody" in operation:
+                yield f"{method} {path}", operation["requestBody"]["content"]
+            done = [answer for status, answer in operation["responses"].items() if status < "300"]
+            shown = [answer for answer in done if any("example" in kind for kind in answer["content"].values())]
+            yield f"{method} {path} {done[0]['description']}", (shown or done)[0]["content"]
+
+
+def test_every_body_and_every_answer_has_an_example(document: Body) -> None:
+    without = [
+        where
+        for where, content in contents(document)
+        if not any("example" in kind for kind in content.values()) and set(content) != {"text/plain"}
+    ]
+    assert without == []
+
+
+def test_what_is_sent_decodes_as_the_route_decodes_it(document: Body) -> None:
+    seen = 0
+    for item in document["paths"].values():
+        for operation in item.values():
+            if "requestBody" not in operation:
+                continue
+            content = operation["requestBody"]["content"][JSON]
+            text = json.dumps(content["example"])
+            for schema in content["schema"].get("anyOf", [content["schema"]]):
+                msgspec.json.decode(text, type=STRUCTS[schema["$ref"].rpartition("/")[2]])
+                seen += 1
+    assert seen > 8
+
+
+def test_every_example_fits_its_schema(document: Body) -> None:
+    """And its struct: JSON Schema takes 5.0 for an integer, and a client's decoder does not."""
+    for item in document["paths"].values():
+        for operation in item.values():
+            parts = [operation.get("requestBody", {"content": {}}), *operation["responses"].values()]
+            for content in (part["content"][JSON] for part in parts if JSON in part["content"]):
+                if "example" in content:
+                    whole = {**content["schema"], "components": document["components"]}
+                    jsonschema.Draft202012Validator(whole).validate(content["example"])
+                    if "$ref" in content["schema"]:
+                        struct = STRUCTS[content["schema"]["$ref"].rpartition("/")[2]]
+                        msgspec.json.decode(json.dumps(content["example"]), type=struct)
+
+
+def test_the_frames_of_a_stream_are_shown(document: Body) -> None:
+    work = document["paths"]["/v0/topics/{topic}/work"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    first, heartbeat, job, error = frames(work["example"])
+    assert (first, heartbeat) == (("retry: 2000", None), (HEARTBEAT, None))
+    assert job[0] == "id: 2\nevent: job\n"
+    assert job[1].keys() == {"topic", "$seq", "lease_id", "deadline", "$ts", "deliveries", "token", "data"}
+    assert error[1]["code"] == 503
+
+
+def test_who_is_to_come_again_is_told_when(document: Body) -> None:
+    for item in document["paths"].values():
+        for operation in item.values():
+            for status, answer in operation["responses"].items():
+                assert ("Retry-After" in answer.get("headers", {})) == (status in {"429", "503"})

@@ -1,0 +1,84 @@
+"""app/api/examples.json: a request and its answers for each route, as docs/v0.md has them, taken from a real run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.manual import Call, Ran
+
+FILE = Path(__file__).parents[1] / "app/api/examples.json"
+_PARTS = ((r"^/v0/topics/[^/]+", "/v0/topics/{topic}"), (r"^/v0/keys/[^/]+", "/v0/keys/{id}"))
+
+
+def check_or_write(ran: Iterable[Ran]) -> None:
+    """Hold the file against a run of the page: the same requests, and answers of the same shape. With
+    HOLDFAST_TEST_WRITE_EXAMPLES=1 (`make examples`), write it."""
+    found = _of(ran)
+    if os.environ.get("HOLDFAST_TEST_WRITE_EXAMPLES"):
+        FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    kept = json.loads(FILE.read_text())
+    assert _shape(kept) == _shape(found), "make examples writes app/api/examples.json anew"
+    assert [one.get("request") for one in kept.values()] == [one.get("request") for one in found.values()]
+
+
+def route(path: str) -> str:
+    """The path as the description has it."""
+    for pattern, name in _PARTS:
+        path = re.sub(pattern, name, path)
+    return path
+
+
+def _of(ran: Iterable[Ran]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for call in _calls(ran):
+        one = found.setdefault(f"{call.method} {route(call.path)}", {})
+        if call.status < 300 and call.body is not None:
+            one.setdefault("request", call.body)
+        if call.answer is not None:
+            shown = _short(_without_secret(call.answer))
+            one.setdefault("answers", {}).setdefault(str(call.status), shown)
+    return {name: one for name, one in found.items() if one}
+
+
+def _calls(ran: Iterable[Ran]) -> Iterator[Call]:
+    """The last of each step first: the others only lead to it."""
+    steps = list(ran)
+    for one in steps:
+        yield one.calls[-1]
+    for one in steps:
+        yield from one.calls[:-1]
+
+
+def _without_secret(answer: Any) -> Any:
+    if isinstance(answer, dict) and "secret" in answer:
+        return {**answer, "secret": "hf_" + "x" * 43}
+    return answer
+
+
+def _short(answer: Any) -> Any:
+    """Two of what a server has many of, so that the example can be read."""
+    if isinstance(answer, dict):
+        for name in {"metrics", "tables", "holders"} & answer.keys():
+            many = answer[name]
+            answer[name] = dict(list(many.items())[:2]) if isinstance(many, dict) else many[:2]
+        for metric in answer.get("metrics", {}).values():
+            metric["samples"] = metric["samples"][:1]
+    return answer
+
+
+def _shape(value: Any) -> Any:
+    """A value's structure: its keys, and its types; of a list, those of its entries."""
+    if isinstance(value, dict):
+        if value and all(key.isdigit() and len(key) < 3 for key in value):  # by seq
+            return {"seq": [_shape(one) for one in value.values()]}
+        if "holders" in value or "metrics" in value:  # what else goes on there is no example's matter
+            return sorted(value)
+        return {key: _shape(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_shape(one) for one in value]
+    return "number" if isinstance(value, float) else type(value).__name__

@@ -1,0 +1,52 @@
+"""The pages say what is so: each of their commands is run as it stands, and answers as they print it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests import examples
+from tests.manual import Call, Shell, Step, differences, frames, printed, steps
+from tests.service import services
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("page", ["docs/v0.md", "README.md"])
+async def test_its_commands_work_as_they_stand(
+    page: str, new_database: Callable[[], Awaitable[str]], tmp_path: Path
+) -> None:
+    found = [that_ends(step) for step in steps((ROOT / page).read_text())]
+    assert len(found) > (20 if page.startswith("docs") else 0)
+    with services(tmp_path) as start:
+        service = start(DATABASE_URL=await new_database())
+        with closing(Shell(tmp_path, service.up())) as shell:
+            ran = [shell.run(step) for step in found]
+    for one in ran:
+        where = f"{page}:{one.step.line}"
+        *before, last = one.calls
+        assert all(200 <= call.status < 300 for call in before), where
+        assert last.status == one.step.status or (one.step.status is None and last.status < 300), f"{where}: {last}"
+        if one.step.answer is not None:
+            assert wrong(last, one.step.answer) == [], where
+    if page == "docs/v0.md":
+        examples.check_or_write(ran)
+
+
+def wrong(call: Call, answer: str) -> list[str]:
+    """Where an answer is not as the page has it."""
+    if not call.path.endswith("/work"):
+        return list(differences(printed(answer), call.answer))
+    shown, real = frames(answer), frames(call.out)
+    if [fields for fields, _ in shown] != [fields for fields, _ in real]:
+        return [call.out]
+    return [one for (_, a), (_, b) in zip(shown, real, strict=True) for one in differences(a, b)]
+
+
+def that_ends(step: Step) -> Step:
+    """A stream that its reader is to end with Ctrl+C ends by itself here."""
+    return replace(step, commands=step.commands.replace("curl -N 'http", "curl -N -m 2 'http"))
