@@ -67,10 +67,12 @@ _places = msgspec.json.Decoder(dict[str, Place])
 _encode = msgspec.json.Encoder().encode
 
 
-async def make(db: Connection, owner: str, options: Options, places: Mapping[str, Place]) -> str:
+async def make(
+    db: Connection, owner: str, options: Options, places: Mapping[str, Place], *, ttl_ms: int = TTL_MS
+) -> str:
     """Keep a new watch: its wid. `owner` is the key it is bound to, "" for none. Raises Throttled."""
     wid = f"wid_{secrets.token_urlsafe(16)}"
-    made = await db.fetchval(_MAKE, wid, owner, _text(options), _text(places), TTL_MS, MOST_WATCHES)
+    made = await db.fetchval(_MAKE, wid, owner, _text(options), _text(places), ttl_ms, MOST_WATCHES)
     if made is None:
         raise Throttled("Too many watches are kept.", {"limit": "max_watches", "max": MOST_WATCHES})
     return wid

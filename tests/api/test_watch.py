@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.metrics import catalogue
-from tests.api.dialect import JSON, Topic, eventually, refused
+from tests.api.dialect import JSON, Body, Topic, eventually, refused
 from tests.api.events import HEARTBEAT
 from tests.api.watches import made, position, watching
 
@@ -268,7 +268,7 @@ async def test_line_ends_between_tokens_of_json_break_no_frame(log: Topic, end: 
 async def test_a_quiet_stream_beats(log: Topic) -> None:
     async with watching(log.http, await made(log.http, log, heartbeat_ms=1)) as stream:
         await stream.event("caught-up")
-        beats = []
+        beats: list[float] = []
         while len(beats) < 2:
             frame = await stream.frame()
             assert frame is not None
@@ -278,7 +278,7 @@ async def test_a_quiet_stream_beats(log: Topic) -> None:
 
 
 async def test_a_watch_of_what_is_not_there(log: Topic) -> None:
-    topics = {log.name: {}, f"{log.name}.absent": {}}
+    topics: Body = {log.name: {}, f"{log.name}.absent": {}}
     error = refused(await log.http.post("/v0/watch", json={"topics": topics}), 404, "topic_not_found")
     assert error["detail"] == {"topic": f"{log.name}.absent"}
     watch = (await log.http.post("/v0/watch?lenient=true", json={"topics": topics})).json()
