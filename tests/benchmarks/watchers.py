@@ -28,13 +28,14 @@ class Tells:
         body = json.dumps({"topics": {self.topic: {"tail": True}}}).encode()
         arrivals: list[float] = []
         full = asyncio.Event()
-        tasks = []
+        tasks, writers = [], []  # a writer that nobody holds closes its connection
         for _ in range(self.watchers):
             watch = json.loads(await caller.call(post("/v0/watch", body)))
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(f"GET {watch['stream_url']} HTTP/1.1\r\nhost: bench\r\n\r\n".encode())
             while not (await reader.readline()).startswith(b"event: caught-up"):
                 pass
+            writers.append(writer)
             tasks.append(asyncio.create_task(self._read(reader, arrivals, full)))
         append = post(f"/v0/topics/{self.topic}", records_body([self.data]))
         taken = []
@@ -49,6 +50,8 @@ class Tells:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.close()
         return taken
 
     async def _read(self, reader: asyncio.StreamReader, arrivals: list[float], full: asyncio.Event) -> None:
