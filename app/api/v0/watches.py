@@ -32,9 +32,9 @@ from app.api.v0.events import (
     push,
 )
 from app.api.v0.fields import answer, encode
-from app.edge.context import Context, context_of
+from app.edge.context import context_of
 from app.engine.watches import Told, Watch, Watches
-from app.errors import Forbidden, InvalidRequest, Throttled, TopicNotFound, Unavailable
+from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
 from app.keys import Key, Scope
 from app.topics.config import check_name
 from app.topics.watches import TTL_MS, Options, Place
@@ -115,7 +115,7 @@ async def watch(request: Request) -> Response:
     key = context.access.check(request, Scope.READ, query_token=True)
     must_accept_events(request.headers.get("accept"))
     rewind = _last_event_id(request.headers.get("last-event-id"))
-    _must_have_room(context)
+    context.quota.take_stream(request.scope, key)
     watches = context.engine.watches
     opened = await watches.open(request.path_params["wid"], _owner(key), rewind)
     foreign = [name for name in opened.places if key is not None and not key.covers(name)]
@@ -248,12 +248,6 @@ def _options(body: WatchBody) -> Options:
 def _owner(key: Key | None) -> str:
     """Whom a watch is bound to: a rotated key stays the same one."""
     return "" if key is None else key.id or key.digest.hex()
-
-
-def _must_have_room(context: Context) -> None:
-    engine, most = context.engine, context.settings.max_streams
-    if engine.streams.count() + engine.watches.count() >= most:
-        raise Throttled("Too many streams are open.", {"limit": "max_streams", "max": most})
 
 
 def _last_event_id(text: str | None) -> dict[str, int]:
