@@ -124,6 +124,7 @@ class Checked:
         request, status = response.request, str(response.status_code)
         path = re.sub(r"^/v0/topics/[^/]+", "/v0/topics/{topic}", request.url.path)
         path = re.sub(r"^/v0/keys/[^/]+", "/v0/keys/{id}", path)
+        path = re.sub(r"^/v0/watch/[^/]+", "/v0/watch/{wid}", path)
         operation = self._document["paths"][path][request.method.lower()]
         self.seen.add((request.method, path, status))
         assert status in operation["responses"], f"{request.method} {path} answered {status}, which is not described"
