@@ -80,6 +80,10 @@ class NotAQueue(HoldfastError):
         super().__init__(f"Topic {topic!r} is a log, and only a queue can do this.", {"topic": topic})
 
 
+class WatchTaken(HoldfastError):
+    code, status = "watch_taken", 409
+
+
 class KeyNotLive(HoldfastError):
     code, status = "key_not_live", 409
 

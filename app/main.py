@@ -20,7 +20,7 @@ from app import __version__, keys
 from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
-from app.api.v0 import admin, audit, claims, deletions, diffs, errors, records, settlements, topics, work
+from app.api.v0 import admin, audit, claims, deletions, diffs, errors, records, settlements, topics, watches, work
 from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
 from app.edge.access import Access, UnknownKey
@@ -46,6 +46,7 @@ ROUTERS = (
     settlements.router,
     work.router,
     diffs.router,
+    watches.router,
     deletions.router,
     topics.router,
     key_routes.router,

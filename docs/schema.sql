@@ -685,6 +685,20 @@ ALTER TABLE holdfast.topics ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: watches; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.watches (
+    expires_at timestamp with time zone NOT NULL,
+    holder uuid,
+    wid text NOT NULL COLLATE pg_catalog."C",
+    owner text NOT NULL COLLATE pg_catalog."C",
+    options json NOT NULL,
+    places json NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+--
 -- Name: alembic_version alembic_version_pkc; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -776,6 +790,13 @@ ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
 
 --
+-- Name: watches watches_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.watches
+    ADD CONSTRAINT watches_pkey PRIMARY KEY (wid);
+
+--
 -- Name: api_keys_page; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -822,6 +843,12 @@ CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DE
 --
 
 CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WHERE (tag IS NOT NULL);
+
+--
+-- Name: watches_expiring; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX watches_expiring ON holdfast.watches USING btree (expires_at);
 
 --
 -- Name: audit append_only; Type: TRIGGER; Schema: holdfast; Owner: -

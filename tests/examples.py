@@ -12,7 +12,11 @@ from typing import Any
 from tests.manual import Call, Ran
 
 FILE = Path(__file__).parents[1] / "app/api/examples.json"
-_PARTS = ((r"^/v0/topics/[^/]+", "/v0/topics/{topic}"), (r"^/v0/keys/[^/]+", "/v0/keys/{id}"))
+_PARTS = (
+    (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
+    (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
+    (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
+)
 
 
 def check_or_write(ran: Iterable[Ran]) -> None:

@@ -48,8 +48,11 @@ class Diffs:
             if not await readers.wait({topic_id: head}, {topic_id: policy}, mark, left):
                 return diff
 
-    async def once(self, policy: Policy, ask: Ask) -> Diff:
-        """What comes after the cursor at this moment. Raises TopicNotFound."""
+    async def once(self, policy: Policy, ask: Ask, proof_seconds: float = PROOF_SECONDS) -> Diff:
+        """What comes after the cursor at this moment. Raises TopicNotFound.
+
+        Of a queue, waits up to so long for jobs that others may still commit; then without them.
+        """
         match policy.config.type:
             case TopicType.LOG:
                 found = await log.read(self._shared.pools.hot, policy.topic, ask, policy.config.ttl_ms)
@@ -57,9 +60,9 @@ class Diffs:
                     raise await self._gone(policy)
                 return Diff(*found)
             case TopicType.QUEUE:
-                return await self._jobs(policy, ask)
+                return await self._jobs(policy, ask, proof_seconds)
 
-    async def _jobs(self, policy: Policy, ask: Ask) -> Diff:
+    async def _jobs(self, policy: Policy, ask: Ask, proof_seconds: float) -> Diff:
         """Seqs of jobs are drawn before they commit. So: how far is the sequence? Then, who holds a lock on it? When
         those have ended, no job up to there can turn up any more, and a look sees every one."""
         topic, db = policy.topic, self._shared.pools.hot
@@ -72,15 +75,15 @@ class Diffs:
         if self._proven.get(topic.id, 0) > head:
             self.drop(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
         if head > ask.after and self._proven.get(topic.id, 0) < head:
-            await self._prove(policy, head)
+            await self._prove(policy, head, proof_seconds)
         upto = min(self._proven.get(topic.id, 0), head)
         records = await inspector.read(db, topic, ask, max(upto, ask.after))
         earliest = (await inspector.states(db, [topic], 1))[topic.name].earliest_seq
         return Diff(Extent(head, head + 1 if earliest is None else earliest), records)
 
-    async def _prove(self, policy: Policy, drawn: int) -> None:
+    async def _prove(self, policy: Policy, drawn: int, seconds: float) -> None:
         """Wait until nobody can commit a job up to this seq, or give up: then what was proven before holds."""
-        db, until = self._shared.pools.hot, time.monotonic() + PROOF_SECONDS
+        db, until = self._shared.pools.hot, time.monotonic() + seconds
         writers = await inspector.drawers(db, policy.topic)
         while writers and time.monotonic() < until:
             await asyncio.sleep(PROOF_STEP_SECONDS)

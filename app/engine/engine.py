@@ -20,6 +20,7 @@ from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
 from app.engine.waiters import Waiters
+from app.engine.watches import Watches
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import MOST_TOPICS, Labels
@@ -66,6 +67,7 @@ class Engine:
         self.enqueues = Enqueues(shared)
         self.logs = Logs(shared)
         self.diffs = Diffs(shared)
+        self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements)
@@ -92,6 +94,7 @@ class Engine:
     def stop(self) -> None:
         """The service is stopping: close the streams, and send those who wait away empty-handed."""
         self.streams.stop()
+        self.watches.stop()
         self.readers.stop()
         self.claims.stop()
 
@@ -100,6 +103,7 @@ class Engine:
         self.waiters.close()
         self.marks.close()
         self.readers.close()
+        self.watches.close()
         await self.levels.close()
         await self.enqueues.group.drain()
         await self.logs.group.drain()
@@ -109,6 +113,7 @@ class Engine:
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
         yield catalogue.PARKED, (), self.waiters.count()
         yield catalogue.STREAMS, (), self.streams.count()
+        yield catalogue.WATCHES, (), self.watches.count()
         groups = {**self.claims.groups(), **self.settlements.groups(), "enqueue": [self.enqueues.group]}
         for verb, some in groups.items():
             yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

@@ -30,9 +30,10 @@ log = logging.getLogger(__name__)
 class _Parked:
     """A reader: which seq it has of each topic, and what ends its wait."""
 
-    def __init__(self, seen: Mapping[int, int], woken: asyncio.Future[bool]) -> None:
+    def __init__(self, seen: Mapping[int, int], woken: asyncio.Future[None]) -> None:
         self.seen = seen
         self.woken = woken
+        self.changed: set[int] = set()
 
 
 class _Topic:
@@ -62,13 +63,22 @@ class Readers:
         """What to hand to `wait`: taken before the read that found nothing."""
         return self._now
 
-    async def wait(self, seen: Mapping[int, int], policies: Mapping[int, Policy], mark: int, seconds: float) -> bool:
-        """Wait until one of the topics may have more than the seqs that were seen: True; or for so long: False.
+    def changed(self, topic_id: int, mark: int) -> bool:
+        """Whether the topic is known to have changed since this mark."""
+        return self._changes.get(topic_id, self._base) > mark
+
+    async def wait(
+        self, seen: Mapping[int, int], policies: Mapping[int, Policy], mark: int, seconds: float
+    ) -> set[int]:
+        """Wait until some of the topics may have more than the seqs that were seen: which; or for so long: none.
 
         Both maps are by topic id. A topic that is deleted may have more, too: a read finds out.
         """
-        if self._stopping or any(self._changes.get(topic_id, self._base) > mark for topic_id in seen):
-            return not self._stopping
+        if self._stopping:
+            return set()
+        changed = {topic_id for topic_id in seen if self.changed(topic_id, mark)}
+        if changed:
+            return changed
         loop = asyncio.get_running_loop()
         reader = _Parked(seen, loop.create_future())
         for topic_id in seen:
@@ -78,9 +88,10 @@ class Readers:
             waited.parked.add(reader)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
-        timer = loop.call_later(seconds, _end, reader.woken, False)
+        timer = loop.call_later(seconds, _end, reader.woken)
         try:
-            return await reader.woken
+            await reader.woken
+            return reader.changed
         finally:
             timer.cancel()
             for topic_id in seen:
@@ -103,7 +114,8 @@ class Readers:
         waited = self._topics.get(topic_id)
         if waited is not None:
             for reader in waited.parked:
-                _end(reader.woken, True)
+                reader.changed.add(topic_id)
+                _end(reader.woken)
 
     def parked(self, topic: str) -> int:
         """How many wait for a topic."""
@@ -114,7 +126,7 @@ class Readers:
         self._stopping = True
         for waited in self._topics.values():
             for reader in waited.parked:
-                _end(reader.woken, False)
+                _end(reader.woken)
 
     def close(self) -> None:
         """Stop looking."""
@@ -147,11 +159,14 @@ class Readers:
         for topic_id, one in waited.items():
             seq = newest.get(topic_id)
             # Another seq, not only a higher one: after a crash that lost commits, a head can be lower than it was.
-            for reader in list(one.parked):
-                if seq != reader.seen[topic_id]:
-                    _end(reader.woken, True)
+            behind = [reader for reader in one.parked if seq != reader.seen[topic_id]]
+            if behind:
+                self._changes[topic_id] = self._now = next(self._clock)  # no read from before will do for these
+            for reader in behind:
+                reader.changed.add(topic_id)
+                _end(reader.woken)
 
 
-def _end(woken: asyncio.Future[bool], how: bool) -> None:
+def _end(woken: asyncio.Future[None]) -> None:
     if not woken.done():
-        woken.set_result(how)
+        woken.set_result(None)

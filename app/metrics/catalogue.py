@@ -100,6 +100,10 @@ PASS_SECONDS: Final = _counter("claim_pass_seconds", "from", "Time of claim stat
 PARKED: Final = _gauge("waiters_parked", "", "Callers and streams that wait for work.")
 STREAMS: Final = _gauge("streams_open", "", "Open work streams.")
 STREAM_FRAMES: Final = _counter("stream_frames", "event", "Frames on work streams: job, error, heartbeat.")
+WATCHES: Final = _gauge("watches_open", "", "Open streams of watches.")
+WATCH_FRAMES: Final = _counter(
+    "watch_frames", "event", "Frames on them: record, tombstone, caught-up, topic-deleted, error, heartbeat."
+)
 
 # Sweeps.
 SWEEP_RUNS: Final = _counter("sweep_runs", "sweep outcome", "Background sweeps: ok or failed.")

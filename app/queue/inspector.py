@@ -153,6 +153,7 @@ async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> Records:
         LOOKED_AT,
         ask.tags,
         ask.metadata,
+        ask.payloads,
     )
     assert row is not None, "an aggregate answers one row always"
     return records_of(list(row.values()))

@@ -111,11 +111,13 @@ class Ask:
     without: Sequence[str] = ()
     tags: bool = False
     metadata: bool = True
+    payloads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What was read, column by column; times in ms since 1970. `next_seq` is the last seq looked at."""
+    """What was read, column by column; times in ms since 1970. `next_seq` is the last seq looked at. Payloads are None
+    where they were not asked for."""
 
     next_seq: int
     seqs: list[int]
@@ -123,7 +125,7 @@ class Records:
     nodes: list[str | None]
     tags: list[str | None]
     metadata: list[str | None]
-    payloads: list[bytes]
+    payloads: list[bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ async def read(db: Connection, topic: Topic, ask: Ask, ttl_ms: int) -> tuple[Ext
         ttl_ms,
         ask.tags,
         ask.metadata,
+        ask.payloads,
     )
     if row is None:
         return None

@@ -42,6 +42,7 @@ SWEEPS: Final = (
     Sweep("tallies", sweeps.tallies, 3600),
     Sweep("logs", sweeps.logs, 5),
     Sweep("idempotency", sweeps.idempotency, 60),
+    Sweep("watches", sweeps.watches, 60),
 )
 
 

@@ -12,6 +12,7 @@ from app.engine.exits import BATCH
 from app.queue import consumer, exits, inspector
 from app.queue import log as records
 from app.topics import store
+from app.topics import watches as watched
 from app.topics.config import Policy, TopicType
 
 if TYPE_CHECKING:
@@ -108,6 +109,16 @@ async def idempotency(pools: Pools, _engine: Engine) -> int:
     """Forget idempotency keys whose window has passed: how many."""
     count = 0
     while (gone := await records.sweep_keys(pools.rest, BATCH)) > 0:
+        count += gone
+        if gone < BATCH:
+            break
+    return count
+
+
+async def watches(pools: Pools, _engine: Engine) -> int:
+    """Forget watches whose time without a connection has passed: how many."""
+    count = 0
+    while (gone := await watched.sweep(pools.rest, BATCH)) > 0:
         count += gone
         if gone < BATCH:
             break

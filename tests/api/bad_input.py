@@ -388,4 +388,13 @@ HUGE = [
     Bad("60 MiB of one record", TOPIC, _BEGINNING + b"x" * (60 * MIB) + b'"}]}', "record_too_large"),
 ]
 
-ALL = [*RECORDS, *BATCHES, *BODIES, *CLAIMS, *READS, *SETTLEMENTS, *PUTS, *TYPES, *ROUTES, *HUGE]
+WATCHES = [
+    Bad(f"watch, {name}", "/v0/watch", b"{%b}" % fields)
+    for name, fields in [
+        ("topics empty", b'"topics":{}'),
+        ("257 topics", b'"topics":%b' % json.dumps({f"t{i}": {} for i in range(257)}).encode()),
+        ("a topic's name", b'"topics":{"a b":{}}'),
+    ]
+]
+
+ALL = [*RECORDS, *BATCHES, *BODIES, *CLAIMS, *READS, *WATCHES, *SETTLEMENTS, *PUTS, *TYPES, *ROUTES, *HUGE]

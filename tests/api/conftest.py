@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from tests.api.dialect import Topic
+from tests.api.process import Process
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -22,3 +25,11 @@ async def queue(http: httpx.AsyncClient, topic: str) -> Topic:
     made = Topic(http, topic)
     await made.put()
     return made
+
+
+@pytest.fixture
+async def process(database_url: str, tmp_path: Path) -> AsyncIterator[Process]:
+    """A service as a process of its own."""
+    process = Process(database_url, tmp_path)
+    yield process
+    await asyncio.to_thread(process.stop)

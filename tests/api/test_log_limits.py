@@ -120,7 +120,8 @@ async def test_what_was_deleted_is_not_told_as_lost_to_age(log: Topic) -> None:
     assert (await log.post("delete", match="x"))["deleted"] == 1
 
     async def told() -> Body | None:
-        return (await log.post("diff"))["tombstone"]
+        lost: Body | None = (await log.post("diff"))["tombstone"]
+        return lost
 
     lost = await eventually(told)
     assert lost is not None

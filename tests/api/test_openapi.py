@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.keyring import Services
+from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -71,7 +72,7 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
         assert ("422" in responses) == (path == "/v0/topics/{topic}" and method == "POST"), where
         for status, response in responses.items():
             assert response["description"], where
-            if path.endswith("/work") and status == "200":
+            if path.endswith(("/work", "/{wid}")) and status == "200":
                 assert set(response["content"]) == {"text/event-stream"}
                 continue
             if path == "/metrics" and status == "200":
@@ -124,6 +125,7 @@ class Checked:
         request, status = response.request, str(response.status_code)
         path = re.sub(r"^/v0/topics/[^/]+", "/v0/topics/{topic}", request.url.path)
         path = re.sub(r"^/v0/keys/[^/]+", "/v0/keys/{id}", path)
+        path = re.sub(r"^/v0/watch/[^/]+", "/v0/watch/{wid}", path)
         operation = self._document["paths"][path][request.method.lower()]
         self.seen.add((request.method, path, status))
         assert status in operation["responses"], f"{request.method} {path} answered {status}, which is not described"
@@ -251,6 +253,16 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     accepted(await http.put(f"{queue}.new", json={"type": "queue"}))
     async with working(Topic(http, f"{topic}.new")):
         pass
+    watch = await made(http, Topic(http, f"{topic}.new"))
+    async with watching(http, watch) as stream:
+        await stream.event("caught-up")
+    for headers in ({"authorization": "Bearer wrong"}, LIMITED, {"accept": "image/png"}):
+        await http.get(watch["stream_url"], headers=headers)
+        await http.post("/v0/watch", json={"topics": {absent.rpartition("/")[2]: {}}}, headers=headers)
+    await http.get(watch["stream_url"], headers={"last-event-id": "x"})
+    await http.get("/v0/watch/wid_unknown")
+    for kind, content in (("text/plain", b"{}"), ("application/json", b"{}"), ("application/json", b"x" * 3_000)):
+        await http.post("/v0/watch", content=content, headers={"content-type": kind})
     for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/metrics", "/v0/metrics"):
         assert (await http.get(path)).is_success
     accepted_json = await http.get("/v0/metrics", headers={"accept": "application/json"})

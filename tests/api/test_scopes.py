@@ -24,6 +24,8 @@ MANUAL = Path(__file__).parents[2] / "docs/keys.md"
 # What needs no key: how the service is, and what its routes are. Neither shows anything of what it holds.
 OPEN = {("GET", "/healthz"), ("GET", "/v0/health"), ("GET", "/readyz"), ("GET", "/v0/ready")}
 FOREIGN = "foreign.topic"
+NO_WATCH = f"wid_{'A' * 22}"
+OF_BROWSERS = {("GET", "/v0/topics/{topic}/work"), ("GET", "/v0/watch/{wid}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ TABLE = {
     ("POST", f"{T}/nack"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/extend"): Row("write", 403, {"node": "n", "seqs": [], "lease_ms": 1_000}),
     ("GET", f"{T}/work"): Row("read+write", 403, query="?node=n"),
+    ("POST", "/v0/watch"): Row("read", 403, {"topics": {FOREIGN: {}}}),
+    ("GET", "/v0/watch/{wid}"): Row("read", 404),
     ("GET", "/v0/topics"): Row("read", 200, shown_by="test_access: test_a_list_shows_a_key_its_own_topics"),
     ("POST", "/v0/keys"): Row("admin", 403, {"name": "k", "scopes": ["read"], "prefixes": [FOREIGN]}),
     ("GET", "/v0/keys"): Row(
@@ -101,7 +105,7 @@ def routes(service: Running) -> set[tuple[str, str]]:
 async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, headers: dict[str, str]) -> httpx.Response:
     method, path = route
     row = TABLE[route]
-    url = path.replace("{topic}", FOREIGN).replace("{id}", key_id) + row.query
+    url = path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH) + row.query
     content = {} if row.body is None else {"json": row.body}
     request = http.build_request(method, url, headers=headers, **content)  # type: ignore[arg-type]
     response = await http.send(request, stream=True)
@@ -198,7 +202,7 @@ async def test_topics_that_a_body_names_are_looked_at_too(
     accepted(await http.request(method, f"/v0/topics/mine.{topic}", json=body, headers=headers))
 
 
-@pytest.mark.parametrize("route", [route for route in TABLE if route != ("GET", f"{T}/work")], ids=" ".join)
+@pytest.mark.parametrize("route", [route for route in TABLE if route not in OF_BROWSERS], ids=" ".join)
 async def test_no_other_route_takes_a_key_from_the_query(
     http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
 ) -> None:

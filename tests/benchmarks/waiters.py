@@ -48,7 +48,7 @@ class Wakes:
 
     async def run(self) -> list[float]:
         worker = _Stream(self.port, self.topic) if self.stream else _Poll(self.port, self.topic)
-        producer, settler = await _Caller.open(self.port), await _Caller.open(self.port)
+        producer, settler = await Caller.open(self.port), await Caller.open(self.port)
         enqueue = post(f"/v0/topics/{self.topic}", records_body([self.data]))
         taken: list[float] = []
         for _ in range(self.samples):
@@ -63,14 +63,14 @@ class Wakes:
         return taken
 
 
-class _Caller:
+class Caller:
     """One keep-alive connection, one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def open(cls, port: int) -> _Caller:
+    async def open(cls, port: int) -> Caller:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def call(self, request: bytes) -> bytes:
@@ -90,11 +90,11 @@ class _Poll:
     def __init__(self, port: int, topic: str) -> None:
         self._port = port
         self._claim = post(f"/v0/topics/{topic}/claim", claim_body(1, POLL_MS))
-        self._caller: _Caller | None = None
+        self._caller: Caller | None = None
 
     async def job(self) -> bytes:
         """The answer of the claim that got the next job."""
-        self._caller = self._caller or await _Caller.open(self._port)
+        self._caller = self._caller or await Caller.open(self._port)
         return await self._caller.call(self._claim)
 
 

@@ -78,8 +78,8 @@ async def test_readers_see_each_record_once_and_in_order(a_log: Policy, processe
             assert share.last_seq - share.first_seq + 1 == len(mine)
             sent.update(zip(range(share.first_seq, share.last_seq + 1), mine.payloads, strict=True))
 
-    async def reader(n: int) -> dict[int, bytes]:
-        seen: dict[int, bytes] = {}
+    async def reader(n: int) -> dict[int, bytes | None]:
+        seen: dict[int, bytes | None] = {}
         at = 0
         while True:
             over = done.is_set()

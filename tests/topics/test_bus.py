@@ -20,6 +20,8 @@ from app.topics.bus import Bus, announce_keys
 from tests.api.dialect import Topic
 from tests.api.events import working
 from tests.api.keyring import Services, client, make
+from tests.api.watches import made as watch_made
+from tests.api.watches import watching
 from tests.conftest import Running
 
 
@@ -162,6 +164,27 @@ async def test_nothing_waits_for_a_redis_that_is_away(
             assert (await second.post(f"{path}/claim", json={"node": "n", "wait_ms": 5000})).json()["count"] == 1
         assert time.monotonic() - began < 15
         redis.start()
+
+
+async def test_a_watch_is_told_of_another_processs_records_at_once(
+    serve: Callable[..., Awaitable[Running]], topic: str, redis: Redis
+) -> None:
+    one, two = await serve(redis_url=redis.url), await serve(redis_url=redis.url)
+    async with client(one) as here, client(two) as there:
+        log = Topic(here, topic)
+        await log.put(type="log")
+        async with watching(there, await watch_made(there, log)) as stream:
+            await stream.event("caught-up")
+            took = []
+            for i in range(5):
+                await until(lambda: two.context.engine.readers.parked(topic) == 1)
+                began = time.monotonic()
+                await log.append({"data": i})
+                assert await stream.records(1) == [i]
+                took.append(time.monotonic() - began)
+            assert min(took) < 0.1  # the poll alone looks twice a second
+            await log.drop()
+            await stream.event("topic-deleted")
 
 
 async def test_keys_are_known_and_forgotten_elsewhere_at_once(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.api.v0.bounds import (
     MAX_ERROR_BYTES,
@@ -23,6 +23,7 @@ from app.api.v0.bounds import (
 )
 from app.db.horizon import Horizon
 
+MAX_WATCHED = 256  # topics of one watch
 _TAG_PATTERN = {"type": "string", "maxLength": 256}
 _MATCH: dict[str, Any] = {
     "oneOf": [
@@ -61,6 +62,29 @@ class DiffBody(msgspec.Struct):
     max_batch_bytes: Annotated[
         Count | None, about("Most bytes of data and meta; 0 is the default, clamped to 8 MiB.", 1024 * 1024)
     ] = None
+
+
+class WatchFrom(msgspec.Struct):
+    """Where a topic is watched from: after this seq; or, with `tail`, after what it has now."""
+
+    from_seq: Seq | None = None
+    tail: bool | None = None
+
+
+class WatchBody(msgspec.Struct):
+    """1 to 256 topics to watch, and how much comes at a time. limit: 0 is 256, clamped to 1000. max_batch_bytes, of
+    data and meta: 0 is 256 KiB, clamped to 1 MiB. heartbeat_ms: clamped to 1000 to 60000. consistency changes
+    nothing."""
+
+    topics: Annotated[dict[str, WatchFrom | None], Meta(min_length=1, max_length=MAX_WATCHED)]
+    node: str | list[str] | None = None
+    limit: Count | None = None
+    max_batch_bytes: Count | None = None
+    heartbeat_ms: Count | None = None
+    include_meta: bool | None = None
+    include_tags: bool | None = None
+    include_data: bool | None = None
+    consistency: Literal["eventual", "strong"] | None = None
 
 
 class DeleteBody(msgspec.Struct):
@@ -306,11 +330,12 @@ class RecordShown(msgspec.Struct, kw_only=True):
 
 class Tombstone(msgspec.Struct):
     """Records from gap_from to gap_to were lost before this reader came: to caps, to age (ttl), to both (mixed), or
-    because the topic was made anew. What was deleted counts only as part of a gap."""
+    because the topic was made anew; or, on a watch, before the place that its client chose (from_seq_too_old). What was
+    deleted counts only as part of a gap."""
 
     gap_from: int
     gap_to: int
-    reason: Literal["cap", "ttl", "mixed", "recreated"]
+    reason: Literal["cap", "ttl", "mixed", "recreated", "from_seq_too_old"]
     missed_estimate: int
     earliest_seq: int
     head_seq: int
@@ -335,6 +360,24 @@ class DiffAnswer(msgspec.Struct):
     tombstone: Tombstone | None
     lag: int
     performance: DiffPerformance
+
+
+class WatchedTopic(msgspec.Struct):
+    """Where the watch of a topic begins, and how far the topic goes."""
+
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+
+class WatchAnswer(msgspec.Struct):
+    """A watch: open `stream_url` within session_ttl_ms, and again so long after a connection has ended."""
+
+    wid: str
+    stream_url: str
+    session_ttl_ms: int
+    topics: dict[str, WatchedTopic]
+    performance: Performance
 
 
 class RecordsDeletedAnswer(msgspec.Struct):

@@ -118,21 +118,22 @@ def shown(name: str, ask: Ask, found: Diff, began: float) -> Response:
 
 
 def records_shown(records: Records) -> list[bytes]:
-    """Each record as JSON."""
+    """Each record as JSON; without its data where that was not read."""
     # Most records have none of the three; for those, one format.
-    if not (any(records.nodes) or any(records.tags) or any(records.metadata)):
+    without_data = records.payloads[:1] == [None]  # all have it or none
+    if not (any(records.nodes) or any(records.tags) or any(records.metadata) or without_data):
         return [
-            b'{"$seq":%d,"$ts":%d,"data":%b}' % triple
+            b'{"$seq":%d,"$ts":%d,"data":%b}' % triple  # type: ignore[str-format]
             for triple in zip(records.seqs, records.times, records.payloads, strict=True)
         ]
     return [
-        b'{"$seq":%d,"$ts":%d%b%b,"data":%b%b}'
+        b'{"$seq":%d,"$ts":%d%b%b%b%b}'
         % (
             seq,
             at,
             b"" if node is None else b',"$node":%b' % encode(node),
             b"" if tag is None else b',"$tag":%b' % encode(tag),
-            payload,
+            b"" if payload is None else b',"data":%b' % payload,
             b"" if meta is None else b',"meta":%b' % meta.encode(),
         )
         for seq, at, node, tag, meta, payload in zip(

@@ -16,18 +16,27 @@ from app.api import direct
 from app.api.openapi import TOPIC, events, operation, query
 from app.api.v0.bounds import MAX_NODE_BYTES, NO_NUL
 from app.api.v0.claims import NEEDED, claimer_of
+from app.api.v0.events import (
+    ADVICE_SECONDS,
+    BEGINNING,
+    HEARTBEAT,
+    EventStream,
+    error_frame,
+    gone,
+    must_accept_events,
+    one_line,
+    push,
+)
 from app.api.v0.fields import check_node, encode, job_fields, topic_in
 from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
-from app.errors import HoldfastError, InvalidRequest, NotAcceptable, Unavailable
+from app.errors import InvalidRequest, Unavailable
 from app.queue.model import Job
 from app.topics.config import check_name
 
 router = direct.router("jobs")
 
 HEARTBEAT_SECONDS: Final = 15.0
-SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
-ADVICE_SECONDS: Final = 1.0
 
 
 _WHOLE = {"type": "integer", "minimum": 0}
@@ -76,7 +85,7 @@ async def work(request: Request) -> Response:
     context = context_of(request)
     name = topic_in(request)
     key = context.access.check(request, NEEDED, name, query_token=True)
-    _must_accept_events(request.headers.get("accept"))
+    must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params
     node = check_node(given.get("node", ""))
@@ -90,20 +99,17 @@ async def work(request: Request) -> Response:
     return WorkStream(streams, stream, context.access.watch(key, stream.end))
 
 
-class WorkStream(Response):
+class WorkStream(EventStream):
     """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
 
     def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None]) -> None:
-        super().__init__(
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type="text/event-stream"
-        )
-        del self.headers["content-length"]
+        super().__init__()
         self._streams = streams
         self._stream = stream
         self._left = left
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        leaving = asyncio.ensure_future(_gone(receive))
+        leaving = asyncio.ensure_future(gone(receive))
         try:
             await self._serve(send, leaving)
         except (OSError, TimeoutError):
@@ -116,7 +122,7 @@ class WorkStream(Response):
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
         stream, topic = self._stream, self._stream.claimer.policy.topic.name
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await _push(send, b"retry: 2000\n\n: hb\n\n")
+        await push(send, BEGINNING)
         sent = self._streams.sent
         sent["heartbeat"].add()
         quiet_since = time.monotonic()
@@ -130,7 +136,7 @@ class WorkStream(Response):
                 await asyncio.wait(events, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if stream.ended.done():
                     error = stream.ended.result()
-                    await _push(send, _error(error, topic))
+                    await push(send, error_frame(error, topic=topic))
                     sent["error"].add()
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                     return
@@ -139,15 +145,15 @@ class WorkStream(Response):
                     try:
                         jobs = finished.result()
                     except Unavailable as error:  # advice: the stream goes on
-                        await _push(send, _error(error, topic, code=429))
+                        await push(send, error_frame(error, 429, topic=topic))
                         sent["error"].add()
                         await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                         continue
-                    await _push(send, b"".join([_frame(topic, job) for job in jobs]))
+                    await push(send, b"".join([_frame(topic, job) for job in jobs]))
                     sent["job"].add(len(jobs))
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
-                    await _push(send, b": hb\n\n")
+                    await push(send, HEARTBEAT)
                     sent["heartbeat"].add()
                     quiet_since = time.monotonic()
         finally:
@@ -157,32 +163,8 @@ class WorkStream(Response):
 
 
 def _frame(topic: str, job: Job) -> bytes:
-    # Only white space between tokens can hold a line's end in JSON: what a job's data was written with must not end
-    # the frame's line.
-    fields = job_fields(topic, job).replace(b"\r", b" ").replace(b"\n", b" ")
+    fields = one_line(job_fields(topic, job))
     return b'id: %d\nevent: job\ndata: {"topic":%b,%b}\n\n' % (job.seq, encode(topic), fields)
-
-
-async def _push(send: Send, frames: bytes) -> None:
-    await asyncio.wait_for(send({"type": "http.response.body", "body": frames, "more_body": True}), SEND_SECONDS)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _error(error: HoldfastError, topic: str, code: int | None = None) -> bytes:
-    shown = {"code": code or error.status, "error": error.code, "message": error.message, "topic": topic}
-    return b"event: error\ndata: %b\n\n" % encode(shown)
-
-
-def _must_accept_events(accept: str | None) -> None:
-    if accept is None:
-        return
-    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    if not kinds & {"text/event-stream", "text/*", "*/*"}:
-        raise NotAcceptable("This route answers with text/event-stream.")
 
 
 def _whole(text: str | None, field: str) -> int | None:

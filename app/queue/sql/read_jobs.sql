@@ -1,7 +1,7 @@
 -- Read a queue's live jobs behind a cursor, up to a seq below which no job can turn up any more.
 --   $1 topic  $2 after this seq  $3 up to this one  $4 most jobs  $5 most bytes of payloads and metadata (the first job
 --   comes whatever it weighs)  $6 nodes whose jobs are left out  $7 most jobs to look at
---   $8 whether tags are wanted  $9 whether metadata is
+--   $8 whether tags are wanted  $9 whether metadata is  $10 whether payloads are
 -- Answers one row: next_seq, the last seq looked at, and the jobs' columns (NULL: none).   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload,
@@ -25,7 +25,7 @@ WITH looked AS MATERIALIZED (
            array_agg(f.node) AS nodes,
            array_agg(CASE WHEN $8::boolean THEN f.tag END) AS tags,
            array_agg(CASE WHEN $9::boolean THEN f.metadata END) AS metadata,
-           array_agg(f.payload) AS payloads,
+           array_agg(CASE WHEN $10::boolean THEN f.payload END) AS payloads,
            max(f.seq) AS last_seq, count(*) AS n
     FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )

@@ -2,7 +2,7 @@
 --   $1 topic  $2 topic id  $3 read what comes after this seq; from the start if it is beyond the head
 --   $4 most records  $5 most bytes of payloads and metadata (the first record comes whatever it weighs)
 --   $6 nodes whose records are left out  $7 most seqs to look at  $8 the topic's TTL in ms, 0 for none
---   $9 whether tags are wanted  $10 whether metadata is
+--   $9 whether tags are wanted  $10 whether metadata is  $11 whether payloads are
 -- Answers one row: head_seq; earliest_seq (of what is not too old; head_seq + 1: nothing); ttl_lost_to, cap_lost_to (the
 -- last seqs lost to age and to caps, 0 for none); next_seq (the last seq looked at); and the records' columns.
 -- No row: there is no such log. Appends are committed in the order of their seqs, so none comes below next_seq later.
@@ -41,7 +41,7 @@ WITH state AS MATERIALIZED (
            array_agg(f.node) AS nodes,
            array_agg(CASE WHEN $9::boolean THEN f.tag END) AS tags,
            array_agg(CASE WHEN $10::boolean THEN f.metadata END) AS metadata,
-           array_agg(f.payload) AS payloads,
+           array_agg(CASE WHEN $11::boolean THEN f.payload END) AS payloads,
            max(f.seq) AS last_seq, count(*) AS n
     FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from tests.benchmarks.bars import batch, depth, fleet, logs, sharing, single, snapshot, streams, waking
+from tests.benchmarks.bars import batch, depth, fleet, logs, sharing, single, snapshot, streams, waking, watchers
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers import bars as peers
@@ -17,6 +17,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "batch": batch.batch,
     "append": logs.append,
     "waking": waking.waking,
+    "watchers": watchers.watchers,
     "fleet": fleet.fleet,
     "streams": streams.streams,
     "sharing": sharing.sharing,

@@ -1,0 +1,290 @@
+"""POST /v0/watch and GET /v0/watch/:wid: several topics told over SSE. docs/semantics.md, section 17."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.openapi import events, operation, path, query
+from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
+from app.api.v0.bounds import Seq
+from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
+from app.api.v0.events import (
+    ADVICE_SECONDS,
+    BEGINNING,
+    HEARTBEAT,
+    EventStream,
+    error_frame,
+    gone,
+    must_accept_events,
+    one_line,
+    push,
+)
+from app.api.v0.fields import answer, encode
+from app.edge.context import context_of
+from app.engine.watches import Told, Watch, Watches
+from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
+from app.keys import Key, Scope
+from app.topics.config import check_name
+from app.topics.watches import TTL_MS, Options, Place
+
+router = direct.router("records")
+
+DEFAULT_LIMIT: Final = 256
+DEFAULT_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 1024 * 1024  # a slow reader holds so much of the process's memory
+DEFAULT_HEARTBEAT_MS: Final = 15_000
+HEARTBEATS_MS: Final = (1_000, 60_000)
+ID_BYTES: Final = 4 * 1024  # of JSON: an id must fit into a header
+
+_FRAMES: Final = """retry: 2000
+
+: hb
+
+event: tombstone
+data: {"topic":"visits","gap_from":2,"gap_to":2,"reason":"cap","missed_estimate":1,"earliest_seq":3,"head_seq":5}
+
+id: eyJ2aXNpdHMiOjV9
+event: record
+data: {"topic":"visits","records":[{"$seq":3,"$ts":1795256013881,"data":3}],"from_seq":1,"to_seq":5,"head_seq":5}
+
+id: eyJ2aXNpdHMiOjV9
+event: caught-up
+data: {"topic":"visits","head_seq":5}
+
+event: topic-deleted
+data: {"topic":"visits"}
+"""
+
+_body = msgspec.json.Decoder(WatchBody)
+_seqs = msgspec.json.Decoder(dict[str, Seq])
+
+
+@router.post(
+    "/v0/watch",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[query("lenient", "true: leave out topics that don't exist.", {"type": "boolean"})],
+        body=WatchBody,
+        answers={200: WatchAnswer},
+        errors=[400, 401, 403, 404, 413, 415, 429, 503],
+    ),
+)
+async def make_watch(request: Request) -> Response:
+    """Make a watch of several topics, to be told over one stream. It is bound to the key that makes it."""
+    began = time.perf_counter()
+    context = context_of(request)
+    access = context.access
+    key = access.check(request, Scope.READ)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    options = _options(body)
+    for name in body.topics:
+        access.check(request, Scope.READ, check_name(name))
+    lenient = request.query_params.get("lenient") == "true"
+    places: dict[str, Place] = {}
+    shown: dict[str, WatchedTopic] = {}
+    found = await context.engine.watches.extents(list(body.topics))
+    for name, asked in body.topics.items():
+        if name not in found:
+            if not lenient:
+                raise TopicNotFound(name)
+            continue
+        topic_id, extent = found[name]
+        tail = asked is not None and asked.tail
+        seq = extent.head_seq if tail else (asked and asked.from_seq) or 0
+        places[name] = Place(topic_id, seq, chosen=not tail)
+        shown[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
+    wid = await context.engine.watches.make(_owner(key), options, places)
+    fields = b'"wid":"%b","stream_url":"/v0/watch/%b","session_ttl_ms":%d,"topics":%b'
+    return answer(fields % (wid.encode(), wid.encode(), TTL_MS, encode(shown)), began)
+
+
+@router.get(
+    "/v0/watch/{wid}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[
+            path("wid", "The watch.", {"type": "string"}),
+            query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+        ],
+        answers={},
+        errors=[400, 401, 403, 404, 406, 429, 503],
+    ),
+    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES)},
+)
+async def watch(request: Request) -> Response:
+    """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.READ, query_token=True)
+    must_accept_events(request.headers.get("accept"))
+    rewind = _last_event_id(request.headers.get("last-event-id"))
+    context.quota.take_stream(request.scope, key)
+    watches = context.engine.watches
+    opened = await watches.open(request.path_params["wid"], _owner(key), rewind)
+    foreign = [name for name in opened.places if key is not None and not key.covers(name)]
+    if foreign:  # a key of the environment, whose prefixes are others now
+        await watches.leave(opened)
+        raise Forbidden("This key is not for this topic.", {"topic": foreign[0]})
+    return WatchStream(watches, opened, context.access.watch(key, opened.end))
+
+
+class WatchStream(EventStream):
+    """Sends a watch's news until the client leaves or the stream must end; then saves how far it came."""
+
+    def __init__(self, watches: Watches, watch: Watch, left: Callable[[], None]) -> None:
+        super().__init__()
+        self._watches = watches
+        self._watch = watch
+        self._left = left
+        self._pushing = False
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        watch = self._watch
+        leaving = asyncio.ensure_future(gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await push(send, BEGINNING)
+            serving = asyncio.ensure_future(self._serve(send))
+            leaving.add_done_callback(lambda _: serving.cancel())
+            watch.on_end = lambda: self._interrupt(serving)
+            try:
+                if watch.error is None:
+                    await asyncio.wait([serving])
+            finally:
+                serving.cancel()
+            if serving.done() and not serving.cancelled():
+                serving.result()
+            if watch.error is not None and not leaving.done():
+                self._watches.sent["error"].add()
+                await push(send, error_frame(watch.error))
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (OSError, TimeoutError):
+            pass  # the reader is gone, or as good as
+        finally:
+            leaving.cancel()
+            self._left()
+            await asyncio.shield(asyncio.ensure_future(self._watches.leave(watch)))
+
+    def _interrupt(self, serving: asyncio.Future[None]) -> None:
+        if not self._pushing:  # a frame that has begun is sent to its end
+            serving.cancel()
+
+    async def _push(self, send: Send, event: str, frames: bytes) -> None:
+        self._watches.sent[event].add()
+        self._pushing = True
+        await push(send, frames)
+        self._pushing = False
+
+    async def _serve(self, send: Send) -> None:
+        watch, watches = self._watch, self._watches
+        patience = watch.options.heartbeat_ms / 1000
+        quiet_since = time.monotonic()
+        while watch.error is None:
+            try:
+                told = await watches.next(watch, quiet_since + patience - time.monotonic())
+            except Unavailable as error:  # advice: the stream goes on
+                await self._push(send, "error", error_frame(error, 429))
+                await asyncio.sleep(ADVICE_SECONDS)
+                continue
+            if told is None:
+                await self._push(send, "heartbeat", HEARTBEAT)
+                quiet_since = time.monotonic()
+                continue
+            for event, frame in self._frames(told):
+                await self._push(send, event, frame)
+                quiet_since = time.monotonic()
+            watch.advance(told)
+
+    def _frames(self, told: Told) -> list[tuple[str, bytes]]:
+        """What a client is to read of this; nothing, where all that came was none of its business."""
+        topic, position = encode(told.topic), _position(self._watch.places, told)
+        if told.read is None:
+            return [("topic-deleted", b'%bevent: topic-deleted\ndata: {"topic":%b}\n\n' % (position, topic))]
+        diff, frames = told.read.diff, []
+        head = diff.extent.head_seq
+        lost = tombstone(told.before.seq, diff)
+        if lost is not None:
+            if told.before.chosen and lost.reason != "recreated":
+                lost.reason = "from_seq_too_old"
+            followed = diff.records.seqs or told.caught_up  # then theirs is the id: there is more to come for it
+            data = b'{"topic":%b,%b' % (topic, encode(lost)[1:])
+            frames.append(("tombstone", b"%bevent: tombstone\ndata: %b\n\n" % (b"" if followed else position, data)))
+        if diff.records.seqs:
+            if told.read.shown is None:
+                told.read.shown = _record_event(told, topic)
+            frames.append(("record", position + told.read.shown))
+        if told.caught_up:
+            data = b'{"topic":%b,"head_seq":%d}' % (topic, head)
+            frames.append(("caught-up", b"%bevent: caught-up\ndata: %b\n\n" % (position, data)))
+        return frames
+
+
+def _record_event(told: Told, topic: bytes) -> bytes:
+    """The same for all who share a read, and without what each has for itself: the id."""
+    assert told.read is not None
+    assert told.after is not None
+    diff = told.read.diff
+    head, before = diff.extent.head_seq, told.before.seq
+    return b'event: record\ndata: {"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}\n\n' % (
+        topic,
+        one_line(b",".join(records_shown(diff.records))),
+        before if before <= head else 0,
+        told.after.seq,
+        head,
+    )
+
+
+def _options(body: WatchBody) -> Options:
+    """With defaults and clamps. Raises InvalidRequest."""
+    least, most = HEARTBEATS_MS
+    return Options(
+        nodes=tuple(nodes_of(body.node)),
+        limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
+        max_bytes=min(body.max_batch_bytes or DEFAULT_BYTES, MAX_BYTES),
+        heartbeat_ms=min(max(DEFAULT_HEARTBEAT_MS if body.heartbeat_ms is None else body.heartbeat_ms, least), most),
+        tags=bool(body.include_tags),
+        metadata=body.include_meta is not False,
+        data=body.include_data is not False,
+    )
+
+
+def _owner(key: Key | None) -> str:
+    """Whom a watch is bound to: a rotated key stays the same one."""
+    return "" if key is None else key.id or key.digest.hex()
+
+
+def _last_event_id(text: str | None) -> dict[str, int]:
+    """The seqs by topic that a client says it has. Raises InvalidRequest."""
+    if not text:
+        return {}
+    try:
+        return _seqs.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.") from None
+
+
+def _position(places: Mapping[str, Place], told: Told) -> bytes:
+    """The line with an event's id: the seqs by topic that a client has which has read up to here.
+
+    Where that would be long, those of the topics that were told last: of the others it has all that was sent.
+    """
+    seqs = {name: place.seq for name, place in places.items() if name != told.topic}
+    if told.after is not None:
+        seqs[told.topic] = told.after.seq
+    shown = encode(seqs)
+    while len(shown) > ID_BYTES:
+        seqs = dict(list(seqs.items())[len(seqs) // 2 :])
+        shown = encode(seqs)
+    return b"id: %b\n" % base64.urlsafe_b64encode(shown).rstrip(b"=")

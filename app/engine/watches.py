@@ -1,0 +1,283 @@
+"""Watches: several topics told on one connection. docs/semantics.md, section 17.
+
+The rows in PostgreSQL say how far each was told, so that a client goes on wherever it connects. This process saves the
+places of its own watches every SAVE_SECONDS, in one statement, which also says which of them were taken over elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE, as_unavailable
+from app.engine.sharing import Read, SharedReads
+from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
+from app.metrics import catalogue
+from app.queue import inspector
+from app.queue import log as core
+from app.queue.log import Ask, Extent
+from app.topics import watches as store
+from app.topics.config import Policy, TopicType
+from app.topics.watches import Options, Place, Taken
+
+if TYPE_CHECKING:
+    from app.db.pool import Pool
+    from app.engine.diffs import Diffs
+    from app.engine.shared import Shared
+
+SAVE_SECONDS: Final = 2.0
+AGAIN_SECONDS: Final = 0.25  # until a queue is read again that somebody has not committed to yet
+EVENTS: Final = ("record", "tombstone", "caught-up", "topic-deleted", "error", "heartbeat")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """News of a topic, from `before` on, and the place after it; no place and no read: it was deleted. `caught_up`: a
+    reader that was behind has everything now."""
+
+    topic: str
+    before: Place
+    after: Place | None
+    read: Read | None
+    caught_up: bool = False
+
+
+class Watch:
+    """A watch on its connection. `places` are how far it was told, the topic that was told last at the end."""
+
+    def __init__(self, taken: Taken) -> None:
+        self.wid, self.holder, self.options = taken.wid, taken.holder, taken.options
+        self.places = dict(taken.places)
+        self.moved = False  # since they were saved
+        self.error: HoldfastError | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        self.mark = 0
+        self.seen: dict[int, int] = {}
+        self.policies: dict[int, Policy] = {}
+        self.pending = deque(self.places)  # may have more
+        self.again: set[str] = set()  # have more, that can't be read yet
+        self.behind = set(self.places)
+
+    def end(self, error: HoldfastError) -> None:
+        """Ask the connection to say this and close."""
+        if self.error is None:
+            self.error = error
+            self.on_end()
+
+    def rewind(self, seqs: Mapping[str, int]) -> None:
+        """Go back to where the client says that it is; never ahead of where the server says."""
+        for topic, seq in seqs.items():
+            place = self.places.get(topic)
+            if place is not None and seq < place.seq:
+                self.places[topic] = Place(place.topic_id, seq, chosen=True)
+
+    def advance(self, told: Told) -> None:
+        """The client has been sent this."""
+        self.moved = True
+        del self.places[told.topic]
+        if told.after is not None:
+            self.places[told.topic] = told.after
+
+
+class Watches:
+    """The watches that are connected to this process."""
+
+    def __init__(self, shared: Shared, diffs: Diffs) -> None:
+        self._shared = shared
+        self._reads = SharedReads(diffs, shared.readers)
+        self._open: dict[str, Watch] = {}
+        self._saving: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.sent = {event: shared.metrics.counter(catalogue.WATCH_FRAMES, event) for event in EVENTS}
+
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    async def extents(self, names: Sequence[str]) -> dict[str, tuple[int, Extent]]:
+        """Of those topics that exist: their ids, and how far they go."""
+        found: dict[str, tuple[int, Extent]] = {}
+        policies, db = self._shared.policies, self._shared.pools.hot
+        left = list(names)
+        for _ in range(2):  # what this process knows of a topic can be of one that was deleted elsewhere
+            got = await asyncio.gather(*(policies.get(name) for name in left), return_exceptions=True)
+            known = [policy for policy in got if isinstance(policy, Policy)]
+            for error in got:
+                if isinstance(error, BaseException) and not isinstance(error, TopicNotFound):
+                    raise error
+            kinds = {kind: [p.topic for p in known if p.config.type is kind] for kind in TopicType}
+            logs, queues = kinds[TopicType.LOG], kinds[TopicType.QUEUE]
+            heads = await core.newest(db, [], queues)
+            extents = {s.topic: Extent(s.head_seq, s.earliest_seq) for s in (await core.states(db, logs)).values()}
+            for state in (await inspector.states(db, [q for q in queues if q.id in heads], 1)).values():
+                head, earliest = state.head_seq, state.earliest_seq
+                extents[state.topic] = Extent(head, head + 1 if earliest is None else earliest)
+            ids = {policy.topic.name: policy.topic.id for policy in known}
+            found |= {name: (ids[name], extent) for name, extent in extents.items()}
+            left = [name for name in ids if name not in found]
+            if not left:
+                break
+            for name in left:
+                policies.forget(name)
+        return found
+
+    async def make(self, owner: str, options: Options, places: Mapping[str, Place]) -> str:
+        """Keep a new watch: its wid. Raises Throttled, and what asyncpg raises."""
+        return await store.make(self._rows, owner, options, places)
+
+    async def open(self, wid: str, owner: str, rewind: Mapping[str, int]) -> Watch:
+        """Take a watch over, from another connection if need be. Raises NotFound, Unauthorized, ShuttingDown."""
+        before = self._open.get(wid)
+        taken = await store.take(self._rows, wid, owner)
+        if self._stopping:
+            raise ShuttingDown("The service is stopping. Connect again.")
+        watch = Watch(taken)
+        old = self._open.get(wid, before)
+        if old is not None:  # of this process, perhaps leaving at this moment: it knows more than it has saved
+            old.end(_taken())
+            watch.places = dict(old.places)
+            watch.moved = True
+        watch.rewind(rewind)
+        self._open[wid] = watch
+        if self._saving is None:
+            self._saving = asyncio.create_task(self._save_on())
+        return watch
+
+    async def next(self, watch: Watch, seconds: float) -> Told | None:
+        """The watch's next news; None: there was nothing for so long. What it answers counts once it was advanced by.
+
+        Raises Unavailable, after which it may be called again.
+        """
+        until, readers = time.monotonic() + seconds, self._shared.readers
+        while True:
+            while watch.pending:
+                try:
+                    told = await self._look(watch, watch.pending[0])
+                except UNREACHABLE as error:
+                    raise as_unavailable(error) or Unavailable("Not at the moment. Try again.") from error
+                watch.pending.popleft()
+                if told is not None:
+                    return told
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            left = min(left, AGAIN_SECONDS) if watch.again else left
+            changed = await readers.wait(watch.seen, watch.policies, watch.mark, left)
+            # At once: what changes from now on wakes the next wait.
+            watch.mark = readers.mark()
+            names = {watch.policies[topic_id].topic.name for topic_id in changed} | watch.again
+            watch.again.clear()
+            watch.pending.extend(names)
+
+    async def leave(self, watch: Watch) -> None:
+        """The connection has ended: save how far it came, for the next."""
+        try:
+            if not isinstance(watch.error, WatchTaken):
+                await store.leave(self._rows, watch.wid, watch.holder, watch.places)
+        except UNREACHABLE as error:
+            log.warning("can't save how far a watch came: %r; it goes on from the place before", error)
+        finally:
+            if self._open.get(watch.wid) is watch:
+                del self._open[watch.wid]
+
+    def stop(self) -> None:
+        """Close every stream: the service is stopping."""
+        self._stopping = True
+        for watch in list(self._open.values()):
+            watch.end(ShuttingDown("The service is stopping. Connect again."))
+
+    def close(self) -> None:
+        """Stop saving."""
+        if self._saving is not None:
+            self._saving.cancel()
+
+    async def save(self) -> None:
+        """Save what has moved, keep alive what is open, and end what is held elsewhere."""
+        watches = list(self._open.values())
+        held = [(watch.wid, watch.holder, watch.places if watch.moved else None) for watch in watches]
+        for watch in watches:
+            watch.moved = False
+        try:
+            ours = await store.keep(self._rows, held)
+        except BaseException:
+            for watch in watches:
+                watch.moved = True
+            raise
+        for watch in watches:
+            if watch.wid not in ours:
+                watch.end(_taken())
+
+    async def _look(self, watch: Watch, name: str) -> Told | None:
+        """Read a topic on; None where there is nothing to tell."""
+        place, options = watch.places[name], watch.options
+        try:
+            policy = await self._policy(name, place.topic_id)
+            ask = Ask(
+                after=place.seq,
+                limit=options.limit,
+                max_bytes=options.max_bytes,
+                without=options.nodes if policy.config.dedupe_node else (),
+                tags=options.tags,
+                metadata=options.metadata,
+                payloads=options.data,
+            )
+            read = await self._reads.read(policy, ask)
+        except TopicNotFound:
+            watch.seen.pop(place.topic_id, None)
+            return Told(name, place, None, None)
+        head, at = read.diff.extent.head_seq, read.diff.records.next_seq
+        watch.seen[place.topic_id] = head
+        watch.policies[place.topic_id] = policy
+        caught_up = False
+        if at == head:
+            caught_up = name in watch.behind
+            watch.behind.discard(name)
+        else:
+            watch.behind.add(name)
+            if at == place.seq:
+                watch.again.add(name)
+            else:
+                watch.pending.append(name)
+        if at == place.seq and not caught_up:
+            return None
+        return Told(name, place, Place(place.topic_id, at), read, caught_up)
+
+    async def _policy(self, name: str, topic_id: int) -> Policy:
+        """The policy of the topic with this id. Raises TopicNotFound, also where it was made anew."""
+        policies = self._shared.policies
+        policy = await policies.get(name)
+        if policy.topic.id != topic_id:
+            policies.forget(name)  # which of the two is the older one only PostgreSQL knows
+            policy = await policies.get(name)
+            if policy.topic.id != topic_id:
+                raise TopicNotFound(name)
+        return policy
+
+    async def _save_on(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            if not self._open:
+                self._saving = None
+                return
+            try:
+                await self.save()
+            except UNREACHABLE as error:
+                log.warning("can't save how far watches came at the moment: %r", error)
+            except Exception:
+                log.exception("can't save how far watches came")  # and goes on: they live by it
+
+    @property
+    def _rows(self) -> Pool:
+        # Not flushed: what a crash takes is a watch that its client makes anew.
+        return self._shared.pools.verbs(durable=False)
+
+
+def _taken() -> WatchTaken:
+    return WatchTaken("This watch is told on another connection now, or has expired.")

@@ -1,0 +1,286 @@
+"""How streams of watches end, and where their clients go on: on this process or another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import asyncpg
+import httpx
+import pytest
+
+from app.api.v0.watches import _position
+from app.engine.watches import Told
+from app.topics import watches as store
+from app.topics.watches import Options, Place
+from tests.api.dialect import Body, Topic, eventually, refused
+from tests.api.events import Frame
+from tests.api.keyring import Services, bearer, client, make
+from tests.api.watches import event_id, made, position, watching
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Serve
+    from tests.api.process import Process
+    from tests.conftest import Running
+
+    Connect = Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]
+
+
+@pytest.fixture
+async def log(http: httpx.AsyncClient, topic: str) -> Topic:
+    """A log with every default."""
+    log = Topic(http, topic)
+    await log.put(type="log")
+    return log
+
+
+@pytest.fixture
+async def elsewhere(serve: Serve) -> Running:
+    """Another process of the same service."""
+    return await serve()
+
+
+async def seen(log: Topic, connect: Connect, wid: str) -> int:
+    """How far a watch was told, as PostgreSQL has it."""
+    db = await connect()
+    seq: int = await db.fetchval(
+        "SELECT (places -> $2 ->> 1)::bigint FROM holdfast.watches WHERE wid = $1", wid, log.name
+    )
+    return seq
+
+
+async def test_a_client_goes_on_where_it_was(log: Topic) -> None:
+    watch = await made(log.http, log)
+    await log.append({"data": 1}, {"data": 2})
+    async with watching(log.http, watch) as stream:
+        assert await stream.records(2) == [1, 2]
+        await stream.event("caught-up")
+    await log.append({"data": 3})
+    async with watching(log.http, watch) as stream:
+        assert await stream.records(1) == [3]
+
+
+async def test_a_client_may_go_back_but_not_ahead(log: Topic) -> None:
+    watch = await made(log.http, log)
+    await log.append(*({"data": i} for i in range(1, 6)))
+    async with watching(log.http, watch) as stream:
+        await stream.records(5)
+        await stream.event("caught-up")
+    async with watching(log.http, watch, event_id(**{log.name: 3, "unknown": 1})) as stream:
+        assert await stream.records(2) == [4, 5]
+        await stream.event("caught-up")
+    await log.append({"data": 6}, {"data": 7})
+    async with watching(log.http, watch, event_id(**{log.name: 6})) as stream:
+        assert await stream.records(2) == [6, 7]
+
+
+async def test_going_back_to_what_is_lost_is_too_old(log: Topic) -> None:
+    await log.put(type="log", cap_records=2)
+    watch = await made(log.http, log)
+    for i in range(4):
+        await log.append({"data": i})
+    async with watching(log.http, watch) as stream:
+        await stream.event("tombstone")
+        await stream.records(2)
+        await stream.event("caught-up")
+    async with watching(log.http, watch, event_id(**{log.name: 1})) as stream:
+        lost = (await stream.event("tombstone")).data
+        assert (lost["reason"], lost["gap_from"], lost["gap_to"]) == ("from_seq_too_old", 2, 2)
+        assert await stream.records(2) == [2, 3]
+
+
+async def test_a_client_goes_on_at_another_process(log: Topic, elsewhere: Running) -> None:
+    """Batches go to one process while the client comes and goes between the two: none is missing, none is out of
+    order, and what comes twice is what it went back to."""
+    watch = await made(log.http, log, limit=3)
+    last: str | None = None
+    got: list[object] = []
+    async with client(elsewhere) as there:
+        for round_ in range(6):
+            await log.append(*({"data": 10 * round_ + i} for i in range(10)))
+            http = there if round_ % 2 else log.http
+            async with watching(http, watch, last) as stream:
+                fresh: list[object] = []
+                while len(set(got + fresh)) < 10 * (round_ + 1) - 4:  # leaves before it has read all
+                    frame = await stream.next()
+                    if frame.fields["event"] == "record":
+                        fresh += [record["data"] for record in frame.data["records"]]
+                        last = frame.fields["id"]
+                assert fresh == list(range(fresh[0], fresh[0] + len(fresh)))  # type: ignore[call-overload, operator]
+                assert fresh[0] <= len(set(got))  # type: ignore[operator]
+                got = list(range(max(len(got), fresh[-1] + 1)))  # type: ignore[operator]
+        async with watching(there, watch, last) as stream:
+            assert (await stream.records(60 - len(got)))[-1] == 59
+
+
+async def test_a_process_that_dies_takes_no_record_with_it(log: Topic, connect: Connect, process: Process) -> None:
+    """It can't save how far it came. So the next goes on from what was saved before: some come twice, none never."""
+    watch = await made(log.http, log)
+    url = await asyncio.to_thread(process.url)
+    async with httpx.AsyncClient(base_url=url, timeout=35) as there:
+        async with watching(there, watch) as stream:
+            await log.append({"data": 1}, {"data": 2})
+            await stream.records(2)
+
+            async def saved() -> bool:
+                return await seen(log, connect, watch["wid"]) == 2
+
+            await eventually(saved)  # every few seconds
+            await log.append({"data": 3})
+            await stream.records(1)
+            process.server().kill()
+            await log.append({"data": 4})
+        async with watching(log.http, watch, event_id(**{log.name: 3})) as stream:
+            found = await stream.records(2 if await seen(log, connect, watch["wid"]) == 2 else 1)
+            assert found in ([3, 4], [4])
+
+
+async def test_a_second_connection_takes_the_watch_over(log: Topic) -> None:
+    watch = await made(log.http, log)
+    async with watching(log.http, watch) as first:
+        await first.event("caught-up")
+        async with watching(log.http, watch) as second:
+            error = await first.error()
+            assert (error["code"], error["error"]) == (409, "watch_taken")
+            assert await first.frame() is None
+            await log.append({"data": 1})
+            assert await second.records(1) == [1]
+
+
+async def test_so_does_one_at_another_process(log: Topic, elsewhere: Running) -> None:
+    watch = await made(log.http, log)
+    async with watching(log.http, watch) as first:
+        await first.event("caught-up")
+        async with client(elsewhere) as there, watching(there, watch) as second:
+            error = await first.error()
+            assert error["error"] == "watch_taken"
+            assert await first.frame() is None
+            await log.append({"data": 1})
+            assert await second.records(1) == [1]
+
+
+async def test_what_another_process_appends_and_deletes_is_told(log: Topic, elsewhere: Running) -> None:
+    async with client(elsewhere) as there, watching(log.http, await made(log.http, log)) as stream:
+        await stream.event("caught-up")
+        await log.through(there).append({"data": 1})
+        assert await stream.records(1) == [1]
+        await log.through(there).drop()
+        assert (await stream.event("topic-deleted", 3)).data == {"topic": log.name}
+
+
+async def test_a_job_that_commits_late_is_not_missed(queue: Topic, connect: Connect, service: Running) -> None:
+    """A transaction draws a seq and stays open; what is drawn later commits earlier."""
+    slow = await connect()
+    async with watching(queue.http, await made(queue.http, queue)) as stream:
+        await stream.event("caught-up")
+        transaction = slow.transaction()
+        await transaction.start()
+        topic = (await service.context.policies.get(queue.name)).topic
+        await slow.execute("SELECT nextval($1::oid::regclass)", topic.sequence)
+        await queue.append({"data": "early"})
+        with pytest.raises(asyncio.TimeoutError):
+            await stream.event("record", 1)
+        await transaction.commit()
+        assert await stream.records(1) == ["early"]
+
+
+async def test_a_stopping_service_says_so_and_the_client_goes_on_elsewhere(log: Topic, serve: Serve) -> None:
+    stopping = await serve()
+    await log.append({"data": 1})
+    watch = await made(log.http, log)
+    async with client(stopping) as there, watching(there, watch) as stream:
+        assert await stream.records(1) == [1]
+        await stream.event("caught-up")
+        began = time.monotonic()
+        ended = asyncio.create_task(stopping.stop())
+        error = await stream.error()
+        assert (error["code"], error["error"]) == (503, "shutting_down")
+        assert await stream.frame() is None
+        await ended
+        assert time.monotonic() - began < 5
+    await log.append({"data": 2})
+    async with watching(log.http, watch) as stream:
+        assert await stream.records(1) == [2]  # how far it came was saved
+
+
+async def test_a_watch_that_nobody_comes_for_ends(log: Topic, connect: Connect, service: Running) -> None:
+    db, pool = await connect(), service.context.pools.rest
+    kept = await made(log.http, log)
+    options = Options((), 1, 1, 1_000, tags=False, metadata=False, data=True)
+    wid = await store.make(pool, "", options, {}, ttl_ms=100)
+
+    async def over() -> bool:
+        return bool(await db.fetchval("SELECT expires_at < now() FROM holdfast.watches WHERE wid = $1", wid))
+
+    await eventually(over)
+    refused(await log.http.get(f"/v0/watch/{wid}"), 404, "not_found")
+    assert await db.fetchval("SELECT count(*) FROM holdfast.watches WHERE wid = $1", wid) == 1
+    await store.sweep(pool, 1_000)
+    wids = {row["wid"] for row in await db.fetch("SELECT wid FROM holdfast.watches")}
+    assert wid not in wids
+    assert kept["wid"] in wids
+
+
+async def test_a_watch_is_bound_to_the_key_that_made_it(
+    serve: Serve, new_database: Callable[[], Awaitable[str]]
+) -> None:
+    services = await Services.make(serve, new_database)
+    guarded = await services.start(api_keys="root")
+    async with client(guarded, "root") as root, client(guarded) as nobody:
+        log = Topic(root, "mine.log")
+        await log.put(type="log")
+        foreign = Topic(root, "foreign")
+        await foreign.put(type="log")
+        key, other = await make(root, "a", ["read"], prefixes=["mine."]), await make(root, "b", ["read"])
+        body: Body = {"topics": {"mine.log": {}, "foreign": {}}}
+        error = refused(await nobody.post("/v0/watch", json=body, headers=bearer(key["secret"])), 403, "forbidden")
+        assert error["detail"] == {"topic": "foreign"}
+        async with client(guarded, key["secret"]) as http:
+            watch = await made(http, log)
+        refused(await nobody.get(watch["stream_url"]), 401, "unauthorized")
+        refused(await nobody.get(watch["stream_url"], headers=bearer(other["secret"])), 401, "unauthorized")
+        async with watching(nobody, watch, token=key["secret"]) as stream:  # a browser's EventSource
+            await stream.event("caught-up")
+            refused(await nobody.get(watch["stream_url"], headers=bearer(other["secret"])), 401, "unauthorized")
+            await log.append({"data": 1})
+            assert await stream.records(1) == [1]  # who may not have it takes nothing over
+            rotated = (await root.post(f"/v0/keys/{key['id']}/rotate", json={})).json()
+        async with watching(nobody, watch, token=rotated["secret"]) as stream:  # is the same key
+            await log.append({"data": 2})
+            assert await stream.records(1) == [2]
+            await root.delete(f"/v0/keys/{key['id']}")
+            error = await stream.error()
+            assert (error["code"], error["error"]) == (401, "unauthorized")
+            assert await stream.frame() is None
+
+
+async def test_too_many_streams(serve: Serve, log: Topic) -> None:
+    small = await serve(max_streams=1)
+    async with client(small) as http:
+        watch, other = await made(http, log), await made(http, log)
+        async with watching(http, watch) as stream:
+            await stream.event("caught-up")
+            answer = await http.get(other["stream_url"])
+            refused(answer, 429, "throttled")
+            assert answer.headers["retry-after"] == "1"
+
+        async def free() -> bool:
+            return small.context.engine.watches.count() == 0
+
+        await eventually(free)
+        async with watching(http, other) as stream:
+            await stream.event("caught-up")
+
+
+def test_an_id_that_would_be_long_has_the_topics_told_last() -> None:
+    """What was sent of the others has arrived long since; and a header has an end."""
+
+    places = {f"topic-{i:03}-{'x' * 200}": Place(i, i) for i in range(256)}
+    name = next(iter(places))
+    line = _position(places, Told(name, places[name], Place(0, 77), None))
+    shown = position(Frame(line.decode(), 0.0))
+    assert len(line) < 8_192
+    assert shown[name] == 77
+    assert list(shown)[:-1] == list(places)[-len(shown) + 1 :]
