@@ -33,6 +33,7 @@ class Diffs:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._proven: dict[int, int] = {}
+        self._proving: dict[int, asyncio.Task[None]] = {}
 
     async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
         """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
@@ -75,11 +76,22 @@ class Diffs:
         if self._proven.get(topic.id, 0) > head:
             self.drop(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
         if head > ask.after and self._proven.get(topic.id, 0) < head:
-            await self._prove(policy, head, proof_seconds)
+            await self._proof_of(policy, head, proof_seconds)
         upto = min(self._proven.get(topic.id, 0), head)
         records = await inspector.read(db, topic, ask, max(upto, ask.after))
         earliest = (await inspector.states(db, [topic], 1))[topic.name].earliest_seq
         return Diff(Extent(head, head + 1 if earliest is None else earliest), records)
+
+    async def _proof_of(self, policy: Policy, drawn: int, seconds: float) -> None:
+        """One proof of a topic is under way at a time, however many read it."""
+        until = time.monotonic() + seconds
+        while self._proven.get(policy.topic.id, 0) < drawn and (left := until - time.monotonic()) > 0:
+            proving = self._proving.get(policy.topic.id)
+            if proving is None:
+                proving = asyncio.create_task(self._prove(policy, drawn, left))
+                self._proving[policy.topic.id] = proving
+                proving.add_done_callback(lambda _: self._proving.pop(policy.topic.id, None))
+            await asyncio.shield(proving)
 
     async def _prove(self, policy: Policy, drawn: int, seconds: float) -> None:
         """Wait until nobody can commit a job up to this seq, or give up: then what was proven before holds."""

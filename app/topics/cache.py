@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from app.errors import NotAQueue, TopicNotFound
 from app.topics import store
@@ -13,6 +13,8 @@ from app.topics.config import Policy, TopicType
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
+
+T = TypeVar("T")
 
 TTL_SECONDS: Final = 30.0
 MOST: Final = 10_000
@@ -44,6 +46,19 @@ class Policies:
         if policy is None:
             raise TopicNotFound(name)
         return policy
+
+    async def confirmed(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
+        """What a verb answers with the topic's policy; where it finds the topic gone, once more with one that was made
+        anew elsewhere. Raises TopicNotFound, which is PostgreSQL's word then, and what the verb raises."""
+        policy = await self.get(name)
+        try:
+            return await verb(policy)
+        except TopicNotFound:
+            self.forget(name)
+            fresh = await self.get(name)
+            if fresh.topic.id == policy.topic.id:
+                raise
+            return await verb(fresh)
 
     async def queue(self, name: str) -> Policy:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""

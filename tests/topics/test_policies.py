@@ -10,6 +10,7 @@ import pytest
 
 from app.db.pool import Pools
 from app.errors import NotAQueue, TopicNotFound
+from app.queue.log import Ask
 from app.topics import cache, store
 from app.topics.config import Asked, Policy, resolve
 from tests.engine.machines import Machine
@@ -156,3 +157,31 @@ async def test_a_log_is_no_queue(machine: Machine, topic: str, pools: Pools) -> 
     with pytest.raises(NotAQueue):
         await machine.policies.queue(topic)
     assert (await machine.policies.get(topic)).topic.name == topic
+
+
+async def test_a_verb_that_finds_its_topic_gone_runs_again_with_the_one_made_anew(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    """Both by another process, that says nothing: what is known here is of a topic that is no more."""
+    before = await make_queue(topic)
+    assert (await machine.policies.get(topic)).topic.id == before.topic.id
+    assert await store.delete(pools.rest, topic, if_empty=False)
+    anew = await make_queue(topic)
+    assert (await machine.policies.get(topic)).topic.id == before.topic.id
+    found = await machine.policies.confirmed(topic, lambda policy: machine.engine.diffs.once(policy, Ask()))
+    assert found.extent.head_seq == 0
+    assert (await machine.policies.get(topic)).topic.id == anew.topic.id
+    assert await store.delete(pools.rest, topic, if_empty=False)
+    with pytest.raises(TopicNotFound):
+        await machine.policies.confirmed(topic, lambda policy: machine.engine.diffs.once(policy, Ask()))
+
+
+async def test_a_log_that_was_made_anew_as_a_queue_is_a_queue_at_once(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
+    with pytest.raises(NotAQueue):
+        await machine.policies.queue(topic)
+    assert await store.delete(pools.rest, topic, if_empty=False)
+    anew = await make_queue(topic)
+    assert (await machine.policies.queue(topic)).topic.id == anew.topic.id

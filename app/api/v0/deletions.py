@@ -20,7 +20,7 @@ from app.edge.context import context_of
 from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.log import Match
-from app.topics.config import TopicType, check_name
+from app.topics.config import Policy, TopicType, check_name
 
 router = direct.router("records")
 
@@ -49,15 +49,15 @@ async def delete(request: Request) -> Response:
     if body.before_seq is None and body.match is None:
         raise InvalidRequest("before_seq or match is needed: what is to be deleted?")
     match = match_of(body.match)
-    policy = await context.policies.get(name)
-    fields: dict[str, Any] = {"topic": name}
-    if policy.config.type is TopicType.LOG:
-        deleted = await context.engine.logs.delete(policy, body.before_seq, match)
-    else:
-        deleted = await context.engine.logs.delete_jobs(policy, body.before_seq, match)
-    extent, _ = await extent_of(context, policy)
-    fields |= {"deleted": deleted, **extent}
-    return answer(encode(fields)[1:-1], began)
+    logs = context.engine.logs
+
+    async def deleted(policy: Policy) -> dict[str, Any]:
+        verb = logs.delete if policy.config.type is TopicType.LOG else logs.delete_jobs
+        count = await verb(policy, body.before_seq, match)
+        extent, _ = await extent_of(context, policy)
+        return {"topic": name, "deleted": count, **extent}
+
+    return answer(encode(await context.policies.confirmed(name, deleted))[1:-1], began)
 
 
 def match_of(given: str | list[str] | None) -> Match:

@@ -56,21 +56,20 @@ async def diff(request: Request) -> Response:
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
     nodes = nodes_of(body.node)
-    policy = await context.policies.get(name)
-    ask = ask_of(policy, body, nodes)
     diffs = context.engine.diffs
     if body.wait_ms:
         seconds = min(body.wait_ms, MAX_WAIT_MS) / 1000
         count_as(request, "diff_wait")  # its time is the wait's
-        found = await while_connected(request, diffs.read(policy, ask, seconds))
+        reading = context.policies.confirmed(name, lambda p: diffs.read(p, ask_of(p, body, nodes), seconds))
+        found = await while_connected(request, reading)
         if not context.access.still_good(key):
             raise Unauthorized("This key was revoked or has expired.")
         if found is None:
             ended_with(request, LEFT)
             return Response(status_code=499)  # nobody reads it
     else:
-        found = await diffs.once(policy, ask)
-    return shown(name, ask, found, began)
+        found = await context.policies.confirmed(name, lambda p: diffs.once(p, ask_of(p, body, nodes)))
+    return shown(name, body.from_seq or 0, found, began)
 
 
 def nodes_of(node: str | list[str] | None) -> list[str]:
@@ -95,10 +94,10 @@ def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
     )
 
 
-def shown(name: str, ask: Ask, found: Diff, began: float) -> Response:
+def shown(name: str, after: int, found: Diff, began: float) -> Response:
     """The answer: what was read, put together from pieces that are JSON already."""
     extent, records = found.extent, found.records
-    lost = tombstone(ask.after, found)
+    lost = tombstone(after, found)
     fields = (
         b'"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
         b'"tombstone":%b,"lag":%d'
@@ -113,7 +112,7 @@ def shown(name: str, ask: Ask, found: Diff, began: float) -> Response:
             extent.head_seq - records.next_seq,
         )
     )
-    first = max(ask.after if ask.after <= extent.head_seq else 0, extent.earliest_seq - 1)
+    first = max(after if after <= extent.head_seq else 0, extent.earliest_seq - 1)
     return answer(fields, began, b',"records_scanned":%d' % max(records.next_seq - first, 0))
 
 

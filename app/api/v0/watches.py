@@ -32,7 +32,7 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import answer, encode
+from app.api.v0.fields import answer, encode, flag
 from app.edge.context import context_of
 from app.engine.watches import Told, Watch, Watches
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
@@ -92,7 +92,7 @@ async def make_watch(request: Request) -> Response:
     options = _options(body)
     for name in body.topics:
         access.check(request, Scope.READ, check_name(name))
-    lenient = request.query_params.get("lenient") == "true"
+    lenient = flag(request, "lenient", default=False)
     places: dict[str, Place] = {}
     shown: dict[str, WatchedTopic] = {}
     found = await context.engine.watches.extents(list(body.topics))
