@@ -31,6 +31,8 @@ from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import Asked, Policy, resolve
 
+TEST_CONNECTIONS = 500  # tests start many services at once, of twenty connections each
+
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"PostgreSQL of the tests: {_source()[1]}"
@@ -73,7 +75,7 @@ def server_url() -> Iterator[str]:
             yield container.get_connection_url()
     else:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
-        postgres = EmbeddedPostgres(folder, unsafe_fast=True)
+        postgres = EmbeddedPostgres(folder, connections=TEST_CONNECTIONS, unsafe_fast=True)
         try:
             yield postgres.start()
         finally:
