@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests import examples
+from tests.launch import services
 from tests.manual import Call, Shell, Step, differences, frames, printed, steps
-from tests.service import services
 
 ROOT = Path(__file__).parents[1]
 

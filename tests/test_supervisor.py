@@ -23,8 +23,8 @@ import pytest
 
 from app.db import schema
 from app.db.embedded import EmbeddedPostgres
+from tests.launch import ROOT, Serve, answers, call, services
 from tests.processes import lives, until
-from tests.service import ROOT, Serve, answers, call, services
 
 
 @pytest.fixture(scope="module")

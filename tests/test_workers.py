@@ -20,8 +20,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from app.supervisor.worker import SLOT
+from tests.launch import Serve, Service, call, services
 from tests.processes import lives, until
-from tests.service import Serve, Service, call, services
 from tests.topics.test_bus import Redis
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from app.demo import files, service, verdict
+from app.demo import attach, files, verdict
 from app.demo.client import AWAY, Client, Refused
 from app.demo.run import Plan, run
 
@@ -103,17 +103,17 @@ def _number(low: int, high: int) -> Callable[[str], int]:
 @contextmanager
 def _service(url: str | None, settings: Settings, logs: Path) -> Iterator[str]:
     if url is not None:
-        if not service.answers(url):
+        if not attach.answers(url):
             raise Refused(f"no Holdfast answers at {url}")
         yield url
         return
-    local = service.local_url(settings.host, settings.port)
-    if settings.port != 0 and service.answers(local):
+    local = attach.local_url(settings.host, settings.port)
+    if settings.port != 0 and attach.answers(local):
         yield local
         return
     where = f"No service runs at {local}" if settings.port else "HOLDFAST_PORT is 0"
     print(f"{where}: starting one for the demo …", flush=True)
-    with service.started(logs) as own:
+    with attach.started(logs) as own:
         yield own
 
 

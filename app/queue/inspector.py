@@ -46,6 +46,7 @@ class Lows:
 async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None, lows: Lows | None = None) -> Counts:
     """Count a topic's jobs, looking at no more than `bound` of those whose time has come or passed."""
     lows = lows or Lows()
+    tenants, priorities, _, times = _columns(lows.lanes)
     row = await db.fetchrow(
         _COUNT,
         topic.name,
@@ -54,7 +55,9 @@ async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None,
         budget.max_deliveries,
         bound,
         lows.tally,
-        *_columns(lows.lanes),
+        tenants,
+        priorities,
+        times,
     )
     assert row is not None
     return Counts(**dict(row))

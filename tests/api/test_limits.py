@@ -13,7 +13,7 @@ import pytest
 from app.supervisor.protocol import MAX_HEADERS, MAX_PIPELINED, MAX_TARGET_BYTES
 from tests.api.dialect import eventually
 from tests.api.raw import Raw, chunk, chunked, connected, eventually_true, get, post, raw
-from tests.service import Serve, Service, services
+from tests.launch import Serve, Service, services
 
 KIB, MIB = 1024, 1024 * 1024
 KEYS = ",".join(f"k{number}" for number in range(20))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.service import services
+from tests.launch import services
 
 HERE = Path(__file__).parent
 EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "15")

@@ -14,7 +14,7 @@ import pytest
 from app.supervisor.protocol import LEAST_RATE
 from tests.api.dialect import eventually
 from tests.api.raw import Raw, chunked, connected, eventually_true, get, post, raw
-from tests.service import Service, services
+from tests.launch import Service, services
 
 KIB = 1024
 HEADER_SECONDS, BODY_SECONDS, WRITE_SECONDS = 1.5, 0.8, 1.0

@@ -127,7 +127,7 @@ class World:
             "expire": (busy.name, count),
             "sweep_finished": (busy.name, timedelta(0), count),
             "exhausted": (busy.name, "", 0, 3, count),
-            "count": (busy.name, busy.id, True, 3, count, 0, *marks),
+            "count": (busy.name, busy.id, True, 3, count, 0, *marks[:2], marks[3]),
             "depths": (
                 *([busy.name, dead.name], [busy.id, dead.id], [True, True], [3, 3], [0, 0]),
                 *(count, [busy.name] * 3, *marks),

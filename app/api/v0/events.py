@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final
 
 from starlette.responses import Response
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from app.api.v0.fields import encode
 from app.errors import HoldfastError, NotAcceptable
@@ -18,14 +19,35 @@ HEARTBEAT: Final = b": hb\n\n"
 BEGINNING: Final = b"retry: 2000\n\n" + HEARTBEAT
 
 
-class EventStream(Response):
-    """The head of a stream of events; what follows is a subclass's."""
+class EventStream(Response, ABC):
+    """A stream of events: its head, its end when the reader leaves, and what has to be done then however it ended."""
 
     def __init__(self) -> None:
         super().__init__(
             headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type="text/event-stream"
         )
         del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until `_serve` returns, which it has to do soon once the reader has left."""
+        leaving = asyncio.ensure_future(gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await push(send, BEGINNING)
+            await self._serve(send, leaving)
+        except (OSError, TimeoutError):
+            pass  # the reader is gone, or as good as
+        finally:
+            leaving.cancel()
+            await asyncio.shield(asyncio.ensure_future(self._release()))
+
+    @abstractmethod
+    async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
+        """What comes after the beginning. `leaving` is done when the reader has left."""
+
+    @abstractmethod
+    async def _release(self) -> None:
+        """Let go of what the stream held."""
 
 
 async def push(send: Send, frames: bytes) -> None:
@@ -34,6 +56,12 @@ async def push(send: Send, frames: bytes) -> None:
         piece = frames[start : start + SLICE_BYTES]
         async with asyncio.timeout(SEND_SECONDS):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def close(send: Send, frame: bytes) -> None:
+    """Send a last frame, and end."""
+    await push(send, frame)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def gone(receive: Receive) -> None:

@@ -49,16 +49,21 @@ class Record(msgspec.Struct, gc=False):
     content_type: None = None
 
 
-class AppendBody(msgspec.Struct):
-    """Jobs for a queue: all of them are written, or none is."""
+class _Whole(msgspec.Struct, kw_only=True):
+    """What is said of all records of a call."""
 
-    records: Annotated[list[Record], about("1 to 10000 jobs.", minItems=1, maxItems=MAX_RECORDS)]
     node: Producer | None = None
     create: Annotated[
         bool | None, about("Whether to make a topic that is absent. Without it: unless config.auto_create is false.")
     ] = None
     config: Annotated[Asked | None, about("Settings of the topic. They count if this call creates it.")] = None
     idempotency_key: BatchKey | None = None
+
+
+class AppendBody(_Whole, kw_only=True):
+    """Jobs for a queue: all of them are written, or none is."""
+
+    records: Annotated[list[Record], about("1 to 10000 jobs.", minItems=1, maxItems=MAX_RECORDS)]
 
 
 class LogRecord(msgspec.Struct, gc=False):
@@ -70,13 +75,7 @@ class LogRecord(msgspec.Struct, gc=False):
     meta: Annotated[Raw, _META] = msgspec.field(default_factory=Raw)
 
 
-class LogAppendBody(msgspec.Struct):
+class LogAppendBody(_Whole, kw_only=True):
     """Records for a log: all of them are written, or none is."""
 
     records: Annotated[list[LogRecord], about("1 to 10000 records.", minItems=1, maxItems=MAX_RECORDS)]
-    node: Producer | None = None
-    create: Annotated[
-        bool | None, about("Whether to make a topic that is absent. Without it: unless config.auto_create is false.")
-    ] = None
-    config: Annotated[Asked | None, about("Settings of the topic. They count if this call creates it.")] = None
-    idempotency_key: BatchKey | None = None

@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Send
-from starlette.types import Scope as AsgiScope
+from starlette.types import Send
 
 from app.api import direct
 from app.api.body import read_json
@@ -23,11 +22,10 @@ from app.api.v0.bounds import Seq
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
 from app.api.v0.events import (
     ADVICE_SECONDS,
-    BEGINNING,
     HEARTBEAT,
     EventStream,
+    close,
     error_frame,
-    gone,
     must_accept_events,
     one_line,
     push,
@@ -150,36 +148,29 @@ class WatchStream(EventStream):
         self._left = left
         self._pushing = False
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        watch = self._watch
-        leaving = asyncio.ensure_future(gone(receive))
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await push(send, BEGINNING)
-            serving = asyncio.ensure_future(self._serve(send))
-            leaving.add_done_callback(lambda _: serving.cancel())
-            watch.on_end = lambda: self._interrupt(serving)
-            try:
-                if watch.error is None:
-                    await asyncio.wait([serving])
-            finally:
-                serving.cancel()
-            if serving.done() and not serving.cancelled():
-                serving.result()
-            if watch.error is not None and not leaving.done():
-                self._watches.sent["error"].add()
-                await push(send, error_frame(watch.error))
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except (OSError, TimeoutError):
-            pass  # the reader is gone, or as good as
-        finally:
-            leaving.cancel()
-            self._left()
-            await asyncio.shield(asyncio.ensure_future(self._watches.leave(watch)))
+    async def _release(self) -> None:
+        self._left()
+        await self._watches.leave(self._watch)
 
-    def _interrupt(self, serving: asyncio.Future[None]) -> None:
+    async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
+        watch = self._watch
+        telling = asyncio.ensure_future(self._tell(send))
+        leaving.add_done_callback(lambda _: telling.cancel())
+        watch.on_end = lambda: self._interrupt(telling)
+        try:
+            if watch.error is None:
+                await asyncio.wait([telling])
+        finally:
+            telling.cancel()
+        if telling.done() and not telling.cancelled():
+            telling.result()
+        if watch.error is not None and not leaving.done():
+            self._watches.sent["error"].add()
+            await close(send, error_frame(watch.error))
+
+    def _interrupt(self, telling: asyncio.Future[None]) -> None:
         if not self._pushing:  # a frame that has begun is sent to its end
-            serving.cancel()
+            telling.cancel()
 
     async def _push(self, send: Send, event: str, frames: bytes) -> None:
         self._watches.sent[event].add()
@@ -187,7 +178,7 @@ class WatchStream(EventStream):
         await push(send, frames)
         self._pushing = False
 
-    async def _serve(self, send: Send) -> None:
+    async def _tell(self, send: Send) -> None:
         watch, watches = self._watch, self._watches
         patience = watch.options.heartbeat_ms / 1000
         quiet_since = time.monotonic()

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Send
-from starlette.types import Scope as AsgiScope
+from starlette.types import Send
 
 from app.api import direct
 from app.api.openapi import TOPIC, events, operation, query
@@ -18,11 +17,10 @@ from app.api.v0.bounds import MAX_NODE_BYTES, NO_NUL
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.events import (
     ADVICE_SECONDS,
-    BEGINNING,
     HEARTBEAT,
     EventStream,
+    close,
     error_frame,
-    gone,
     must_accept_events,
     one_line,
     push,
@@ -108,21 +106,12 @@ class WorkStream(EventStream):
         self._stream = stream
         self._left = left
 
-    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        leaving = asyncio.ensure_future(gone(receive))
-        try:
-            await self._serve(send, leaving)
-        except (OSError, TimeoutError):
-            pass  # the reader is gone, or as good as
-        finally:
-            leaving.cancel()
-            self._left()
-            await asyncio.shield(asyncio.ensure_future(self._streams.close(self._stream)))
+    async def _release(self) -> None:
+        self._left()
+        await self._streams.close(self._stream)
 
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
         stream, topic = self._stream, self._stream.claimer.policy.topic.name
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await push(send, BEGINNING)
         sent = self._streams.sent
         sent["heartbeat"].add()
         quiet_since = time.monotonic()
@@ -136,9 +125,8 @@ class WorkStream(EventStream):
                 await asyncio.wait(events, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if stream.ended.done():
                     error = stream.ended.result()
-                    await push(send, error_frame(error, topic=topic))
                     sent["error"].add()
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    await close(send, error_frame(error, topic=topic))
                     return
                 if coming.done():
                     finished, coming = coming, None

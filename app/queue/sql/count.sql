@@ -1,7 +1,7 @@
 -- Count a topic's jobs.
 --   $1 topic  $2 topic id  $3 whether deliveries run out here  $4 the topic's max_deliveries
 --   $5 most entries to look at of jobs whose time has come or passed; NULL for all   $6 tallies above this id
---   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 positions  $10 times in µs since 1970
+--   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 times in µs since 1970
 -- Answers one row: ready (fresh, or their time has come; not what has outlived its time or has no delivery left),
 -- in_flight (leased, and the lease is good), scheduled (its time is yet to come), blocked, and `looked`, the
 -- most entries looked at in one index: the answer is exact where it is below $5. How many there are of each state stands in the tallies; what changes by time alone is counted.
@@ -11,7 +11,7 @@ WITH lane AS MATERIALIZED (
     SELECT l.tenant, l.priority,
            coalesce(timestamptz 'epoch' + m.due_low * interval '1 microsecond', '-infinity') AS due_low
     FROM holdfast.lanes l
-    LEFT JOIN unnest($7::text[], $8::smallint[], $9::bigint[], $10::bigint[]) AS m(tenant, priority, low, due_low)
+    LEFT JOIN unnest($7::text[], $8::smallint[], $9::bigint[]) AS m(tenant, priority, due_low)
         ON m.tenant = l.tenant AND m.priority = l.priority
     WHERE l.topic = $1
 )
