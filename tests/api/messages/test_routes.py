@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from app.api.messages.ids import id_of
+from tests.api.conftest import Serve
 from tests.api.dialect import Topic, eventually, until_waiting
 from tests.api.messages.client import Body, Messages, done, refused
+from tests.api.test_metrics import scrape
 from tests.conftest import Running
 
 
@@ -80,13 +82,13 @@ async def test_nothing_is_made_in_vain(http: httpx.AsyncClient, messages: Messag
     assert (await http.get(f"/v0/topics/{messages.topic}")).status_code == 404
 
 
-async def test_too_much_is_refused(http: httpx.AsyncClient, messages: Messages) -> None:
+async def test_too_much_is_refused(serve: Serve, http: httpx.AsyncClient, messages: Messages) -> None:
     body = {"topic": messages.topic, "payload": "x" * (1024 * 1024 + 1)}
     refused(await http.post("/api/messages", json=body), 400, "record_too_large")
     await messages.put("x" * 1024 * 1024)
-    huge = b'{"topic":"t","payload":"%b"}' % (b"x" * (17 * 1024 * 1024))
-    answer = await http.post("/api/messages", content=huge, headers={"content-type": "application/json"})
-    refused(answer, 413, "payload_too_large")
+    small = await serve(max_body_bytes=1_024)
+    async with httpx.AsyncClient(base_url=small.url) as other:
+        refused(await other.post("/api/messages", json=body), 413, "payload_too_large")
     many = {"topic": messages.topic, "messages": [{"payload": "x"}] * 10_001}
     refused(await http.post("/api/messages/batch", json=many), 400, "batch_too_large")
 
@@ -147,8 +149,10 @@ async def test_the_visibility_timeout_is_what_was_asked_for(
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"topic": "a b"}, {"count": 0}, {"count": 1_001}, {"wait_seconds": -1}, {"wait_seconds": 30.1}]
-    + [{"encoding": "x"}, {"consumer_group": "g"}, {"count": "1"}],
+    [
+        *({}, {"topic": "a b"}, {"count": 0}, {"count": 1_001}, {"wait_seconds": -1}, {"wait_seconds": 30.1}),
+        *({"encoding": "x"}, {"consumer_group": "g"}, {"count": "1"}),
+    ],
 )
 async def test_what_is_no_dequeue_is_a_400(http: httpx.AsyncClient, body: Body) -> None:
     whole = {"topic": "t", **body} if body else {}
@@ -286,8 +290,10 @@ async def test_a_list_has_pages(messages: Messages) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["offset=-1", "offset=10001", "offset=x", "limit=x", "status=done", "cursor=x", "encoding=x", "topic=a/b"]
-    + ["cursor=eyJiZWxvdyI6LTF9", "cursor=eyJiZWxvdyI6IngifQ=="],
+    [
+        *("offset=-1", "offset=10001", "offset=x", "limit=x", "status=done", "cursor=x", "encoding=x", "topic=a/b"),
+        *("cursor=eyJiZWxvdyI6LTF9", "cursor=eyJiZWxvdyI6IngifQ=="),
+    ],
 )
 async def test_what_is_no_page_is_a_400(http: httpx.AsyncClient, topic: str, query: str) -> None:
     whole = query if "topic" in query else f"topic={topic}&{query}"
@@ -365,11 +371,17 @@ async def test_a_purge_refuses_what_is_no_status(http: httpx.AsyncClient, messag
     assert await messages.counts() == {"pending": 1}
 
 
-async def test_calls_are_counted_by_dialect(service: Running, messages: Messages) -> None:
+async def test_calls_are_counted_by_dialect(messages: Messages) -> None:
+    calls = [("enqueue", "ok"), ("claim", "ok"), ("ack", "ok"), ("ack", "not_found"), ("extend", "not_found")]
+
+    async def counted() -> list[float]:
+        numbers = await scrape(messages.http)
+        return [numbers.of("calls_total", dialect="messages", verb=verb, code=code) for verb, code in calls]
+
+    before = await counted()
     one = await messages.put()
     await messages.dequeue()
     await messages.ack(one)
     await messages.verb(one, "ack")
-    text = (await messages.http.get("/metrics")).text
-    for verb, code in (("enqueue", "ok"), ("claim", "ok"), ("ack", "ok"), ("ack", "not_found")):
-        assert f'holdfast_calls_total{{dialect="messages",verb="{verb}",code="{code}"}}' in text
+    await messages.verb(one, "extend")
+    assert await counted() == [number + 1 for number in before]
