@@ -16,6 +16,8 @@ _PARTS = (
     (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
     (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
+    (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
+    (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
 )
 
 

@@ -152,7 +152,7 @@ def _answered(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any
 
 
 def _reference(struct: type[msgspec.Struct]) -> dict[str, str]:
-    STRUCTS[struct.__name__] = struct
+    assert STRUCTS.setdefault(struct.__name__, struct) is struct, f"{struct.__name__} is the name of two"
     return {"$ref": _REF.format(name=struct.__name__)}
 
 
