@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, enqueues, lists, purges
+from app.api.messages import about, enqueues, lists, purges, topic_configs
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
 from app.api.messages import settlements as message_settlements
@@ -68,6 +68,7 @@ ROUTERS = (
     lists.router,
     purges.router,
     about.router,
+    topic_configs.router,
 )
 
 

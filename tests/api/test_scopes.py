@@ -13,10 +13,8 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from tests.api import dialect
-from tests.api.dialect import Body, Topic, accepted
+from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
-from tests.api.messages import client as messages
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -46,6 +44,7 @@ class Row:
 
 T = "/v0/topics/{topic}"
 OF_OTHERS = "messages/test_access: test_a_key_of_other_topics_neither_sees_nor_settles"
+C = "/api/topic-configs"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -83,6 +82,10 @@ TABLE = {
     ("GET", "/api/messages/{id}"): Row("read", 404),
     ("GET", "/api/stats"): Row("admin", 200, shown_by=OF_OTHERS),
     ("POST", "/api/topics/{topic}/purge"): Row("admin", 403),
+    ("GET", C): Row("admin", 200, shown_by="test_topic_configs: test_a_key_sees_and_changes_its_own_topics"),
+    ("GET", f"{C}/{{topic}}"): Row("admin", 403),
+    ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
+    ("DELETE", f"{C}/{{topic}}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
@@ -109,13 +112,6 @@ async def keys(service: Running) -> dict[str, Body]:
         made["mine"] = await make(root, "mine", prefixes=["mine."])
         made["other"] = await make(root, "other")
     return made
-
-
-def refused(answer: httpx.Response, status: int, code: str) -> Body:
-    """The error of either dialect."""
-    if answer.request.url.path.startswith("/api/"):
-        return {"message": messages.refused(answer, status, code)}
-    return dialect.refused(answer, status, code)
 
 
 def routes(service: Running) -> set[tuple[str, str]]:
