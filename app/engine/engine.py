@@ -16,6 +16,7 @@ from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.readers import Readers
+from app.engine.replays import Replays
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -66,6 +67,7 @@ class Engine:
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.logs = Logs(shared)
+        self.replays = Replays(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
@@ -96,6 +98,7 @@ class Engine:
         self.streams.stop()
         self.watches.stop()
         self.readers.stop()
+        self.replays.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
