@@ -33,6 +33,7 @@ from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
+from app.topics.config import defaults_of
 
 if TYPE_CHECKING:
     from app.topics.bus import Bus
@@ -86,7 +87,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             await pools.close(settings.stop_seconds / 4)
             raise
         access = Access(directory, quota)
-        policies = Policies(pools.rest)
+        policies = Policies(pools.rest, defaults_of(settings))
         engine = Engine(
             pools,
             policies,

@@ -171,6 +171,10 @@ class ResolvedConfig(msgspec.Struct):
     idempotency_window_ms: int
     priority: int | None
     auto_priority: bool
+    max_depth: int
+    throughput_limit: int
+    replayable: bool
+    replay_window_ms: int
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool
