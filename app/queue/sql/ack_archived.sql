@@ -1,5 +1,5 @@
 -- Complete jobs as ack does, on a topic that is replayable: each goes into the archive, or stays.
---   $1 to $4 and what it answers: see ack.
+--   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; and what it answers: as in ack
 -- Jobs that are completed together have one time in the archive, and stand there by seq.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (

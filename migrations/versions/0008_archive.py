@@ -1,12 +1,12 @@
 """The archive of replayable topics, by day like the ledger; and how far a replay has come.
 
-Revision ID: 0007
+Revision ID: 0008
 """
 
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
@@ -124,12 +124,14 @@ DOWN = [
     "DROP TABLE holdfast.replays, holdfast.archive",
     "DROP TYPE holdfast.outcome",
     # As migration 0001 made them.
-    CREATE_DAYS.replace("CREATE FUNCTION holdfast.create_day_partitions(parent text, ahead integer)",
-                        "CREATE OR REPLACE FUNCTION holdfast.create_event_partitions(ahead integer)")
-    .replace("    DECLARE\n", "    DECLARE\n        parent text := 'lease_events';\n"),
-    DROP_DAYS.replace("CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer)",
-                      "CREATE OR REPLACE FUNCTION holdfast.drop_event_partitions(keep_days integer)")
-    .replace("    DECLARE\n", "    DECLARE\n        parent text := 'lease_events';\n"),
+    CREATE_DAYS.replace(
+        "CREATE FUNCTION holdfast.create_day_partitions(parent text, ahead integer)",
+        "CREATE OR REPLACE FUNCTION holdfast.create_event_partitions(ahead integer)",
+    ).replace("    DECLARE\n", "    DECLARE\n        parent text := 'lease_events';\n"),
+    DROP_DAYS.replace(
+        "CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer)",
+        "CREATE OR REPLACE FUNCTION holdfast.drop_event_partitions(keep_days integer)",
+    ).replace("    DECLARE\n", "    DECLARE\n        parent text := 'lease_events';\n"),
     "DROP FUNCTION holdfast.create_day_partitions, holdfast.drop_day_partitions",
 ]
 
