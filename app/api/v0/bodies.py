@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from app.api.v0.bounds import (
+from app.api.bounds import (
     MAX_ERROR_BYTES,
     MAX_NODE_BYTES,
     MAX_NODES,

@@ -11,7 +11,10 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import NO_NUL
+from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, operation, query
+from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
 from app.api.v0.bodies import (
     DeleteAnswer,
     ListAnswer,
@@ -21,9 +24,7 @@ from app.api.v0.bodies import (
     ResolvedConfig,
     StateAnswer,
 )
-from app.api.v0.bounds import NO_NUL
-from app.api.v0.fields import answer, encode, flag, topic_in
-from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.v0.fields import answer
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.keys import Scope
