@@ -119,6 +119,10 @@ class OutsideWindow(HoldfastError):
         )
 
 
+class InvalidTime(HoldfastError):
+    code, status = "invalid_time", 422
+
+
 class RequestTimeout(HoldfastError):
     code, status = "request_timeout", 408
 

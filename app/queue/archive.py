@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import asyncpg
@@ -20,7 +20,8 @@ _REPLAY = sql.load(__package__, "replay")
 _SWEEP = sql.load(__package__, "sweep_replays")
 
 JOIN_MS: Final = 3_600_000  # for so long after its last batch, a replay that was cut off is gone on with
-THE_BEGINNING: Final = datetime.min  # PostgreSQL's -infinity
+THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
+PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A completed job. `metadata` is the text of a JSON object; times are aware."""
+    """A completed job. `metadata` is the text of a JSON object; times are aware; `first_*`: the job that a dead letter
+    was at first. `more`: it has one after it."""
 
     seq: int
     created_at: datetime
@@ -43,8 +45,11 @@ class Archived:
     content_type: str | None
     original_topic: str | None
     original_seq: int | None
+    first_topic_id: int | None
+    first_seq: int | None
     metadata: str | None
     payload: bytes
+    more: bool
 
 
 async def page(
@@ -52,10 +57,11 @@ async def page(
 ) -> list[Archived]:
     """Up to `limit` completed jobs before a place, the last completed first, `offset` of them left out.
 
-    What finished longer than `window_ms` ago is left out, 0 for nothing.
+    What finished longer than `window_ms` ago is left out, 0 for nothing. A page ends early that has PAGE_BYTES of
+    payloads.
     """
     time, seq = (None, None) if before is None else (before.time, before.seq)
-    rows = await db.fetch(_PAGE, topic.name, topic.id, window_ms, time, seq, limit, offset)
+    rows = await db.fetch(_PAGE, topic.name, topic.id, window_ms, time, seq, limit, offset, PAGE_BYTES)
     return [Archived(*row) for row in rows]
 
 
