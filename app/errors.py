@@ -100,6 +100,10 @@ class TopicFull(HoldfastError):
     code, status = "topic_full", 422
 
 
+class InvalidSchedule(HoldfastError):
+    code, status = "invalid_schedule", 422
+
+
 class RequestTimeout(HoldfastError):
     code, status = "request_timeout", 408
 

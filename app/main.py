@@ -54,6 +54,7 @@ ROUTERS = (
     health.router,
     metrics.router,
     admin.router,
+    reapers.router,
 )
 
 
@@ -94,14 +95,14 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             metrics=counted,
             most_topics=settings.metrics_topics,
         )
-        reapers = Reapers(pools, engine, phase=slot / settings.workers)
+        reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
         bus = _bus(settings, counted, policies, engine, directory)
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
         counted.start()
         try:
-            yield {"context": Context(settings, access, quota, pools, policies, engine)}
+            yield {"context": Context(settings, access, quota, pools, policies, engine, reapers)}
         finally:
             engine.stop()
             await reapers.stop()
