@@ -20,6 +20,7 @@ from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
 from app.topics.cache import Policies
+from app.topics.config import DEFAULTS, Defaults
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
@@ -57,7 +58,7 @@ class Reapers:
     """The sweeps of a running service: as tasks, and on demand.
 
     `phase`, from 0 to below 1, is the part of a sweep's interval that passes before its first run: the workers of one
-    service start together, and each has its own. `schedule` is when expired jobs are deleted unless it is set otherwise.
+    service start together, and each has its own. `schedule` is when expired jobs are deleted, unless it is set.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Reapers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def run(self, name: str, wait_seconds: float | None = None) -> Outcome:
-        """Run a sweep or join its run, and wait up to `wait_seconds` for its end. Raises NotFound, and as Runner.run."""
+        """As Runner.run, of the sweep with this name. Raises NotFound."""
         return await self.runner.run(named(name), wait_seconds)
 
     async def states(self) -> list[State]:
@@ -120,7 +121,12 @@ def named(name: str) -> Sweep:
 
 
 async def run_once(
-    url: str, names: Sequence[str], told: Callable[[str, Outcome | Exception], None], times: Times | None = None
+    url: str,
+    names: Sequence[str],
+    told: Callable[[str, Outcome | Exception], None],
+    *,
+    defaults: Defaults = DEFAULTS,
+    times: Times | None = None,
 ) -> bool:
     """Run these sweeps one after the other, or join their runs; without names, all that run by themselves. For cron.
 
@@ -130,7 +136,7 @@ async def run_once(
     pools = await open_pools(url, hot=2, rest=3, prepared_statements=False)
     fine = True
     try:
-        engine = Engine(pools, Policies(pools.rest), max_waiting=1_000)
+        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000)
         runner = Runner(pools, engine, times)
         try:
             for sweep in wanted:

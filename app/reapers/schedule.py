@@ -1,4 +1,4 @@
-"""A sweep's cron schedule: kept in PostgreSQL, so that it is the same in every process, and due by its clock, in UTC."""
+"""A sweep's cron schedule: kept in PostgreSQL, the same for every process, and due by its clock, in UTC."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def expiry(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     after = ""
     while found := await pools.rest.fetch(_EXPIRING, after, PAGE):
         for row in found:
-            policy = await store.get(pools.rest, row["topic"]) if row["due"] else None
+            policy = await store.get(pools.rest, row["topic"], engine.policies.defaults) if row["due"] else None
             if policy is not None:
                 await pace.drain(partial(engine.exits.expire, policy, pools.rest, SWEEP_BATCH), SWEEP_BATCH)
         after = found[-1]["topic"]
@@ -87,23 +87,25 @@ async def expiry(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Take out jobs whose last delivery ended in silence: how many."""
     pace = pace or Pace()
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         if policy.budget.ends:
             await pace.drain(partial(engine.exits.exhaust_all, policy))
     return pace.moved
 
 
-async def delete(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete jobs that were marked as expired, however long ago: how many."""
     pace = pace or Pace()
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         place: tuple[datetime, int] | None = (_BEGINNING, 0)
         while place is not None:
             place = await _delete_from(pools, policy.topic.name, place, pace)
     return pace.moved
 
 
-async def _delete_from(pools: Pools, topic: str, place: tuple[datetime, int], pace: Pace) -> tuple[datetime, int] | None:
+async def _delete_from(
+    pools: Pools, topic: str, place: tuple[datetime, int], pace: Pace
+) -> tuple[datetime, int] | None:
     """Delete the expired ones of the next finished jobs of a topic: where these end, None at the end."""
     last: tuple[datetime, int] | None = None
 
@@ -116,23 +118,23 @@ async def _delete_from(pools: Pools, topic: str, place: tuple[datetime, int], pa
     return last
 
 
-async def finished(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete jobs that failed or expired longer ago than they are kept: how many."""
     pace = pace or Pace()
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         sweep = partial(exits.sweep_finished, pools.rest, policy.topic.name, FINISHED_KEPT, SWEEP_BATCH)
         await pace.drain(sweep, SWEEP_BATCH)
     return pace.moved
 
 
-async def tallies(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+async def tallies(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Count every queue's jobs one by one, and set its counts right: by how many they were off in all.
 
     They are right by themselves, unless somebody wrote to the jobs table past the service.
     """
     pace = pace or Pace()
     await pools.rest.fetchval(_ORPHANS)
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         await pace.batch(partial(_reconcile, pools, policy))
     return pace.moved
 
@@ -172,10 +174,10 @@ async def watches(pools: Pools, _engine: Engine, pace: Pace | None = None) -> in
     return pace.moved
 
 
-async def _queues(pools: Pools) -> AsyncIterator[Policy]:
+async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
     """Every queue, a page at a time."""
     after = ""
-    while page := await store.page(pools.rest, "", after, PAGE):
+    while page := await store.page(pools.rest, "", after, PAGE, defaults=engine.policies.defaults):
         for policy in page:
             if policy.config.type is TopicType.QUEUE:
                 yield policy

@@ -1,12 +1,12 @@
 """Sweeps: a row for each, which says who runs it, and from which schedule.
 
-Revision ID: 0007
+Revision ID: 0009
 """
 
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0009"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
