@@ -123,6 +123,10 @@ class InvalidTime(HoldfastError):
     code, status = "invalid_time", 422
 
 
+class InvalidSchedule(HoldfastError):
+    code, status = "invalid_schedule", 422
+
+
 class RequestTimeout(HoldfastError):
     code, status = "request_timeout", 408
 

@@ -24,9 +24,11 @@ from app.api.errors import Errors
 from app.api.messages import about
 from app.api.messages import archive as message_log
 from app.api.messages import errors as messages_errors
+from app.api.messages import reapers as messages_reapers
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import keys as key_routes
+from app.api.v0 import reapers as reaper_routes
 from app.db.pool import open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -60,8 +62,10 @@ ROUTERS = (
     health.router,
     metrics.router,
     admin.router,
+    reaper_routes.router,
     about.router,
     message_log.router,
+    messages_reapers.router,
 )
 
 
@@ -102,14 +106,14 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             metrics=counted,
             most_topics=settings.metrics_topics,
         )
-        reapers = Reapers(pools, engine, phase=slot / settings.workers)
+        reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
         bus = _bus(settings, counted, policies, engine, directory)
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
         counted.start()
         try:
-            yield {"context": Context(settings, access, quota, pools, policies, engine)}
+            yield {"context": Context(settings, access, quota, pools, policies, engine, reapers)}
         finally:
             engine.stop()
             await reapers.stop()

@@ -144,7 +144,7 @@ _MEANING = {
 _TRY_AGAIN = {429, 503}
 
 
-_DONE = {200: "Done.", 201: "Done, and made.", 204: "Done."}
+_DONE = {200: "Done.", 201: "Done, and made.", 202: "Under way.", 204: "Done."}
 
 
 def _answered(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any]:

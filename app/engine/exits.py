@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from app.errors import TopicNotFound
-from app.queue import exits
+from app.queue import consumer, exits
 from app.queue.exits import Spent
 from app.queue.model import Lane
 from app.topics import store
 from app.topics.config import Config, OnExhausted, Policy, TopicType
 
 if TYPE_CHECKING:
+    from app.db.pool import Pool
     from app.engine.shared import Shared
 
 BATCH: Final = 1_000
@@ -59,10 +60,13 @@ class Exits:
             count += len(await self.retire(policy, spent)) if spent else 0
         return count
 
-    async def expire(self, policy: Policy) -> int:
-        """Mark a batch of jobs whose time to live has passed: how many."""
-        db = self._shared.verbs(policy)
-        count = await exits.expire(db, policy.topic.name, BATCH)
+    async def exhaust_all(self, policy: Policy) -> int:
+        """Take out a batch of every lane's jobs whose last delivery ended in silence: how many."""
+        return await self.exhaust(policy, await consumer.lanes(self._shared.pools.rest, policy.topic))
+
+    async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
+        """Mark up to `limit` jobs whose time to live has passed: how many. `db`: by another pool than the topic's."""
+        count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit)
         if count:
             self._shared.metrics.topic(policy.topic.name).expired.add(count)
         return count

@@ -33,6 +33,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What of a topic's archive is wanted: what finished within the last `window_ms`, 0 for all; before a place; and of
+    that, all but the first `offset`."""
+
+    window_ms: int = 0
+    before: Place | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Archived:
     """A completed job. `metadata` is the text of a JSON object; times are aware; `first_*`: the job that a dead letter
     was at first. `more`: it has one after it."""
@@ -52,16 +62,10 @@ class Archived:
     more: bool
 
 
-async def page(
-    db: Connection, topic: Topic, window_ms: int, before: Place | None, limit: int, offset: int = 0
-) -> list[Archived]:
-    """Up to `limit` completed jobs before a place, the last completed first, `offset` of them left out.
-
-    What finished longer than `window_ms` ago is left out, 0 for nothing. A page ends early that has PAGE_BYTES of
-    payloads.
-    """
-    time, seq = (None, None) if before is None else (before.time, before.seq)
-    rows = await db.fetch(_PAGE, topic.name, topic.id, window_ms, time, seq, limit, offset, PAGE_BYTES)
+async def page(db: Connection, topic: Topic, part: Part, limit: int) -> list[Archived]:
+    """Up to `limit` completed jobs, the last completed first. A page ends early that has PAGE_BYTES of payloads."""
+    time, seq = (None, None) if part.before is None else (part.before.time, part.before.seq)
+    rows = await db.fetch(_PAGE, topic.name, topic.id, part.window_ms, time, seq, limit, part.offset, PAGE_BYTES)
     return [Archived(*row) for row in rows]
 
 
@@ -71,9 +75,12 @@ async def count(db: Connection, topic: Topic, window_ms: int, most: int) -> int:
     return rows
 
 
-async def delete(db: Connection, topic: str, topic_id: int, since: datetime, before: datetime, limit: int) -> int:
-    """Delete, for good, what finished in since <= time < before, the oldest first, `limit` rows at most: how many."""
-    rows: int = await db.fetchval(_DELETE, topic, topic_id, since, before, limit)
+async def delete(db: Connection, topic: tuple[str, int], since: datetime, before: datetime, limit: int) -> int:
+    """Delete, for good, what finished in since <= time < before, the oldest first, `limit` rows at most: how many.
+
+    `topic` is a name and an id: it may be gone.
+    """
+    rows: int = await db.fetchval(_DELETE, *topic, since, before, limit)
     return rows
 
 

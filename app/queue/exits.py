@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.db import sql
 from app.queue.log import Match
@@ -15,6 +15,7 @@ _FAIL = sql.load(__package__, "fail")
 _EXPIRE = sql.load(__package__, "expire")
 _EXHAUSTED = sql.load(__package__, "exhausted")
 _SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
+_DELETE_EXPIRED = sql.load(__package__, "delete_expired")
 _DELETE_JOBS = sql.load(__package__, "delete_jobs")
 
 
@@ -55,6 +56,16 @@ async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int
     """Delete jobs that failed or expired longer ago than `keep`, at most `limit`: how many."""
     count: int = await db.fetchval(_SWEEP_FINISHED, topic, keep, limit)
     return count
+
+
+async def delete_expired(
+    db: Connection, topic: str, after: tuple[datetime, int], limit: int
+) -> tuple[int, tuple[datetime, int] | None]:
+    """Delete those that were marked as expired of the next `limit` jobs that ended `after` a place, in the order of
+    their ends: how many, and the place of the last one looked at, None at the end."""
+    row = await db.fetchrow(_DELETE_EXPIRED, topic, *after, limit)
+    assert row is not None, "it answers one row always"
+    return row["deleted"], None if row["last_seq"] is None else (row["last_at"], row["last_seq"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,10 +176,9 @@ async def test_ways_out_are_counted(http: httpx.AsyncClient, topic: str, mine: R
     for queue in (dead, plain):
         await queue.nack("n", await queue.add(1) and [(await queue.take())["$seq"]])
     await plain.append({"data": 1, "ttl_ms": 1})
-    expiry = next(sweep for sweep in loop.SWEEPS if sweep.name == "expiry")
 
     async def expired() -> bool:
-        await expiry.run(mine.context.pools, mine.context.engine)
+        await mine.context.reapers.run("expiry")
         return (await scrape(http)).of("topic_expired_total", topic=plain.name) == 1
 
     await eventually(expired)

@@ -25,7 +25,7 @@ from app.edge.context import context_of
 from app.errors import InvalidRequest, InvalidTime
 from app.keys import Scope
 from app.queue import archive
-from app.queue.archive import Archived, Place, Replay
+from app.queue.archive import Archived, Part, Place, Replay
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
 router = direct.router("messages")
@@ -169,7 +169,7 @@ async def message_log(request: Request) -> Response:
     before = None if place is None else Place(_utc(place.at), place.seq)
     policy = await context.policies.queue(name)
     topic, config, db = policy.topic, policy.config, context.pools.rest
-    rows = await archive.page(db, topic, config.replay_window_ms, before, limit, offset)
+    rows = await archive.page(db, topic, Part(config.replay_window_ms, before, offset), limit)
     total = await archive.count(db, topic, config.replay_window_ms, COUNTED)
     more = rows[-1] if rows and rows[-1].more else None
     return _json(
@@ -204,7 +204,9 @@ async def purge_log(request: Request) -> Response:
         raise InvalidRequest("before is needed: up to which time is the log to be deleted?")
     before = time_of(given, "before")
     topic, count = (await context.policies.queue(name)).topic, 0
-    while gone := await archive.delete(context.pools.rest, topic.name, topic.id, archive.THE_BEGINNING, before, BATCH):
+    while gone := await archive.delete(
+        context.pools.rest, (topic.name, topic.id), archive.THE_BEGINNING, before, BATCH
+    ):
         count += gone
     return _json(LogDeleted(count))
 

@@ -1,12 +1,12 @@
 """The archive of replayable topics, by day like the ledger; and how far a replay has come.
 
-Revision ID: 0008
+Revision ID: 0010
 """
 
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0010"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 
