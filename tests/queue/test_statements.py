@@ -79,6 +79,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
     ("name", "columns"),
     [
         ("ack", {"done", "picked", "deliveries", "ages"}),
+        ("ack_archived", {"done", "picked", "deliveries", "ages"}),
         ("nack", {"done", "picked", "spent", "leases"}),
         ("extend", {"done", "picked", "deadlines"}),
         ("held", {"held"}),

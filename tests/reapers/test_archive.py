@@ -11,6 +11,7 @@ import pytest
 from app.db.pool import Pools
 from app.queue import archive as archived
 from app.queue.archive import Most, Part
+from app.queue.model import Connection
 from app.reapers import archive
 from app.topics import store
 from app.topics.config import Policy
@@ -52,12 +53,12 @@ async def age(own: Pools, policy: Policy, days_ago: int, count: int) -> None:
     )
 
 
-async def past_days(own: Pools, count: int) -> None:
+async def past_days(db: Connection, count: int) -> None:
     """Partitions for so many days past, which the service would have made when those were ahead."""
-    today = await own.rest.fetchval("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
+    today = await db.fetchval("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
     for ago in range(1, count + 1):
         day, end = today - timedelta(days=ago), today - timedelta(days=ago - 1)
-        await own.rest.execute(
+        await db.execute(
             f"CREATE TABLE IF NOT EXISTS holdfast.archive_{day:%Y%m%d} PARTITION OF holdfast.archive"
             f" FOR VALUES FROM ('{day} 00:00:00+00') TO ('{end} 00:00:00+00')"
         )
@@ -111,7 +112,7 @@ async def test_what_deleted_topics_have_left_goes(machine: Machine, make: Make, 
 
 
 async def test_a_day_goes_when_no_window_reaches_into_it(machine: Machine, make: Make, own: Pools) -> None:
-    await past_days(own, 6)
+    await past_days(own.rest, 6)
     week = await make("a", replayable=True, replay_window_ms=3 * DAY)
     brief = await make("b", replayable=True, replay_window_ms=HOUR)
     for ago in (6, 5, 4, 3, 2):
@@ -130,7 +131,7 @@ async def test_a_day_goes_when_no_window_reaches_into_it(machine: Machine, make:
 
 
 async def test_a_day_that_is_being_read_goes_another_time(machine: Machine, make: Make, own: Pools) -> None:
-    await past_days(own, 4)
+    await past_days(own.rest, 4)
     policy = await make("a", replayable=True, replay_window_ms=2 * DAY)
     await age(own, policy, 4, 7)
     short = await make("b", replayable=True, replay_window_ms=1)
