@@ -68,6 +68,7 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
         [None if record.run_at is None else _time(i, record.run_at) for i, record in enumerate(records)]
     )
     batch.ttls_ms = _unless_default([record.ttl_ms for record in records])
+    batch.keys = _unless_default([record.key for record in records])
     batch.max_deliveries = _unless_default([record.max_deliveries for record in records])
 
 

@@ -1,0 +1,14 @@
+-- Put jobs into a queue of which some have keys; all of them or none. A pending job of the same tenant and key gets the
+-- payload and metadata, and keeps its place and seq; so does one whose lease has ended, which goes to the due lane. A
+-- lease that is good is left alone. Of several with one key, the last one counts.
+--   $1 to $13 and $15 as in enqueue; $4 to $13 the batch  $14 keys, one for each payload, or NULL
+--   $16 whether deliveries run out here  $17 the topic's max_deliveries, 0 for no end: a job whose last delivery has ended
+--   is on its way out, and not updated
+-- Answers one row: seqs and updated, in the order of $4; head_seq, the last seq drawn as far as is known; how many
+-- became ready; how many due; touched, how many pending ones were updated, which claims passed over meanwhile.
+-- Raises undefined_object when the topic was deleted meanwhile, and serialization_failure.
+-- The function is in migration 0008. Indexes: jobs_pending_key, jobs_keyed.
+SELECT e.seqs, e.updated, e.head_seq, e.ready, e.due, e.touched
+FROM holdfast.enqueue_keyed($1::text, $2::integer, $3::oid, $4::bytea[], $5::text[], $6::text[], $7::json[],
+                            $8::text[], $9::smallint[], $10::bigint[], $11::timestamptz[], $12::bigint[],
+                            $13::integer[], $14::text[], $15::bigint, $16::boolean, $17::integer) e
