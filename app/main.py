@@ -20,7 +20,11 @@ from app import __version__, keys
 from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
-from app.api.v0 import admin, audit, claims, deletions, diffs, errors, records, settlements, topics, watches, work
+from app.api.errors import Errors
+from app.api.messages import about
+from app.api.messages import errors as messages_errors
+from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
+from app.api.v0 import errors as v0_errors
 from app.api.v0 import keys as key_routes
 from app.db.pool import open_pools
 from app.edge.access import Access, UnknownKey
@@ -33,6 +37,7 @@ from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
+from app.topics.config import defaults_of
 
 if TYPE_CHECKING:
     from app.topics.bus import Bus
@@ -54,6 +59,7 @@ ROUTERS = (
     health.router,
     metrics.router,
     admin.router,
+    about.router,
 )
 
 
@@ -86,7 +92,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             await pools.close(settings.stop_seconds / 4)
             raise
         access = Access(directory, quota)
-        policies = Policies(pools.rest)
+        policies = Policies(pools.rest, defaults_of(settings))
         engine = Engine(
             pools,
             policies,
@@ -129,6 +135,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    errors = Errors(v0_errors.render, {"/api": messages_errors.render})
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
     app.add_exception_handler(UnknownKey, errors.look_again)

@@ -14,8 +14,8 @@ from app.engine.group import GroupCommit
 from app.errors import Unavailable
 from app.metrics.numbers import Verb
 from app.queue import producer
-from app.queue.producer import Placed
 from app.queue.model import Batch, Seq, merge
+from app.queue.producer import Placed
 from app.topics.config import Policy
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from app.audit import trail
+from app.audit.trail import Actor
 from app.errors import NotAQueue, TopicNotFound
 from app.topics import store
-from app.topics.config import Policy, TopicType
+from app.topics.config import DEFAULTS, Defaults, Policy, TopicType, of_messages
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
@@ -26,8 +28,9 @@ class Policies:
     A load is stored only if nobody changed the topic while it ran, so that an old row never covers a newer one.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, defaults: Defaults = DEFAULTS) -> None:
         self._pool = pool
+        self.defaults = defaults  # what topics get that were left to the service
         # Told of a topic that this process has changed: other processes' caches want to know.
         self.on_changed: Callable[[str], None] = lambda _name: None
         self._known: dict[str, tuple[Policy, float]] = {}
@@ -71,6 +74,17 @@ class Policies:
                 raise NotAQueue(name)
         return policy
 
+    async def queue_or_new(self, name: str, by: Actor = trail.SERVICE) -> Policy:
+        """The policy of a queue, which is made as the messages dialect makes one if there is no such topic; of any
+        number that come at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
+        while True:
+            try:
+                return await self.queue(name)
+            except TopicNotFound:
+                chosen = of_messages(name)
+            if await store.create(self._pool, name, chosen, by):
+                self.changed(name)
+
     def changed(self, name: str) -> None:
         """This process has changed the topic: forget it, here and elsewhere."""
         self.forget(name)
@@ -89,7 +103,7 @@ class Policies:
     async def _load(self, name: str) -> Policy | None:
         this = asyncio.current_task()
         try:
-            policy = await store.get(self._pool, name)
+            policy = await store.get(self._pool, name, self.defaults)
         except BaseException:
             if self._loads.get(name) is this:
                 del self._loads[name]

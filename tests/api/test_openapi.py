@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SNAPSHOT = Path(__file__).parents[2] / "docs/openapi.json"
 SOMETIMES = {"408", "414", "429", "431", "503"}  # limits, and what is away: other tests have these
+ABOUT = ("/api/version", "/api/auth/status")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,8 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
                 assert set(response["content"]) == {"text/plain"}
                 continue
             ref = response["content"]["application/json"]["schema"]["$ref"]
-            assert ref.endswith("/ErrorAnswer") == (int(status) >= 400), where
+            error = "/MessagesError" if path.startswith("/api/") else "/ErrorAnswer"
+            assert ref.endswith(error) == (int(status) >= 400), where
         if path.startswith("/v0/topics"):
             expected = {"400", "401", "403", "503"}
             if method in {"POST", "PUT"}:
@@ -263,7 +265,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await http.get("/v0/watch/wid_unknown")
     for kind, content in (("text/plain", b"{}"), ("application/json", b"{}"), ("application/json", b"x" * 3_000)):
         await http.post("/v0/watch", content=content, headers={"content-type": kind})
-    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/metrics", "/v0/metrics"):
+    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/metrics", "/v0/metrics", *ABOUT):
         assert (await http.get(path)).is_success
     accepted_json = await http.get("/v0/metrics", headers={"accept": "application/json"})
     assert accepted_json.headers["content-type"] == "application/json"

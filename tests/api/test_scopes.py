@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MANUAL = Path(__file__).parents[2] / "docs/keys.md"
 # What needs no key: how the service is, and what its routes are. Neither shows anything of what it holds.
 OPEN = {("GET", "/healthz"), ("GET", "/v0/health"), ("GET", "/readyz"), ("GET", "/v0/ready")}
+OPEN |= {("GET", "/api/version"), ("GET", "/api/auth/status")}
 FOREIGN = "foreign.topic"
 NO_WATCH = f"wid_{'A' * 22}"
 OF_BROWSERS = {("GET", "/v0/topics/{topic}/work"), ("GET", "/v0/watch/{wid}")}

@@ -19,7 +19,7 @@ from app.db.pool import PLANNER, open_pools
 from app.queue import consumer, exits
 from app.queue.model import Held
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, take
 
@@ -174,7 +174,7 @@ async def new_world(new_database: NewDatabase) -> AsyncIterator[World]:
     policies = []
     for name in ("busy", "dead"):
         await store.put(pools.rest, name, resolve(name, Asked(type="queue")))
-        policy = await store.get(pools.rest, name)
+        policy = await store.get(pools.rest, name, DEFAULTS)
         assert policy is not None
         policies.append(policy)
     await pools.close(5)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from app.api.body import check_depth
-from app.api.v0.bounds import MAX_META_KEYS, MAX_NODE_BYTES, MAX_RECORDS, MAX_TAG_BYTES
-from app.api.v0.fields import check_text
+from app.api.bounds import (
+    MAX_META_BYTES,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
+    MAX_TAG_BYTES,
+)
+from app.api.fields import check_text, time_of
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.model import Batch
-
-MAX_RECORD_BYTES: Final = 1024 * 1024
-MAX_META_BYTES: Final = 16 * 1024
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -65,7 +68,10 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
     batch.priorities = _unless_default([record.priority for record in records])
     batch.delays_ms = _unless_default([record.delay_ms for record in records])
     batch.run_ats = _unless_default(
-        [None if record.run_at is None else _time(i, record.run_at) for i, record in enumerate(records)]
+        [
+            None if record.run_at is None else time_of(record.run_at, f"Record {i}: run_at")
+            for i, record in enumerate(records)
+        ]
     )
     batch.ttls_ms = _unless_default([record.ttl_ms for record in records])
     batch.keys = _unless_default([record.key for record in records])
@@ -89,15 +95,3 @@ def _metadata(place: int, raw: msgspec.Raw) -> str | None:
         raise InvalidRequest(f"Record {place}: meta has more than {MAX_META_KEYS} keys.")
     check_depth(text)
     return text.decode()
-
-
-def _time(place: int, text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is None:
-            raise ValueError("it has no time zone")
-        return time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(
-            f"Record {place}: run_at must be an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z."
-        ) from None

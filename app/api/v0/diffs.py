@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import MAX_NODE_BYTES, MAX_NODES
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import while_connected
+from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
-from app.api.v0.bounds import MAX_NODE_BYTES, MAX_NODES
-from app.api.v0.fields import answer, check_text, encode, topic_in
+from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.engine.diffs import Diff
 from app.errors import InvalidRequest, Unauthorized

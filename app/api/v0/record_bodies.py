@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from app.api.v0.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Key, Producer, Tag, about
+from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Key, Producer, Tag, about
 from app.topics.config import TEN_YEARS_MS, Asked
 
 _META = about(

@@ -1,12 +1,12 @@
 """Jobs with a key: at most one of them waits, and is updated in place.
 
-Revision ID: 0007
+Revision ID: 0008
 """
 
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 

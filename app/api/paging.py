@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
+from app.api.fields import encode
 from app.api.openapi import query
-from app.api.v0.fields import encode
 from app.errors import InvalidRequest
 
 T = TypeVar("T")
