@@ -1,7 +1,10 @@
 -- Put jobs into a queue of which some have keys; all of them or none. A pending job of the same tenant and key gets the
 -- payload and metadata, and keeps its place and seq; so does one whose lease has ended, which goes to the due lane. A
 -- lease that is good is left alone. Of several with one key, the last one counts.
---   $1 to $13 and $15 as in enqueue; $4 to $13 the batch  $14 keys, one for each payload, or NULL
+--   $1 topic  $2 topic id  $3 oid of the topic's sequence  $4 payloads
+--   $5 tags  $6 producers' nodes  $7 metadata  $8 tenants  $9 priorities  $10 delays in ms  $11 run_at  $12 TTLs in ms
+--   $13 max_deliveries; $5 to $13 as in enqueue  $14 keys, one for each payload, or NULL
+--   $15 the topic's TTL in ms, 0 for none
 --   $16 whether deliveries run out here  $17 the topic's max_deliveries, 0 for no end: a job whose last delivery has ended
 --   is on its way out, and not updated
 -- Answers one row: seqs and updated, in the order of $4; head_seq, the last seq drawn as far as is known; how many

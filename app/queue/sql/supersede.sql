@@ -20,13 +20,13 @@ WITH looked AS MATERIALIZED (
           AND j.original_topic IS NULL AND (j.expires_at IS NULL OR j.expires_at > now())
           AND NOT ($6::boolean AND coalesce(j.max_deliveries, $7::integer) > 0
                    AND j.deliveries >= coalesce(j.max_deliveries, $7::integer))
-        FOR UPDATE SKIP LOCKED
+        LIMIT 1 FOR UPDATE SKIP LOCKED
     ) l
     CROSS JOIN LATERAL (
         SELECT j.ctid AS tid, j.seq, j.updated_at, j.state::text AS was FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.tenant = l.tenant AND j.key = l.key AND j.original_topic IS NULL
           AND j.state IN ('ready', 'scheduled', 'blocked') AND (j.expires_at IS NULL OR j.expires_at > now())
-        FOR UPDATE SKIP LOCKED
+        LIMIT 1 FOR UPDATE SKIP LOCKED
     ) w
 ), done AS (
     DELETE FROM holdfast.jobs j USING (SELECT DISTINCT ON (tid) * FROM picked ORDER BY tid) p WHERE j.ctid = p.tid
