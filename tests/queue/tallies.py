@@ -9,10 +9,12 @@ _OFF = """
 WITH jobs AS (
     SELECT count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
            count(*) FILTER (WHERE state = 'blocked') AS blocked, count(*) FILTER (WHERE state = 'leased') AS leased,
+           count(*) FILTER (WHERE state = 'failed') AS failed, count(*) FILTER (WHERE state = 'expired') AS expired,
            coalesce(sum(octet_length(payload)) FILTER (WHERE state NOT IN ('failed', 'expired')), 0) AS bytes
     FROM holdfast.jobs WHERE topic = $1
 ), sums AS (
     SELECT coalesce(sum(ready), 0), coalesce(sum(scheduled), 0), coalesce(sum(blocked), 0), coalesce(sum(leased), 0),
+           coalesce(sum(failed), 0), coalesce(sum(expired), 0),
            coalesce(sum(bytes), 0)
     FROM holdfast.tallies WHERE topic_id = $2
 )

@@ -21,9 +21,10 @@ WITH looked AS MATERIALIZED (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node FROM done
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
            -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'),
+           -count(*) FILTER (WHERE was = 'failed'), -count(*) FILTER (WHERE was = 'expired'),
            -coalesce(sum(bytes) FILTER (WHERE was NOT IN ('failed', 'expired')), 0)
     FROM done HAVING count(*) > 0
 )

@@ -1,12 +1,12 @@
 """Jobs with a key: at most one of them waits, and is updated in place.
 
-Revision ID: 0008
+Revision ID: 0009
 """
 
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 
@@ -49,8 +49,8 @@ UP = [
             WHERE j.topic = of_topic AND j.seq = lock_pending.seq;
             INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
             VALUES (of_topic, id, seq, 'expired', deliveries);
-            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, bytes)
-            VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer,
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes)
+            VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer, 1,
                     -bytes);
             seq := NULL;
         END IF;
@@ -75,7 +75,7 @@ UP = [
     CREATE FUNCTION holdfast.enqueue_keyed(
         of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[],
         tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamptz[], ttls_ms bigint[],
-        limits integer[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer,
+        limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer,
         OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer,
         OUT touched integer
     )
@@ -127,11 +127,11 @@ UP = [
             SELECT u.payload, u.tag, u.producer, u.meta, coalesce(u.tenant, '') COLLATE "C" AS tenant, u.priority,
                    greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
                    at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
-                   u.most, u.key COLLATE "C" AS key, u.ord
+                   u.most, u.key COLLATE "C" AS key, u.type, u.ord
             FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
-                        keys)
+                        types, keys)
                 WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
-                                     key, ord)
+                                     type, key, ord)
             WHERE u.key IS NULL OR lasts[u.ord]
             ORDER BY 5, 10, u.ord
         LOOP
@@ -142,7 +142,8 @@ UP = [
                     p := holdfast.lock_pending(of_topic, r.tenant, r.key);
                     IF p.seq IS NOT NULL THEN
                         UPDATE holdfast.jobs j
-                        SET payload = r.payload, metadata = r.meta, updated_at = clock_timestamp()
+                        SET payload = r.payload, content_type = r.type, metadata = r.meta,
+                            updated_at = clock_timestamp()
                         WHERE j.topic = of_topic AND j.seq = p.seq;
                         INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
                         VALUES (of_topic, of_id, p.seq, 'updated', p.deliveries);
@@ -167,6 +168,7 @@ UP = [
                         lease := job.lease_id;
                         holder := job.node;
                         job.payload := r.payload;
+                        job.content_type := r.type;
                         job.metadata := r.meta;
                         job.updated_at := clock_timestamp();
                         job.visible_at := job.updated_at;
@@ -195,11 +197,11 @@ UP = [
                 END IF;
                 INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
                                            created_at, updated_at, expires_at, max_deliveries, tag, producer, metadata,
-                                           payload, key)
+                                           payload, content_type, key)
                 VALUES (of_topic, of_id, drawn[r.ord], drawn[r.ord],
                         CASE WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END::holdfast.job_state, r.tenant,
                         coalesce(r.priority, 0::smallint), coalesce(starts, at), at, clock_timestamp(), r.ends_at,
-                        r.most, r.tag, r.producer, r.meta, r.payload, r.key)
+                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key)
                 ON CONFLICT (topic, tenant, key)
                     WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
                 DO NOTHING;
