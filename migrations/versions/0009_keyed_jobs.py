@@ -153,14 +153,16 @@ UP = [
                         updated[r.ord] := true;
                         EXIT;
                     END IF;
-                    -- A lease that has ended counts as pending, unless its job is on its way out.
+                    -- A lease that has ended counts as pending, unless its job is on its way out. One that somebody has
+                    -- locked is being claimed or settled: to wait for that would be out of order, since holders' verbs
+                    -- lock by seq, and not by key.
                     SELECT j.* INTO job FROM holdfast.jobs j
                     WHERE j.topic = of_topic AND j.state = 'leased' AND j.tenant = r.tenant AND j.key = r.key
                       AND j.original_topic IS NULL AND j.visible_at < clock_timestamp()
                       AND (j.expires_at IS NULL OR j.expires_at > clock_timestamp())
                       AND NOT (ends AND coalesce(j.max_deliveries, most_deliveries) > 0
                                AND j.deliveries >= coalesce(j.max_deliveries, most_deliveries))
-                    ORDER BY j.updated_at DESC, j.seq DESC LIMIT 1 FOR UPDATE;
+                    ORDER BY j.updated_at DESC, j.seq DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
                     IF FOUND THEN
                         DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = job.seq;
                         n_leased := n_leased - 1;
