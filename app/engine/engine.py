@@ -109,7 +109,7 @@ class Engine:
         self.readers.close()
         self.watches.close()
         await self.levels.close()
-        await self.enqueues.group.drain()
+        await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
         await self.settlements.drain()
@@ -118,6 +118,6 @@ class Engine:
         yield catalogue.PARKED, (), self.waiters.count()
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
-        groups = {**self.claims.groups(), **self.settlements.groups(), "enqueue": [self.enqueues.group]}
+        groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
         for verb, some in groups.items():
             yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

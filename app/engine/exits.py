@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from app.engine.group import tried_again
 from app.errors import TopicNotFound
 from app.queue import consumer, exits
 from app.queue.exits import Spent
@@ -69,6 +70,26 @@ class Exits:
         count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit)
         if count:
             self._shared.metrics.topic(policy.topic.name).expired.add(count)
+        return count
+
+    async def supersede(self, policy: Policy) -> int:
+        """End jobs whose lease ended in silence, where a newer one of their key waits: how many."""
+        count, after = 0, exits.Lease()
+        while True:
+            ended, last = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
+            count += ended
+            if last is None:
+                return count
+            after = last
+
+    async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
+        """Delete all jobs of a tenant and key, for good, whatever their state: how many. In batches."""
+        topic, db = policy.topic, self._shared.verbs(policy)
+        count, more = 0, True
+        while more:
+            gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
+            self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
+            count, more = count + gone.count, gone.more
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:

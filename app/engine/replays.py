@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -66,7 +67,7 @@ class Replays:
                     raise
         if moved is None:
             # Another caller of the same replay was first. Where that one is over and forgotten, so is this.
-            return await archive.look(db, policy.topic, run) or _ended(run)
+            return await archive.look(db, policy.topic, run) or replace(run, done=True)
         further, count = moved
         if count:
             self._added(policy, count)
@@ -78,7 +79,3 @@ class Replays:
         self._shared.lanes.forget(topic.id)
         self._shared.moved(topic, ready=count)
         self._shared.waiters.added(topic.id, count)
-
-
-def _ended(run: Replay) -> Replay:
-    return Replay(run.asked_from, run.from_time, run.until_time, run.at, run.enqueued, done=True, joined=run.joined)

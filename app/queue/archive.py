@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -87,13 +87,14 @@ async def delete(db: Connection, topic: tuple[str, int], since: datetime, before
 @dataclass(frozen=True, slots=True)
 class Replay:
     """A replay under way: of what was asked for (None: the whole window), its bounds, where it is, and how many jobs
-    were enqueued so far."""
+    were enqueued and how many skipped so far."""
 
     asked_from: datetime | None
     from_time: datetime
     until_time: datetime
     at: Place
     enqueued: int
+    skipped: int
     done: bool = False
     joined: bool = False
 
@@ -115,7 +116,9 @@ async def begin(db: Connection, topic: Topic, asked_from: datetime | None, windo
     if row is None:
         return None
     place = Place(row["after_time"], row["after_seq"])
-    return Replay(asked_from, row["from_time"], row["until_time"], place, row["enqueued"], joined=row["joined"])
+    return Replay(
+        asked_from, row["from_time"], row["until_time"], place, row["enqueued"], row["skipped"], joined=row["joined"]
+    )
 
 
 async def replay(db: Connection, topic: Topic, run: Replay, most: Most, ttl_ms: int) -> tuple[Replay, int] | None:
@@ -146,6 +149,4 @@ async def sweep_replays(db: Connection, limit: int) -> int:
 
 def _further(run: Replay, row: asyncpg.Record) -> Replay:
     place = Place(row["after_time"], row["after_seq"])
-    return Replay(
-        run.asked_from, run.from_time, run.until_time, place, row["enqueued"], done=row["done"], joined=run.joined
-    )
+    return replace(run, at=place, enqueued=row["enqueued"], skipped=row["skipped"], done=row["done"])

@@ -22,6 +22,7 @@ _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
 _ACK_ARCHIVED = sql.load(__package__, "ack_archived")
 _NACK = sql.load(__package__, "nack")
+_NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LANES = sql.load(__package__, "lanes")
@@ -72,8 +73,11 @@ async def lanes(db: Connection, topic: Topic) -> list[Lane]:
     return [Lane(row["tenant"], row["priority"]) for row in await db.fetch(_LANES, topic.name)]
 
 
-async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots) -> Claimed:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once."""
+async def claim(
+    db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots, *, whole: bool = False
+) -> Claimed:
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
+    with their `rest`."""
     wanted = len(slots.callers)
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
@@ -91,6 +95,7 @@ async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[
         slots.leases_ms,
         budget.ends,
         budget.max_deliveries,
+        whole,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
     exhausted = expired = False
@@ -172,9 +177,11 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Places in `held`: returned to the queue; and out of deliveries, with the lease that still holds the job."""
+    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, with the
+    lease that still holds the job."""
 
     done: set[int]
+    keyed: set[int]
     spent: dict[int, LeaseId]
 
 
@@ -183,12 +190,13 @@ async def nack(
 ) -> Returned:
     """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
 
-    What is `spent` has had its last delivery: the caller takes it out (`retire`).
+    What is `spent` has had its last delivery: the caller takes it out (`retire`). What is `keyed` takes `nack_keyed`.
     """
     done: set[int] = set()
+    keyed: set[int] = set()
     spent: dict[int, LeaseId] = {}
     for _ in range(MAX_RUNS):
-        places = _open(held, done | spent.keys())
+        places = _open(held, done | keyed | spent.keys())
         row = await _one(
             db,
             _NACK,
@@ -202,9 +210,30 @@ async def nack(
         )
         done.update(places[i - 1] for i in row["done"])
         spent.update((places[i - 1], lease) for i, lease in zip(row["spent"], row["leases"], strict=True))
+        keyed.update(places[i - 1] for i in row["keyed"])
         if len(row["done"]) == len(row["picked"]):
             break
-    return Returned(done, spent)
+    return Returned(done, keyed, spent)
+
+
+async def nack_keyed(
+    db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return]
+) -> tuple[set[int], set[int]]:
+    """Return jobs that have keys: the places in `held` (ascending by seq) that were their holders'; and of those, the
+    ones that ended, since a newer job of their key waits.
+
+    Waits for whoever writes the same keys. Raises SerializationError where it is worth a retry.
+    """
+    row = await _one(
+        db,
+        _NACK_KEYED,
+        topic.name,
+        *_columns(held, _open(held, set())),
+        [one.delay_ms for one in returns],
+        [one.error for one in returns],
+        [one.refund for one in returns],
+    )
+    return {i - 1 for i in row["done"]}, {i - 1 for i in row["superseded"]}
 
 
 async def extend(db: Connection, topic: Topic, held: Sequence[Held], leases_ms: Sequence[int]) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol
 
 import asyncpg
 import msgspec
@@ -60,6 +60,18 @@ class Reach:
     due: int | None = 0
 
 
+class Rest(NamedTuple):
+    """What only the messages dialect shows of a job. Times are in ms since 1970; `first_*`: the job whose
+    id a dead letter has."""
+
+    last_error: str | None
+    expires_ms: int | None
+    max_deliveries: int | None
+    dlq_moved_ms: int | None
+    first_topic_id: int | None
+    first_seq: int | None
+
+
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A job as a claim hands it out. Times are in ms since 1970, by the database's clock."""
 
@@ -74,6 +86,15 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     original_topic: str | None
     original_seq: int | None
     original_deliveries: int | None
+    content_type: str | None  # of the payload; None is application/json
+    key: str | None
+    more: asyncpg.Record | None  # where the claim asked for it
+
+    @property
+    def rest(self) -> Rest:
+        """What the claim must have asked for."""
+        assert self.more is not None
+        return Rest(*self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +111,7 @@ class Batch:
     """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
-    JSON object.
+    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -103,13 +124,20 @@ class Batch:
     run_ats: list[datetime | None] = field(default_factory=list)
     ttls_ms: list[int | None] = field(default_factory=list)
     max_deliveries: list[int | None] = field(default_factory=list)
+    content_types: list[str | None] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """All columns, in the order of the enqueue statement's parameters."""
-        return [getattr(self, name) for name in _COLUMNS]
+        """All columns but keys, in the order of the enqueue statements' parameters."""
+        return [getattr(self, name) for name in _COLUMNS if name != "keys"]
+
+    @property
+    def undelayed(self) -> int:
+        """How many records are to be had at once, as far as delays_ms says."""
+        return len(self) - sum(1 for delay in self.delays_ms if delay)
 
     def lanes(self) -> set[Lane]:
         """The lanes that these records go into."""

@@ -37,6 +37,7 @@ SWEEPS: Final = (
     Sweep("partitions", sweeps.partitions, 3600),
     EXPIRY,
     Sweep("exhaustion", sweeps.exhaustion, 60, EASE),
+    Sweep("superseded", sweeps.superseded, 60, EASE),
     DELETE,
     Sweep("finished", sweeps.finished, 3600, EASE),
     Sweep("retention", sweeps.retention, 3600),

@@ -92,6 +92,14 @@ async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
     return pace.moved
 
 
+async def superseded(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """End jobs whose lease ended in silence while a newer one of their key waits: how many."""
+    pace = pace or Pace()
+    async for policy in _queues(pools, engine):
+        await pace.batch(partial(engine.exits.supersede, policy))
+    return pace.moved
+
+
 async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete jobs that were marked as expired, however long ago: how many."""
     pace = pace or Pace()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import asyncpg
 import pytest
+from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools
 from app.engine.engine import Engine
@@ -16,11 +16,12 @@ from app.engine.replays import Replays
 from app.errors import NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.queue import archive, inspector
 from app.queue.archive import Most, Part
+from app.queue.consumer import Return
 from app.queue.model import Batch, Held
 from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
-from tests.queue.calls import events, held, until
+from tests.queue.calls import events, held, outlived, until
 
 Make = Callable[..., Awaitable[Policy]]
 Start = Callable[..., Machine]
@@ -40,7 +41,7 @@ async def complete(machine: Machine, policy: Policy, count: int, *, at_once: int
 
 async def drain(machine: Machine, policy: Policy, at_once: int = 1_000) -> list[int]:
     """Ack all that can be claimed; the seqs in order."""
-    seqs = []
+    seqs: list[int] = []
     while jobs := await machine.claim(policy, at_once):
         assert len(await machine.engine.settlements.ack(policy, [held(job) for job in jobs])) == len(jobs)
         seqs += sorted(job.seq for job in jobs)
@@ -97,7 +98,7 @@ async def test_an_ack_archives_what_it_completes(machine: Machine, queue: Policy
 async def test_what_is_not_its_holders_is_not_archived(machine: Machine, queue: Policy, pools: Pools) -> None:
     await machine.enqueue(queue, 2)
     mine, other = await machine.claim(queue, 2)
-    stranger = Held(other.seq, uuid4(), None)
+    stranger = Held(other.seq, UUID(bytes(16)), None)
     done = await machine.engine.settlements.ack(queue, sorted([held(mine), stranger], key=lambda h: h.seq))
     assert len(done) == 1
     assert [row.seq for row in await archived(pools, queue)] == [mine.seq]
@@ -149,6 +150,85 @@ async def test_lanes_and_limits_of_a_job_come_back_with_it(machine: Machine, que
     )
     assert sorted(map(tuple, rows)) == [(b"1", 3, "a", "t", None), (b"2", 8, "b", None, 2)]
     assert len(await machine.claim(queue, 10)) == 2
+
+
+async def test_a_payload_comes_back_as_what_it_is(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, Batch(payloads=[b"\xff\x00", b"{}"], content_types=["image/png", None]))
+    await drain(machine, queue)
+    await machine.engine.replays.replay(queue, None)
+    assert [(job.payload, job.content_type) for job in await machine.claim(queue, 2)] == [
+        (b"\xff\x00", "image/png"),
+        (b"{}", None),
+    ]
+
+
+async def test_of_a_key_the_last_one_comes_back(machine: Machine, queue: Policy, pools: Pools) -> None:
+    for n in range(3):
+        for key in ("a", "b", None):
+            await machine.enqueue(queue, Batch(payloads=[b"%d" % n], keys=[key]))
+            await drain(machine, queue)
+    done = await in_batches(machine.engine, 2).replay(queue, None)
+    assert (done.enqueued, done.skipped) == (5, 4)
+    rows = await pools.rest.fetch(
+        "SELECT key, payload FROM holdfast.jobs WHERE topic = $1 ORDER BY seq", queue.topic.name
+    )
+    assert list(map(tuple, rows)) == [(None, b"0"), (None, b"1"), ("a", b"2"), ("b", b"2"), (None, b"2")]
+    assert await counted(pools, queue) == 0
+    assert len(await sources(pools, queue)) == 5
+
+
+async def test_what_is_pending_goes_before_what_is_replayed(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, Batch(payloads=[b"old", b"old"], keys=["a", "b"]))
+    await drain(machine, queue)
+    (seq,) = await machine.enqueue(queue, Batch(payloads=[b"new"], keys=["a"]))
+    done = await machine.engine.replays.replay(queue, None)
+    assert (done.enqueued, done.skipped) == (1, 1)
+    first, second = await machine.claim(queue, 5)
+    assert (first.seq, first.payload, second.payload) == (seq, b"new", b"old")
+    assert await counted(pools, queue) == 0
+
+
+async def test_what_has_outlived_its_time_does_not_keep_a_key(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, Batch(payloads=[b"old"], keys=["a"]))
+    await drain(machine, queue)
+    await machine.enqueue(queue, Batch(payloads=[b"brief"], keys=["a"], ttls_ms=[1]))
+    await outlived(pools.rest, queue)
+    assert (await machine.engine.replays.replay(queue, None)).enqueued == 1
+    (job,) = await machine.claim(queue, 5)
+    assert job.payload == b"old"
+    assert await counted(pools, queue) == 0
+
+
+async def test_producers_of_the_same_keys_meanwhile(machine: Machine, queue: Policy, pools: Pools) -> None:
+    keys: list[str | None] = [f"k{n}" for n in range(60)]
+    await machine.enqueue(queue, Batch(payloads=[b"old"] * 60, keys=keys))
+    await drain(machine, queue)
+
+    async def produce() -> None:
+        for n in range(0, 60, 3):
+            await machine.enqueue(queue, Batch(payloads=[b"new"] * 3, keys=keys[::-1][n : n + 3]))
+
+    done, *_ = await asyncio.gather(in_batches(machine.engine, 7).replay(queue, None), produce(), produce())
+    assert done.enqueued + done.skipped == 60
+    rows = await pools.rest.fetch("SELECT key, payload FROM holdfast.jobs WHERE topic = $1", queue.topic.name)
+    assert sorted(map(tuple, rows)) == sorted((key, b"new") for key in keys)
+    assert await counted(pools, queue) == 0
+
+
+async def test_a_dead_letters_key_is_data(machine: Machine, topic: str, make_queue: Make, pools: Pools) -> None:
+    dead = await make_queue(f"{topic}.dlq", replayable=True)
+    source = await make_queue(topic, max_deliveries=1, dead_letter=dead.topic.name)
+    for _ in range(2):
+        await machine.enqueue(source, Batch(payloads=[b"1"], keys=["a"]))
+        (job,) = await machine.claim(source)
+        await machine.engine.settlements.nack(source, [held(job)], [Return()])
+    await drain(machine, dead)
+    (one, other) = await archived(pools, dead)
+    assert (one.key, one.original_topic, one.first_topic_id) == ("a", topic, source.topic.id)
+    assert one.first_seq != other.first_seq
+    done = await machine.engine.replays.replay(dead, None)
+    assert (done.enqueued, done.skipped) == (2, 0)
+    assert {job.original_topic for job in await machine.claim(dead, 5)} == {None}
 
 
 async def test_jobs_acked_during_a_replay_do_not_come_back_in_it(machine: Machine, queue: Policy, pools: Pools) -> None:

@@ -35,8 +35,8 @@ ROWS = {"archive_overdue": 1}
 FILL = """
 INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, deliveries, priority, tenant,
                               payload)
-SELECT date_trunc('day', now()) - (n / $1::integer) * interval '1 day' + (n % $1::integer) * interval '1 second', t.name, t.id, n,
-       'completed', now(), 1, 0, '', decode(repeat('ab', 100), 'hex')
+SELECT date_trunc('day', now()) - (n / $1::integer) * interval '1 day' + (n % $1::integer) * interval '1 second',
+       t.name, t.id, n, 'completed', now(), 1, 0, '', decode(repeat('ab', 100), 'hex')
 FROM holdfast.topics t, generate_series(0, $1::integer * $2::integer - 1) n
 """
 

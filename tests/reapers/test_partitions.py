@@ -130,4 +130,4 @@ async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they
         WHERE h.inhparent = 'holdfast.archive'::regclass AND a.attname = 'payload'
         """
     )
-    assert [tuple(row) for row in made] == [("e", 1)] * 5
+    assert [tuple(row) for row in made] == [("e", 2)] * 5

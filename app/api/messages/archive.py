@@ -50,10 +50,12 @@ class ReplayBody(msgspec.Struct):
 
 class ReplayAnswer(msgspec.Struct):
     """What was enqueued again; `joined`: a replay of the same that was under way, or had been cut off, is counted as
-    one with this call. `until_time`: what was acknowledged later is not in it."""
+    one with this call. `skipped`: of a key, only the last one is enqueued, and none where one is pending. `until_time`:
+    what was acknowledged later is not in it."""
 
     topic: str
     enqueued: int
+    skipped: int
     from_time: datetime
     until_time: datetime
     joined: bool
@@ -143,7 +145,7 @@ async def replay(request: Request) -> Response:
     if done is None:
         ended_with(request, LEFT)
         return Response(status_code=499)
-    return _json(ReplayAnswer(name, done.enqueued, done.from_time, done.until_time, done.joined))
+    return _json(ReplayAnswer(name, done.enqueued, done.skipped, done.from_time, done.until_time, done.joined))
 
 
 @router.get(

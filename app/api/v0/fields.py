@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS
 from app.api.fields import check_text, encode, lease_of
+from app.api.payloads import Form, form_of, is_utf8, to_base64
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
 
@@ -42,23 +43,35 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
 def job_fields(topic: str, job: Job) -> bytes:
     """A leased job's fields, without the braces round them."""
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
+    key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),
             job.deadline_ms,
             job.created_ms,
             tag,
+            key,
             job.deliveries,
             topic.encode(),
             job.seq,
             lease,
-            job.payload,
+            job.payload if job.content_type is None else data_of(job.payload, job.content_type),
             b',"meta":%b' % meta if meta else b"",
         )
     )
+
+
+def data_of(payload: bytes, content_type: str | None) -> bytes:
+    """A payload as JSON: JSON as it is, text as a string, other bytes as {"$base64": …}."""
+    form = form_of(content_type)
+    if form is Form.JSON:
+        return payload
+    if form is Form.TEXT and is_utf8(payload):
+        return encode(payload.decode())
+    return b'{"$base64":"%b"}' % to_base64(payload)
 
 
 def meta_of(job: Job) -> bytes:

@@ -1,12 +1,12 @@
 """The archive of replayable topics, by day like the ledger; and how far a replay has come.
 
-Revision ID: 0010
+Revision ID: 0011
 """
 
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
@@ -102,6 +102,11 @@ UP = [
     "ALTER TABLE holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL",
     # One order for the log (backwards), the replay (forwards) and what is too old.
     "CREATE INDEX archive_finished ON holdfast.archive (topic, topic_id, finished_at, seq)",
+    # Whether a newer one of a key was completed; a row without a key does not pay for it.
+    """
+    CREATE INDEX archive_keyed ON holdfast.archive (topic, topic_id, tenant, key, finished_at, seq)
+        WHERE key IS NOT NULL
+    """,
     "SELECT holdfast.create_day_partitions('archive', 3)",
     # A row for what was asked for (asked_from: '-infinity' for the whole window) holds the replay's bounds, and the
     # place in the archive up to which it has come.
@@ -113,6 +118,7 @@ UP = [
         after_time timestamptz NOT NULL,
         after_seq bigint NOT NULL,
         enqueued bigint NOT NULL DEFAULT 0 CHECK (enqueued >= 0),
+        skipped bigint NOT NULL DEFAULT 0 CHECK (skipped >= 0),
         updated_at timestamptz NOT NULL,
         topic_id integer NOT NULL,
         done boolean NOT NULL DEFAULT false,
