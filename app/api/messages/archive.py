@@ -30,7 +30,7 @@ from app.topics.config import BIGINT_MAX, Policy, check_name
 
 router = direct.router("messages")
 
-MOST_OFFSET: Final = 100_000  # each is walked over: a cursor is not
+MOST_OFFSET: Final = 10_000  # each is walked over; what lies behind a cursor is not
 COUNTED: Final = 10_000
 BATCH: Final = 1_000
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
