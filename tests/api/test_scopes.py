@@ -69,6 +69,12 @@ TABLE = {
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),
     ("GET", "/v0/admin/horizon"): Row("admin", 403),
+    ("GET", "/v0/admin/reapers"): Row("admin", 403),
+    ("POST", "/v0/admin/reapers/{name}/run"): Row("admin", 403),
+    ("POST", "/api/admin/expiry-reaper/run"): Row("admin", 403),
+    ("POST", "/api/admin/delete-reaper/run"): Row("admin", 403),
+    ("GET", "/api/admin/delete-reaper/schedule"): Row("admin", 403),
+    ("PUT", "/api/admin/delete-reaper/schedule"): Row("admin", 403, {"schedule": ""}),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
@@ -106,7 +112,10 @@ def routes(service: Running) -> set[tuple[str, str]]:
 async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, headers: dict[str, str]) -> httpx.Response:
     method, path = route
     row = TABLE[route]
-    url = path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH) + row.query
+    url = (
+        path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH).replace("{name}", "expiry")
+        + row.query
+    )
     content = {} if row.body is None else {"json": row.body}
     request = http.build_request(method, url, headers=headers, **content)  # type: ignore[arg-type]
     response = await http.send(request, stream=True)
