@@ -550,6 +550,9 @@ CREATE TABLE holdfast.jobs (
     metadata json,
     payload bytea NOT NULL,
     leased_at timestamp with time zone,
+    content_type text,
+    first_topic_id integer,
+    first_seq bigint,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -605,6 +608,24 @@ WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000',
 ALTER TABLE ONLY holdfast.records ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 --
+-- Name: sweeps; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.sweeps (
+    name text NOT NULL COLLATE pg_catalog."C",
+    run uuid,
+    started_at timestamp with time zone,
+    heartbeat_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    moved bigint DEFAULT 0 NOT NULL,
+    error text,
+    schedule text,
+    due_after timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT sweeps_check CHECK ((((run IS NULL) = (started_at IS NULL)) AND ((run IS NULL) = (heartbeat_at IS NULL))))
+)
+WITH (fillfactor='25', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
 -- Name: tallies; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -616,7 +637,9 @@ CREATE TABLE holdfast.tallies (
     leased bigint DEFAULT 0 NOT NULL,
     dead_lettered bigint DEFAULT 0 NOT NULL,
     bytes bigint DEFAULT 0 NOT NULL,
-    topic_id integer NOT NULL
+    topic_id integer NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    expired bigint DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
 
@@ -781,6 +804,13 @@ ALTER TABLE ONLY holdfast.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (topic, seq);
 
 --
+-- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.sweeps
+    ADD CONSTRAINT sweeps_pkey PRIMARY KEY (name);
+
+--
 -- Name: tallies tallies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -843,6 +873,12 @@ CREATE INDEX jobs_expiring ON holdfast.jobs USING btree (topic, expires_at) WHER
 --
 
 CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHERE (state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state]));
+
+--
+-- Name: jobs_first; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
 
 --
 -- Name: jobs_ready; Type: INDEX; Schema: holdfast; Owner: -
