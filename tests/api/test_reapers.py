@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -251,3 +252,24 @@ async def test_the_command_says_what_failed_and_does_the_rest(
     assert (code, out) == (1, "expiry: 0\n")
     assert "watches: 0 so far\n" in err
     assert "watches: failed: " in err
+
+
+async def test_the_cronjob_of_kubernetes_marks_and_deletes(
+    http: httpx.AsyncClient, services: Services, topic: str, service: Running
+) -> None:
+    queue = Topic(http, topic)
+    await queue.put(ttl_ms=1)
+    await queue.add(2)
+    await outlived(services, topic, 2)
+    manifest = (ROOT / "deploy/kubernetes/reaper-cronjob.yaml").read_text()
+    script = textwrap.dedent(manifest.partition("                - |\n")[2])
+    assert "curl" in script
+    environ = os.environ | {"HOLDFAST_URL": service.url, "HOLDFAST_KEY": "any"}
+    command = ["sh", "-euc", script]
+    done = await asyncio.to_thread(subprocess.run, command, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == '{"expired":2} expiry: 200\n{"deleted":2} delete: 200\n'
+    assert await services.sql("SELECT 1 FROM holdfast.jobs WHERE topic = $1", topic) == []
+    gone = environ | {"HOLDFAST_URL": "http://127.0.0.1:1"}
+    failed = await asyncio.to_thread(subprocess.run, command, env=gone, capture_output=True, text=True, timeout=60)
+    assert failed.returncode != 0
