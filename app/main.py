@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, enqueues, lists, purges
+from app.api.messages import about, enqueues, lists, purges, topic_configs
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
@@ -74,6 +74,7 @@ ROUTERS = (
     about.router,
     message_log.router,
     message_reapers.router,
+    topic_configs.router,
 )
 
 

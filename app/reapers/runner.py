@@ -138,12 +138,12 @@ class Runner:
 
     async def _go(self, sweep: Sweep, shared: _Shared, own: UUID | None) -> Outcome:
         """Make the run that was begun as `own`, else begin one, else join: to its end."""
-        moved: int | None = shared.moved
+        moved = shared.moved if own is not None else None
         while True:
             if own is None:
-                own = uuid4()
-                moved = await self._begin(sweep, own)
-            ended = await (self._join(sweep, shared) if moved is None else self._drive(sweep, shared, own, moved))
+                moved = await self._begin(sweep, own := uuid4())
+            ended = None if moved is None else await self._drive(sweep, shared, own, moved)
+            ended = ended or await self._join(sweep, shared)
             if ended is not None:
                 return ended
             own = None

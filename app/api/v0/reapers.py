@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app.api import direct
 from app.api import reapers as shared
 from app.api.body import read_json
-from app.api.fields import encode
+from app.api.fields import encode, known_parameters
 from app.api.openapi import operation, path
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
@@ -78,13 +78,14 @@ _body = msgspec.json.Decoder(RunReaperBody)
 @router.get(
     "/v0/admin/reapers",
     response_class=Response,
-    openapi_extra=operation(answers={200: ReapersAnswer}, errors=[401, 403, 503]),
+    openapi_extra=operation(answers={200: ReapersAnswer}, errors=[400, 401, 403, 503]),
 )
 async def page(request: Request) -> Response:
     """Every background sweep, how often it runs, and how its last run went."""
     began = time.perf_counter()
     context = context_of(request)
     context.access.check_server(request)
+    known_parameters(request, set())
     schedule = await context.reapers.deletion.get()
     shown = [_shown(state, schedule) for state in await context.reapers.states()]
     return answer(b'"reapers":%b' % encode(shown), began)
@@ -107,6 +108,7 @@ async def run(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     context.access.check_server(request)
+    known_parameters(request, set())
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     outcome = await shared.run(request, request.path_params["name"], body.wait_ms / 1000)
     if outcome is None:
