@@ -22,12 +22,15 @@ from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
 from app.api.messages import about, enqueues, lists, purges, topic_configs
+from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
+from app.api.messages import reapers as message_reapers
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import keys as key_routes
+from app.api.v0 import reapers as reaper_routes
 from app.db.pool import open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -65,9 +68,12 @@ ROUTERS = (
     health.router,
     metrics.router,
     admin.router,
+    reaper_routes.router,
     lists.router,
     purges.router,
     about.router,
+    message_log.router,
+    message_reapers.router,
     topic_configs.router,
 )
 
@@ -109,14 +115,14 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             metrics=counted,
             most_topics=settings.metrics_topics,
         )
-        reapers = Reapers(pools, engine, phase=slot / settings.workers)
+        reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
         bus = _bus(settings, counted, policies, engine, directory)
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
         counted.start()
         try:
-            yield {"context": Context(settings, access, quota, pools, policies, engine, Names(pools.rest))}
+            yield {"context": Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))}
         finally:
             engine.stop()
             await reapers.stop()

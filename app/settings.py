@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from app import keys
+from app import cron, keys
 from app.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"
@@ -80,6 +80,10 @@ class Settings(BaseModel):
     metrics_topics: int = Field(
         1_000, ge=0, le=10_000, description="Topics that /metrics shows one by one; of more it says so."
     )
+    delete_reaper_schedule: str = Field(
+        "",
+        description="Cron of five fields, in UTC: when expired jobs are deleted, unless set at run time. Empty: never.",
+    )
     max_retries: int = Field(
         3,
         ge=0,
@@ -110,6 +114,11 @@ class Settings(BaseModel):
     def _keys(cls, value: SecretStr) -> SecretStr:
         keys.parse(value.get_secret_value())
         return value
+
+    @field_validator("delete_reaper_schedule")
+    @classmethod
+    def _schedule(cls, value: str) -> str:
+        return cron.parse(value)
 
     @model_validator(mode="after")
     def _a_body_must_fit(self) -> Self:

@@ -55,6 +55,7 @@ BatchKey = Annotated[
         least=1,
     ),
 ]
+Key = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema={"pattern": NO_NUL})]
 Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
 LeaseIds = Annotated[
     list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],

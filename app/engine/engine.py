@@ -17,6 +17,7 @@ from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.replays import Replays
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -68,6 +69,7 @@ class Engine:
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.logs = Logs(shared)
+        self.replays = Replays(shared)
         self.purges = Purges(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
@@ -99,6 +101,7 @@ class Engine:
         self.streams.stop()
         self.watches.stop()
         self.readers.stop()
+        self.replays.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
@@ -108,7 +111,7 @@ class Engine:
         self.readers.close()
         self.watches.close()
         await self.levels.close()
-        await self.enqueues.group.drain()
+        await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
         await self.settlements.drain()
@@ -117,6 +120,6 @@ class Engine:
         yield catalogue.PARKED, (), self.waiters.count()
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
-        groups = {**self.claims.groups(), **self.settlements.groups(), "enqueue": [self.enqueues.group]}
+        groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
         for verb, some in groups.items():
             yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

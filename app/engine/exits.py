@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from app.engine.group import tried_again
 from app.errors import TopicNotFound
-from app.queue import exits
+from app.queue import consumer, exits
 from app.queue.exits import Spent
 from app.queue.model import Lane
 from app.topics import store
 from app.topics.config import Config, OnExhausted, Policy, TopicType
 
 if TYPE_CHECKING:
+    from app.db.pool import Pool
     from app.engine.shared import Shared
 
 BATCH: Final = 1_000
@@ -59,12 +61,35 @@ class Exits:
             count += len(await self.retire(policy, spent)) if spent else 0
         return count
 
-    async def expire(self, policy: Policy) -> int:
-        """Mark a batch of jobs whose time to live has passed: how many."""
-        db = self._shared.verbs(policy)
-        count = await exits.expire(db, policy.topic.name, BATCH)
+    async def exhaust_all(self, policy: Policy) -> int:
+        """Take out a batch of every lane's jobs whose last delivery ended in silence: how many."""
+        return await self.exhaust(policy, await consumer.lanes(self._shared.pools.rest, policy.topic))
+
+    async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
+        """Mark up to `limit` jobs whose time to live has passed: how many. `db`: by another pool than the topic's."""
+        count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit)
         if count:
             self._shared.metrics.topic(policy.topic.name).expired.add(count)
+        return count
+
+    async def supersede(self, policy: Policy) -> int:
+        """End jobs whose lease ended in silence, where a newer one of their key waits: how many."""
+        count, after = 0, exits.Lease()
+        while True:
+            ended, last = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
+            count += ended
+            if last is None:
+                return count
+            after = last
+
+    async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
+        """Delete all jobs of a tenant and key, for good, whatever their state: how many. In batches."""
+        topic, db = policy.topic, self._shared.verbs(policy)
+        count, more = 0, True
+        while more:
+            gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
+            self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
+            count, more = count + gone.count, gone.more
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:

@@ -23,6 +23,16 @@ Result = TypeVar("Result")
 RETRIES: Final = 3  # of a statement that lost a deadlock, rolled back whole
 
 
+async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
+    """Run one statement, and again when it lost a race. Raises what it raises."""
+    for _ in range(RETRIES):
+        try:
+            return await run()
+        except LOST_RACE:
+            await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
+    return await run()
+
+
 class GroupCommit(Generic[Item, Result]):
     """Groups of calls, one statement in flight for each key.
 
@@ -120,19 +130,19 @@ class GroupCommit(Generic[Item, Result]):
                 return await self._commit(items)
             except LOST_RACE as error:
                 if attempt == RETRIES:
-                    return [_shown(error)] * len(items)
+                    return [shown(error)] * len(items)
                 await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
             except asyncpg.PostgresError as error:
                 # The server refused it, so nothing was done: find out whose fault it is.
                 if len(items) == 1 or as_unavailable(error) is not None:
-                    return [_shown(error)] * len(items)
+                    return [shown(error)] * len(items)
                 return [(await self._attempt([item]))[0] for item in items]
             except Exception as error:
-                return [_shown(error)] * len(items)
+                return [shown(error)] * len(items)
         raise AssertionError("unreachable")
 
 
-def _shown(error: Exception) -> Exception:
+def shown(error: Exception) -> Exception:
     """The error for a caller. Each future gets the same object; its traceback is of no use to them."""
     if isinstance(error, HoldfastError):
         return error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.engine.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
-from app.engine.group import GroupCommit
+from app.engine.group import GroupCommit, tried_again
 from app.errors import TopicFull, TopicNotFound
 from app.queue import exits, inspector, log
 from app.queue.log import Appended, Match, Outcome, Part, Place
@@ -99,7 +100,10 @@ class Logs:
         count = 0
         after: int | None = 0
         while after is not None and after < upto:
-            done = await exits.delete(db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
+            # It locks by seq, and those who enqueue jobs with keys lock by key.
+            done = await tried_again(
+                partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
+            )
             self._shared.moved(topic, ready=-done.ready)
             count, after = count + done.count, done.last_seq
         return count

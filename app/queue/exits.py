@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.db import sql
 from app.queue.log import Match
@@ -15,7 +15,10 @@ _FAIL = sql.load(__package__, "fail")
 _EXPIRE = sql.load(__package__, "expire")
 _EXHAUSTED = sql.load(__package__, "exhausted")
 _SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
+_DELETE_EXPIRED = sql.load(__package__, "delete_expired")
 _DELETE_JOBS = sql.load(__package__, "delete_jobs")
+_DELETE_KEY = sql.load(__package__, "delete_key")
+_SUPERSEDE = sql.load(__package__, "supersede")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,16 @@ async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int
     return count
 
 
+async def delete_expired(
+    db: Connection, topic: str, after: tuple[datetime, int], limit: int
+) -> tuple[int, tuple[datetime, int] | None]:
+    """Delete those that were marked as expired of the next `limit` jobs that ended `after` a place, in the order of
+    their ends: how many, and the place of the last one looked at, None at the end."""
+    row = await db.fetchrow(_DELETE_EXPIRED, topic, *after, limit)
+    assert row is not None, "it answers one row always"
+    return row["deleted"], None if row["last_seq"] is None else (row["last_at"], row["last_seq"])
+
+
 @dataclass(frozen=True, slots=True)
 class Deleted:
     """What a batch of a deletion did; of that, how many were fresh; and the last seq looked at, None at the end."""
@@ -75,6 +88,47 @@ async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto
         count, ready = count + row["deleted"], ready + row["ready"]
         if row["deleted"] == row["picked"]:
             return Deleted(count, ready, row["last_seq"])
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What a batch of a deletion by key did: how many went; of those, how many were fresh, and how many leased; and
+    whether there may be more."""
+
+    count: int
+    ready: int
+    leased: int
+    more: bool
+
+
+async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit: int) -> Cleared:
+    """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
+    row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
+    assert row is not None, "it answers one row always"
+    more = row["picked"] >= limit or row["deleted"] < row["picked"]
+    return Cleared(row["deleted"], row["ready"], row["leased"], more)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A place among a topic's leases of jobs that have keys: those behind it come next. None comes before any."""
+
+    tenant: str = ""
+    key: str = ""
+    seq: int = 0
+
+
+async def supersede(db: Connection, topic: Topic, budget: Budget, after: Lease, limit: int) -> tuple[int, Lease | None]:
+    """End jobs whose lease ended in silence while a newer one of their key waits, or those that wait and are older.
+
+    Looks at up to `limit` leases behind a place: how many jobs ended, and the place of the last; None at the end.
+    """
+    row = await db.fetchrow(
+        _SUPERSEDE, topic.name, after.tenant, after.key, after.seq, limit, budget.ends, budget.max_deliveries
+    )
+    assert row is not None, "it answers one row always"
+    last = None if row["seq"] is None else Lease(row["tenant"], row["key"], row["seq"])
+    return row["ended"], last
 
 
 def _who(topic: Topic, budget: Budget, spent: Sequence[Spent]) -> tuple[object, ...]:

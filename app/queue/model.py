@@ -87,6 +87,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     original_seq: int | None
     original_deliveries: int | None
     content_type: str | None  # of the payload; None is application/json
+    key: str | None
     more: asyncpg.Record | None  # where the claim asked for it
 
     @property
@@ -110,7 +111,7 @@ class Batch:
     """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
-    JSON object.
+    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -124,13 +125,19 @@ class Batch:
     ttls_ms: list[int | None] = field(default_factory=list)
     max_deliveries: list[int | None] = field(default_factory=list)
     content_types: list[str | None] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """All columns, in the order of the enqueue statement's parameters."""
-        return [getattr(self, name) for name in _COLUMNS]
+        """All columns but keys, in the order of the enqueue statements' parameters."""
+        return [getattr(self, name) for name in _COLUMNS if name != "keys"]
+
+    @property
+    def undelayed(self) -> int:
+        """How many records are to be had at once, as far as delays_ms says."""
+        return len(self) - sum(1 for delay in self.delays_ms if delay)
 
     def lanes(self) -> set[Lane]:
         """The lanes that these records go into."""

@@ -82,6 +82,16 @@ TABLE = {
     ("GET", "/api/messages/{id}"): Row("read", 404),
     ("GET", "/api/stats"): Row("admin", 200, shown_by=OF_OTHERS),
     ("POST", "/api/topics/{topic}/purge"): Row("admin", 403),
+    ("POST", "/api/topics/{topic}/replay"): Row("write+admin", 403, {}),
+    ("GET", "/api/topics/{topic}/message-log"): Row("read+admin", 403),
+    ("DELETE", "/api/topics/{topic}/message-log"): Row("delete+admin", 403, query="?before=2000-01-01T00:00:00Z"),
+    ("POST", "/api/admin/archive-reaper/run"): Row("admin", 403),
+    ("GET", "/v0/admin/reapers"): Row("admin", 403),
+    ("POST", "/v0/admin/reapers/{name}/run"): Row("admin", 403),
+    ("POST", "/api/admin/expiry-reaper/run"): Row("admin", 403),
+    ("POST", "/api/admin/delete-reaper/run"): Row("admin", 403),
+    ("GET", "/api/admin/delete-reaper/schedule"): Row("admin", 403),
+    ("PUT", "/api/admin/delete-reaper/schedule"): Row("admin", 403, {"schedule": ""}),
     ("GET", C): Row("admin", 200, shown_by="test_topic_configs: test_a_key_sees_and_changes_its_own_topics"),
     ("GET", f"{C}/{{topic}}"): Row("admin", 403),
     ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
@@ -123,7 +133,10 @@ def routes(service: Running) -> set[tuple[str, str]]:
 async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, headers: dict[str, str]) -> httpx.Response:
     method, path = route
     row = TABLE[route]
-    url = path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH) + row.query
+    url = (
+        path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH).replace("{name}", "expiry")
+        + row.query
+    )
     content = {} if row.body is None else {"json": row.body}
     request = http.build_request(method, url, headers=headers, **content)  # type: ignore[arg-type]
     response = await http.send(request, stream=True)

@@ -65,6 +65,7 @@ class Promise:
 PROMISES = {
     "claim": Promise({"jobs_due", "jobs_ready"}, 30),
     "ack": Promise({"jobs_pkey"}, 20),
+    "ack_archived": Promise({"jobs_pkey"}, 26),
     "nack": Promise({"jobs_pkey"}, 20),
     "extend": Promise({"jobs_pkey"}, 34),
     "bury": Promise({"jobs_pkey"}, 34),
@@ -119,6 +120,7 @@ class World:
         every: dict[str, tuple[object, ...]] = {
             "claim": (busy.name, count, *lanes, *slots, True, 3, False),
             "ack": (busy.name, seqs, leases, nothing),
+            "ack_archived": (busy.name, seqs, leases, nothing),
             "nack": (busy.name, seqs, leases, ["worker"] * count, [0] * count, nothing, [False] * count, True, 3),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
             "held": (busy.name, seqs, leases),

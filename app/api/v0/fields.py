@@ -43,15 +43,17 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
 def job_fields(topic: str, job: Job) -> bytes:
     """A leased job's fields, without the braces round them."""
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
+    key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),
             job.deadline_ms,
             job.created_ms,
             tag,
+            key,
             job.deliveries,
             topic.encode(),
             job.seq,

@@ -91,11 +91,15 @@ async def append(request: Request) -> Response:
     if policy is not None and body.config is not None:
         resolve(name, body.config)  # which counts for nothing here; but what makes no sense is said every time
     created = deduped = False
+    head = 0  # unless it is known, the last of these is
     if policy is None:
         policy, created = await _created(request, context, name, body)
     sent = time.perf_counter()
     if policy.config.type is TopicType.LOG:
         seqs, deduped = await _append(context, policy, batch, size, key)
+    elif key is None and batch.keys:
+        placed = await context.engine.enqueues.upsert(policy, batch, size)
+        seqs, head = placed.seqs, placed.head_seq
     elif key is None:
         seqs = await context.engine.enqueues.enqueue(policy, batch, size)
     else:
@@ -104,10 +108,10 @@ async def append(request: Request) -> Response:
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
         name.encode(),
-        seqs[0],
-        seqs[-1],
+        min(seqs) if batch.keys else seqs[0],
+        last := max(seqs) if batch.keys else seqs[-1],
         shown,
-        seqs[-1],
+        max(head, last),
         len(seqs),
         b"true" if created else b"false",
         b"true" if deduped else b"false",
