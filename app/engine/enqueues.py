@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from app.engine.group import GroupCommit
-from app.errors import Unavailable
+from app.errors import HoldfastError, Throttled, TopicFull, Unavailable
 from app.metrics.numbers import Verb
-from app.queue import producer
+from app.queue import bounds, producer
+from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
+    from app.queue.bounds import Bounds
+    from app.queue.model import Connection
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 KEYED_AT_ONCE: Final = 2
@@ -47,8 +50,9 @@ class Enqueues:
     async def enqueue(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
         """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, ascending.
 
-        When it returns, the commit is flushed if the topic is durable. Raises Unavailable (it may have happened),
-        TopicNotFound, NotAQueue, and asyncpg's errors for what the database refuses.
+        When it returns, the commit is flushed if the topic is durable. Raises Throttled and TopicFull (there is no room
+        for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound, NotAQueue, and asyncpg's
+        errors for what the database refuses.
         """
         size += BYTES_OF_A_RECORD * len(batch)
         try:
@@ -86,10 +90,17 @@ class Enqueues:
         topic, config = policy.topic, policy.config
         pool = self._shared.verbs(policy)
         await self._shared.lanes.ensure(pool, topic, batch)
+
+        async def put(db: Connection) -> list[Seq]:
+            if policy.bounds is None:
+                return await producer.enqueue(db, topic, batch, ttl_ms=config.ttl_ms)
+            [share] = await self._within(db, policy, policy.bounds, [batch])
+            if isinstance(share, BaseException):
+                raise share
+            return share
+
         async with pool.acquire() as db, db.transaction():
-            seqs, known = await producer.enqueue_once(
-                db, topic, batch, key, ttl_ms=config.ttl_ms, window_ms=config.idempotency_window_ms
-            )
+            seqs, known = await producer.enqueue_once(db, topic, key, put, window_ms=config.idempotency_window_ms)
         if not known:
             self._added(policy, batch)
         return seqs, known
@@ -100,6 +111,8 @@ class Enqueues:
         batch = merge([call.batch for call in calls])
         db = self._shared.verbs(policy)
         await self._shared.lanes.ensure(db, topic, batch)
+        if policy.bounds is not None:
+            return await self._commit_within(policy, policy.bounds, calls)
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         self._numbers.shared([len(call.batch) for call in calls])
         self._added(policy, batch)
@@ -108,6 +121,35 @@ class Enqueues:
         for call in calls:
             shares.append(seqs[start : start + len(call.batch)])
             start += len(call.batch)
+        return shares
+
+    async def _commit_within(
+        self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
+    ) -> list[list[Seq] | BaseException]:
+        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            shares = await self._within(db, policy, limits, [call.batch for call in calls])
+        taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
+        if taken:
+            self._numbers.shared([len(batch) for batch in taken])
+            self._added(policy, merge(taken))
+        return shares
+
+    async def _within(
+        self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
+    ) -> list[list[Seq] | BaseException]:
+        """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
+        topic = policy.topic
+        above = self._shared.cursors.lows(topic.id).tally
+        taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
+        numbers = self._shared.metrics.topic(topic.name)
+        numbers.expired.add(taken.expired)
+        shares: list[list[Seq] | BaseException] = []
+        for batch, share in zip(batches, taken.batches, strict=True):
+            if isinstance(share, Refusal):
+                numbers.refused.add(len(batch))
+                shares.append(_refused(policy, share))
+            else:
+                shares.append(share)
         return shares
 
     def _added(self, policy: Policy, batch: Batch) -> None:
@@ -120,3 +162,13 @@ class Enqueues:
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)
+
+
+def _refused(policy: Policy, refusal: Refusal) -> HoldfastError:
+    name, config = policy.topic.name, policy.config
+    if refusal is Refusal.TOO_DEEP:
+        return Throttled(
+            f"Topic {name!r} holds as many jobs as it may, or has no room for all of these. Try again.",
+            {"topic": name, "limit": "max_depth", "max": config.max_depth},
+        )
+    return TopicFull(f"Topic {name!r} is full.", {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes})

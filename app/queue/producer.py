@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from app.db import sql
 from app.queue.model import Batch, Connection, Lane, Seq, Topic
 
@@ -29,9 +31,10 @@ async def add_lanes(db: Connection, topic: Topic, lanes: list[Lane]) -> None:
 
 
 async def enqueue_once(
-    db: Connection, topic: Topic, batch: Batch, key: str, *, ttl_ms: int, window_ms: int
+    db: Connection, topic: Topic, key: str, put: Callable[[Connection], Awaitable[list[Seq]]], *, window_ms: int
 ) -> tuple[list[Seq], bool]:
-    """Enqueue, unless a batch was enqueued with this key within its window; its seqs then, and whether it was so.
+    """Enqueue with `put`, unless a batch was enqueued with this key within its window; its seqs then, and whether it
+    was so.
 
     `db` is a connection with a transaction of its own: whoever comes with the same key waits for its end. Four round
     trips, where a batch without a key takes one.
@@ -40,7 +43,7 @@ async def enqueue_once(
     known: list[Seq] | None = await db.fetchval(_FIND_KEY, topic.name, topic.id, key)
     if known is not None:
         return known, True
-    seqs = await enqueue(db, topic, batch, ttl_ms=ttl_ms)
+    seqs = await put(db)
     if window_ms > 0:
         await db.execute(_KEEP_KEY, topic.name, topic.id, key, seqs, window_ms)
     return seqs, False
