@@ -21,8 +21,10 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about
-from app.api.messages import errors as messages_errors
+from app.api.messages import about, by_key, enqueues, lists, purges
+from app.api.messages import claims as message_claims
+from app.api.messages import errors as message_errors
+from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import keys as key_routes
@@ -38,6 +40,7 @@ from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
 from app.topics.config import defaults_of
+from app.topics.names import Names
 
 if TYPE_CHECKING:
     from app.topics.buckets import RedisBuckets
@@ -50,6 +53,9 @@ ROUTERS = (
     records.router,
     claims.router,
     settlements.router,
+    enqueues.router,
+    message_claims.router,
+    message_settlements.router,
     work.router,
     diffs.router,
     watches.router,
@@ -60,6 +66,9 @@ ROUTERS = (
     health.router,
     metrics.router,
     admin.router,
+    lists.router,
+    purges.router,
+    by_key.router,
     about.router,
 )
 
@@ -109,7 +118,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         directory.start()
         counted.start()
         try:
-            yield {"context": Context(settings, access, quota, pools, policies, engine)}
+            yield {"context": Context(settings, access, quota, pools, policies, engine, Names(pools.rest))}
         finally:
             engine.stop()
             await reapers.stop()
@@ -139,7 +148,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    errors = Errors(v0_errors.render, {"/api": messages_errors.render})
+    errors = Errors(v0_errors.render, {"/api": message_errors.render})
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
     app.add_exception_handler(UnknownKey, errors.look_again)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
     from app.settings import Settings
     from app.topics.cache import Policies
+    from app.topics.names import Names
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Context:
     pools: Pools
     policies: Policies
     engine: Engine
+    names: Names
     started: float = field(default_factory=time.monotonic)
 
 

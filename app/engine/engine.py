@@ -15,6 +15,7 @@ from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
+from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
@@ -70,6 +71,7 @@ class Engine:
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.logs = Logs(shared)
+        self.purges = Purges(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)

@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 ONCE_AT_ONCE: Final = 2
+Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
 BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
 
 
@@ -77,13 +78,20 @@ class Enqueues:
         size += BYTES_OF_A_RECORD * len(batch)
         try:
             return await group.submit(policy.topic.id, _Call(policy, batch, size))
-        except asyncpg.InternalServerError:
-            # What a missing sequence raises: the topic may have been deleted, and made anew, through another process.
+        except Gone:
+            # The topic may have been deleted, and made anew, through another process.
             self._shared.policies.forget(policy.topic.name)
             fresh = await self._shared.policies.queue(policy.topic.name)
             if fresh.topic.id == policy.topic.id:
                 raise
             return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
+
+    async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
+        """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
+        call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
+        if batch.keys:
+            return (await self.keyed.submit(policy.topic.id, call)).seqs
+        return await self.group.submit(policy.topic.id, call)
 
     async def enqueue_once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
         """The same, unless a batch was enqueued with this key within the topic's window: its seqs then, and whether.
@@ -97,7 +105,7 @@ class Enqueues:
             async with self._once_at_once:
                 try:
                     return await self._once(policy, batch, key)
-                except asyncpg.InternalServerError:
+                except Gone:
                     self._shared.policies.forget(policy.topic.name)
                     fresh = await self._shared.policies.queue(policy.topic.name)
                     if fresh.topic.id == policy.topic.id:

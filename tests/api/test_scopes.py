@@ -13,8 +13,10 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from tests.api.dialect import Body, Topic, accepted, refused
+from tests.api import dialect
+from tests.api.dialect import Body, Topic, accepted
 from tests.api.keyring import ALL, Services, bearer, client, make
+from tests.api.messages import client as messages
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -43,6 +45,7 @@ class Row:
 
 
 T = "/v0/topics/{topic}"
+OF_OTHERS = "messages/test_access: test_a_key_of_other_topics_neither_sees_nor_settles"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -69,6 +72,18 @@ TABLE = {
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),
     ("GET", "/v0/admin/horizon"): Row("admin", 403),
+    ("POST", "/api/messages"): Row("write", 403, {"topic": FOREIGN, "payload": "x"}),
+    ("POST", "/api/messages/batch"): Row("write", 403, {"topic": FOREIGN, "messages": [{"payload": "x"}]}),
+    ("POST", "/api/messages/dequeue"): Row("read+write", 403, {"topic": FOREIGN}),
+    ("POST", "/api/messages/ack"): Row("write", 200, {"ids": []}, shown_by=OF_OTHERS),
+    ("POST", "/api/messages/{id}/ack"): Row("write", 404),
+    ("POST", "/api/messages/{id}/nack"): Row("write", 404),
+    ("POST", "/api/messages/{id}/extend"): Row("write", 404),
+    ("GET", "/api/messages"): Row("read", 403),
+    ("GET", "/api/messages/{id}"): Row("read", 404),
+    ("GET", "/api/stats"): Row("admin", 200, shown_by=OF_OTHERS),
+    ("POST", "/api/topics/{topic}/purge"): Row("admin", 403),
+    ("DELETE", "/api/topics/{topic}/messages/by-key/{key}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
@@ -97,8 +112,15 @@ async def keys(service: Running) -> dict[str, Body]:
     return made
 
 
+def refused(answer: httpx.Response, status: int, code: str) -> Body:
+    """The error of either dialect."""
+    if answer.request.url.path.startswith("/api/"):
+        return {"message": messages.refused(answer, status, code)}
+    return dialect.refused(answer, status, code)
+
+
 def routes(service: Running) -> set[tuple[str, str]]:
-    found = {(m, r.path) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
+    found = {(m, r.path_format) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
     assert found
     return found
 
@@ -183,7 +205,7 @@ async def test_a_key_of_other_topics_gets_nowhere(
     if row.foreign == 200:
         assert answer.status_code == 200
         file, _, name = row.shown_by.partition(": ")
-        assert f"def {name}(" in Path(__file__).with_name(f"{file}.py").read_text()
+        assert f"def {name}(" in Path(__file__).parent.joinpath(f"{file}.py").read_text()
     else:
         refused(answer, row.foreign, {403: "forbidden", 404: "not_found"}[row.foreign])
 
