@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, enqueues, lists, purges, topic_configs
+from app.api.messages import about, by_key, enqueues, lists, purges, topic_configs
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
@@ -46,6 +46,7 @@ from app.topics.config import defaults_of
 from app.topics.names import Names
 
 if TYPE_CHECKING:
+    from app.topics.buckets import RedisBuckets
     from app.topics.bus import Bus
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ ROUTERS = (
     reaper_routes.router,
     lists.router,
     purges.router,
+    by_key.router,
     about.router,
     message_log.router,
     message_reapers.router,
@@ -117,6 +119,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         )
         reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
         bus = _bus(settings, counted, policies, engine, directory)
+        buckets = _buckets(settings, engine)
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
@@ -132,6 +135,8 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             # What is still under way afterwards is unanswered, and nothing worse.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
+            if buckets is not None:
+                await buckets.stop()
             await pools.close(settings.stop_seconds / 4)
             await counted.stop()
 
@@ -176,6 +181,17 @@ def _bus(settings: Settings, counted: Metrics, policies: Policies, engine: Engin
     engine.readers.on_appended = bus.work
     bus.start()
     return bus
+
+
+def _buckets(settings: Settings, engine: Engine) -> RedisBuckets | None:
+    """Made known to the engine; None where there is no Redis."""
+    if settings.redis_url is None:
+        return None
+    from app.topics.buckets import RedisBuckets  # noqa: PLC0415  (as above)
+
+    buckets = RedisBuckets(settings.redis_url.get_secret_value())
+    engine.throttle.shared = buckets
+    return buckets
 
 
 def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:

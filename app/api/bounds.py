@@ -18,6 +18,7 @@ MAX_NODES: Final = 1_000
 MAX_NODE_BYTES: Final = 128
 MAX_TAG_BYTES: Final = 256
 MAX_KEY_BYTES: Final = 256
+MAX_JOB_KEY: Final = 256  # characters
 MAX_ERROR_BYTES: Final = 8 * 1024
 MAX_META_KEYS: Final = 64
 MAX_META_BYTES: Final = 16 * 1024
@@ -55,7 +56,7 @@ BatchKey = Annotated[
         least=1,
     ),
 ]
-Key = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema={"pattern": NO_NUL})]
+Key = Annotated[str, Meta(min_length=1, max_length=MAX_JOB_KEY, extra_json_schema={"pattern": NO_NUL})]
 Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
 LeaseIds = Annotated[
     list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],

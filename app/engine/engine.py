@@ -21,6 +21,7 @@ from app.engine.replays import Replays
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
+from app.engine.throttle import Throttle
 from app.engine.waiters import Waiters
 from app.engine.watches import Watches
 from app.metrics import catalogue
@@ -54,6 +55,7 @@ class Engine:
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
         self.waiters = Waiters(pools, self.cursors)
         self.readers = Readers(pools)
+        self.throttle = Throttle(pools, self.waiters.wake)
         shared = Shared(
             pools,
             policies,
@@ -63,6 +65,7 @@ class Engine:
             self.counters,
             self.waiters,
             self.readers,
+            self.throttle,
             max_waiting,
             self.metrics,
         )
@@ -92,6 +95,7 @@ class Engine:
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
+        self.throttle.drop(topic.id)
         self.metrics.forget([topic.name])
         self.diffs.drop(topic.id)
         self.readers.wake(topic.id)
@@ -107,6 +111,7 @@ class Engine:
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
+        self.throttle.close()
         self.marks.close()
         self.readers.close()
         self.watches.close()

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
 
 from app.engine.group import GroupCommit
+from app.engine.upserts import Placements, Upserts, refused
 from app.errors import Unavailable
 from app.metrics.numbers import Verb
-from app.queue import producer
+from app.queue import bounds, producer
+from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.queue.producer import Placed
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
+    from app.queue.bounds import Bounds
+    from app.queue.model import Connection, Session
 
 Result = TypeVar("Result")
 
@@ -45,6 +49,7 @@ class Enqueues:
         self.group: GroupCommit[_Call, list[Seq]] = GroupCommit(
             self._commit, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
+        self._upserts = Upserts(shared, self._added)
         self.keyed: GroupCommit[_Call, Placed] = GroupCommit(
             self._commit_keyed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
@@ -57,8 +62,9 @@ class Enqueues:
         """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, in its order;
         they ascend, but for records whose keys' jobs waited already.
 
-        When it returns, the commit is flushed if the topic is durable. Raises Unavailable (it may have happened),
-        TopicNotFound, NotAQueue, and asyncpg's errors for what the database refuses.
+        When it returns, the commit is flushed if the topic is durable. Raises Throttled and TopicFull (there is no room
+        for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound, NotAQueue, and asyncpg's
+        errors for what the database refuses.
         """
         if batch.keys:
             return (await self.upsert(policy, batch, size)).seqs
@@ -81,9 +87,11 @@ class Enqueues:
             return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
 
     async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
-        """The same, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
-        size += BYTES_OF_A_RECORD * len(batch)
-        return await self.group.submit(policy.topic.id, _Call(policy, batch, size))
+        """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
+        call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
+        if batch.keys:
+            return (await self.keyed.submit(policy.topic.id, call)).seqs
+        return await self.group.submit(policy.topic.id, call)
 
     async def enqueue_once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
         """The same, unless a batch was enqueued with this key within the topic's window: its seqs then, and whether.
@@ -117,16 +125,31 @@ class Enqueues:
 
     async def _once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
         topic, config = policy.topic, policy.config
-        began = time.monotonic()
         pool = self._shared.verbs(policy)
         await self._shared.lanes.ensure(pool, topic, batch)
+
+        began = time.monotonic()
+        placed: Placements | None = None
+
+        async def put(db: Session) -> list[Seq]:
+            nonlocal placed
+            if batch.keys:
+                placed = await self._upserts.place(db, policy, [batch])
+                return placed.only().seqs
+            if policy.bounds is None:
+                return await producer.enqueue(db, topic, batch, ttl_ms=config.ttl_ms)
+            [share] = await self._within(db, policy, policy.bounds, [batch])
+            if isinstance(share, BaseException):
+                raise share
+            return share
+
         async with pool.acquire() as db, db.transaction():
-            placed, known = await producer.enqueue_once(
-                db, topic, policy.budget, batch, key, ttl_ms=config.ttl_ms, window_ms=config.idempotency_window_ms
-            )
-        if not known:
-            self._placed(policy, batch, placed, began)
-        return placed.seqs, known
+            seqs, known = await producer.enqueue_once(db, topic, key, put, window_ms=config.idempotency_window_ms)
+        if placed is not None:
+            self._upserts.announce(policy, placed, began)
+        elif not known:
+            self._added(policy, batch, len(batch), batch.undelayed)
+        return seqs, known
 
     async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy
@@ -134,6 +157,8 @@ class Enqueues:
         batch = merge([call.batch for call in calls])
         db = self._shared.verbs(policy)
         await self._shared.lanes.ensure(db, topic, batch)
+        if policy.bounds is not None:
+            return await self._commit_within(policy, policy.bounds, calls)
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         self._numbers.shared([len(call.batch) for call in calls])
         self._added(policy, batch, len(batch), batch.undelayed)
@@ -144,31 +169,51 @@ class Enqueues:
             start += len(call.batch)
         return shares
 
-    async def _commit_keyed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
-        policy = calls[-1].policy
-        batch = merge([call.batch for call in calls])
-        db = self._shared.verbs(policy)
-        await self._shared.lanes.ensure(db, policy.topic, batch)
-        began = time.monotonic()
-        placed = await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
-        self._numbers.shared([len(call.batch) for call in calls])
-        self._placed(policy, batch, placed, began)
-        shares: list[Placed | BaseException] = []
-        start = 0
-        for call in calls:
-            mine = slice(start, start + len(call.batch))
-            shares.append(replace(placed, seqs=placed.seqs[mine], updated=placed.updated[mine]))
-            start += len(call.batch)
+    async def _commit_within(
+        self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
+    ) -> list[list[Seq] | BaseException]:
+        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            shares = await self._within(db, policy, limits, [call.batch for call in calls])
+        taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
+        if taken:
+            self._numbers.shared([len(batch) for batch in taken])
+            added = merge(taken)
+            self._added(policy, added, len(added), added.undelayed)
         return shares
 
-    def _placed(self, policy: Policy, batch: Batch, placed: Placed, began: float) -> None:
-        """`began`: when the statement was sent, by the monotonic clock."""
-        self._added(policy, batch, len(batch) - sum(placed.updated), placed.ready + placed.due)
-        if placed.due:
-            self._shared.cursors.returned(policy.topic.id)
-        if placed.touched:
-            self._shared.cursors.touched(policy.topic.id, began)
-            self._shared.waiters.added(policy.topic.id, placed.touched)
+    async def _within(
+        self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
+    ) -> list[list[Seq] | BaseException]:
+        """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
+        topic = policy.topic
+        above = self._shared.cursors.lows(topic.id).tally
+        taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
+        numbers = self._shared.metrics.topic(topic.name)
+        numbers.expired.add(taken.expired)
+        shares: list[list[Seq] | BaseException] = []
+        for batch, share in zip(batches, taken.batches, strict=True):
+            if isinstance(share, Refusal):
+                numbers.refused.add(len(batch))
+                shares.append(refused(policy, share))
+            else:
+                shares.append(share)
+        return shares
+
+    async def _commit_keyed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
+        policy = calls[-1].policy
+        batches = [call.batch for call in calls]
+        pool = self._shared.verbs(policy)
+        for batch in batches:
+            await self._shared.lanes.ensure(pool, policy.topic, batch)
+        began = time.monotonic()
+        if policy.bounds is None:
+            placed = await self._upserts.place(pool, policy, batches)
+        else:
+            async with pool.acquire() as db, db.transaction():
+                placed = await self._upserts.place(db, policy, batches)
+        self._numbers.shared([len(batch) for batch in batches])
+        self._upserts.announce(policy, placed, began)
+        return placed.shares
 
     def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
         topic, topic_id = policy.topic, policy.topic.id

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from app.engine.group import tried_again
 from app.queue import inspector, shown
 from app.queue.shown import Status
 from app.topics.config import Policy
@@ -32,8 +34,11 @@ class Purges:
             return 0
         count = 0
         after: int | None = 0
+        # It locks by seq, and those who enqueue jobs with keys lock by key.
         while after is not None and after < drawn.drawn:
-            done = await shown.purge(db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
+            done = await tried_again(
+                partial(shown.purge, db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
+            )
             self._shared.moved(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last_seq
         return count

@@ -78,7 +78,9 @@ class Settlements:
             return
         held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
         try:
-            await self.nack(policy, held, [Return(refund=refund)] * len(held))
+            returned = await self.nack(policy, held, [Return(refund=refund)] * len(held))
+            if refund:  # nobody was handed these
+                await self._shared.throttle.put_back(policy, len(returned))
         except Exception as error:
             log.warning("%d leases of %s wait for their deadline: %r", len(jobs), policy.topic.name, error)
 

@@ -127,6 +127,12 @@ CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process
 
 # Topics: verbs, by what this service's processes did.
 TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
+TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs that max_depth, or a queue's cap, refused.")
+TOPIC_THROTTLED: Final = _counter(
+    "topic_throttled",
+    "topic",
+    "Looks for jobs that got fewer than they asked for, or none, for lack of throughput_limit's tokens.",
+)
 TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed: deliveries.")
 TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")

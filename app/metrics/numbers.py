@@ -79,11 +79,15 @@ class TopicNumbers:
         "failed",
         "nacked",
         "processing_ms",
+        "refused",
+        "throttled",
         "wait_us",
     )
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
+        self.refused = numbers.counter(catalogue.TOPIC_REFUSED, name)
+        self.throttled = numbers.counter(catalogue.TOPIC_THROTTLED, name)
         self.claimed = numbers.counter(catalogue.TOPIC_CLAIMED, name)
         self.acked = numbers.counter(catalogue.TOPIC_ACKED, name)
         self.nacked = numbers.counter(catalogue.TOPIC_NACKED, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, NewType, Protocol
@@ -22,6 +23,12 @@ class Connection(Protocol):
     async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None: ...
     async def fetchval(self, query: str, *args: Any) -> Any: ...
     async def execute(self, query: str, *args: Any) -> str: ...
+
+
+class Session(Connection, Protocol):
+    """A connection, which can have transactions of its own, and savepoints in them."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from app.db import sql
-from app.queue.model import Batch, Budget, Connection, Lane, Seq, Topic
+from app.queue.model import Batch, Budget, Connection, Lane, Seq, Session, Topic
 
 _ENQUEUE = sql.load(__package__, "enqueue")
 _ENQUEUE_KEYED = sql.load(__package__, "enqueue_keyed")
@@ -65,9 +66,10 @@ async def add_lanes(db: Connection, topic: Topic, lanes: list[Lane]) -> None:
 
 
 async def enqueue_once(
-    db: Connection, topic: Topic, budget: Budget, batch: Batch, key: str, *, ttl_ms: int, window_ms: int
-) -> tuple[Placed, bool]:
-    """Enqueue, unless a batch was enqueued with this key within its window; its seqs then, and whether it was so.
+    db: Session, topic: Topic, key: str, put: Callable[[Session], Awaitable[list[Seq]]], *, window_ms: int
+) -> tuple[list[Seq], bool]:
+    """Enqueue with `put`, unless a batch was enqueued with this key within its window; its seqs then, and whether it
+    was so.
 
     `db` is a connection with a transaction of its own: whoever comes with the same key waits for its end. Four round
     trips, where a batch without a key takes one.
@@ -75,12 +77,8 @@ async def enqueue_once(
     await db.execute(_LOCK_KEY, topic.id, key)
     known: list[Seq] | None = await db.fetchval(_FIND_KEY, topic.name, topic.id, key)
     if known is not None:
-        return Placed(known, [], max(known), 0, 0, 0), True
-    if batch.keys:
-        placed = await upsert(db, topic, budget, batch, ttl_ms=ttl_ms)
-    else:
-        seqs = await enqueue(db, topic, batch, ttl_ms=ttl_ms)
-        placed = Placed(seqs, [], seqs[-1], batch.undelayed, 0, 0)
+        return known, True
+    seqs = await put(db)
     if window_ms > 0:
-        await db.execute(_KEEP_KEY, topic.name, topic.id, key, placed.seqs, window_ms)
-    return placed, False
+        await db.execute(_KEEP_KEY, topic.name, topic.id, key, seqs, window_ms)
+    return seqs, False

@@ -67,6 +67,7 @@ class Shown:
     dlq_moved_ms: int | None
     first_topic_id: int | None
     first_seq: int | None
+    key: str | None
 
 
 @dataclass(frozen=True, slots=True)

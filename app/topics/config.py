@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from app.errors import InvalidRequest
+from app.queue.bounds import Bounds
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 
@@ -201,6 +202,15 @@ class Policy(msgspec.Struct, frozen=True):
     def budget(self) -> Budget:
         """How many deliveries its jobs get."""
         return Budget(self.config.on_exhausted is not OnExhausted.REDELIVER, self.config.max_deliveries)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """What it may hold before more is refused, if it is a queue; None: any number of jobs."""
+        config = self.config
+        if config.max_depth == 0 and (config.discard != "reject" or config.cap_records == config.cap_bytes == 0):
+            return None
+        caps = (config.cap_records, config.cap_bytes) if config.discard == "reject" else (0, 0)
+        return Bounds(config.max_depth, *caps)
 
     @property
     def log_limits(self) -> Limits:

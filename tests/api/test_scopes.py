@@ -96,6 +96,7 @@ TABLE = {
     ("GET", f"{C}/{{topic}}"): Row("admin", 403),
     ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
     ("DELETE", f"{C}/{{topic}}"): Row("admin", 403),
+    ("DELETE", "/api/topics/{topic}/messages/by-key/{key}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
@@ -125,7 +126,7 @@ async def keys(service: Running) -> dict[str, Body]:
 
 
 def routes(service: Running) -> set[tuple[str, str]]:
-    found = {(m, r.path) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
+    found = {(m, r.path_format) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
     assert found
     return found
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import open_pools
+from app.db.pool import Pools, open_pools
+from app.errors import Throttled
 from app.queue import consumer, exits
 from app.queue.consumer import Return
 from app.queue.model import Batch, Lane
@@ -382,3 +383,25 @@ async def test_a_storm_with_keys(database_url: str, topic: str, make_queue: Make
             machine.engine.stop()
             await machine.engine.drain()
         await pools.close(5)
+
+
+async def test_a_full_queue_takes_updates_and_refuses_what_is_new(
+    topic: str, make_queue: MakeQueue, machine: Machine, pools: Pools
+) -> None:
+    queue = await make_queue(topic, max_depth=2)
+    put = machine.engine.enqueues.upsert
+    assert (await put(queue, Batch(payloads=[b"1", b"2"], keys=["a", "b"]), 2)).seqs == [1, 2]
+    answers = await asyncio.gather(
+        put(queue, Batch(payloads=[b"3", b"3"], keys=["a", "c"]), 2),
+        put(queue, Batch(payloads=[b"4", b"5"], keys=["b", "b"]), 2),
+        put(queue, Batch(payloads=[b"6"], keys=["d"]), 2),
+        return_exceptions=True,
+    )
+    assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placed", "Throttled"]
+    with pytest.raises(Throttled):
+        await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"6"], keys=["d"]), "once")
+    once = await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"7"], keys=["b"]), "once")
+    assert once == ([2], False)
+    assert await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"8"], keys=["b"]), "once") == ([2], True)
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"1", b"7"]
+    assert await tallied(pools.hot, queue)

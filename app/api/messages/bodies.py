@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, about, text
+from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
@@ -67,8 +67,11 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
         about("How often it is delivered at most, 0 for no end; as the topic says if absent."),
     ] = None
+    key: Annotated[
+        Key | None,
+        about("A message of this key that waits is updated, and keeps its id. One that is processed is left alone."),
+    ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    key: None = None
     tenant: None = None
     group: None = None
     dedupe_id: None = None
@@ -183,6 +186,7 @@ class Message(msgspec.Struct, kw_only=True):
 
     id: str
     topic: str
+    key: str | UnsetType = UNSET
     payload: str
     encoding: Literal["base64"] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET

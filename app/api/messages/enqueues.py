@@ -120,6 +120,8 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         try:
             payload, kind = _payload(message)
             text = _metadata(message.metadata)
+            if message.key is not None and "\0" in message.key:
+                raise InvalidRequest("key has a NUL character (U+0000), which can't be stored.")
             weight = len(payload) + (0 if text is None else len(text.encode()))
             if weight > MAX_RECORD_BYTES:
                 raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
@@ -142,6 +144,7 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         ttls_ms=_unless_default([_ms(message.ttl_seconds) for message in messages]),
         max_deliveries=_unless_default([message.max_deliveries for message in messages]),
         content_types=_unless_default(types),
+        keys=_unless_default([message.key for message in messages]),
     )
     return batch, size
 

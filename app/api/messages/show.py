@@ -24,10 +24,11 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
     rest = job.rest
     topic = policy.topic
     return (
-        b'{"id":"%b","topic":"%b",%b,"metadata":%b,"status":"processing","retry_count":%d,"max_retries":%d%b,"lease_id":"lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"processing","retry_count":%d,"max_retries":%d%b,"lease_id":"lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
         % (
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
+            _key(job.key),
             _payload(job.payload, job.content_type, base64=base64),
             _metadata(job.metadata),
             job.deliveries - 1,
@@ -47,10 +48,11 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
     """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
     held = job.status == "processing"
     return (
-        b'{"id":"%b","topic":"%b",%b,"metadata":%b,"status":"%b","retry_count":%d,"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"%b","retry_count":%d,"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b}'
         % (
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
+            _key(job.key),
             _payload(job.payload, job.content_type, base64=base64),
             _metadata(job.metadata),
             job.status.encode(),
@@ -71,6 +73,10 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
 def time_of(ms: int) -> bytes:
     """A time in ms since 1970, as RFC 3339 has it."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+
+
+def _key(key: str | None) -> bytes:
+    return b"" if key is None else b',"key":%b' % encode(key)
 
 
 def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:

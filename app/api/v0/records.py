@@ -68,7 +68,7 @@ _either = _Either()
         ],
         body=[AppendBody, LogAppendBody],
         answers={200: AppendAnswer, 201: AppendAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
     ),
 )
 async def append(request: Request) -> Response:
@@ -95,6 +95,7 @@ async def append(request: Request) -> Response:
     if policy is None:
         policy, created = await _created(request, context, name, body)
     sent = time.perf_counter()
+    _must_fit(policy.config, batch, size)
     if policy.config.type is TopicType.LOG:
         seqs, deduped = await _append(context, policy, batch, size, key)
     elif key is None and batch.keys:
@@ -119,14 +120,19 @@ async def append(request: Request) -> Response:
     return answer(fields, began, timings, 201 if created else 200)
 
 
-async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
-    """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
-    config = policy.config
+def _must_fit(config: Config, batch: Batch, size: int) -> None:
+    """Raises RecordTooLarge where the batch would be refused however empty the topic is."""
+    if config.type is TopicType.QUEUE:
+        size = sum(map(len, batch.payloads))  # what a queue counts
     if config.discard == "reject" and (0 < config.cap_records < len(batch) or 0 < config.cap_bytes < size):
         raise RecordTooLarge(
             "The batch is larger than all that this topic may hold.",
             {"records": len(batch), "bytes": size, "cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
         )
+
+
+async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
+    """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
     appended = await context.engine.logs.append(policy, batch, size, key)
     seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
     return seqs, appended.outcome is Outcome.DEDUPED

@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
            (date_part('epoch', j.visible_at) * 1000)::bigint AS visible_ms,
            (date_part('epoch', j.expires_at) * 1000)::bigint AS expires_ms,
            j.original_topic, (date_part('epoch', j.dlq_moved_at) * 1000)::bigint AS dlq_moved_ms, j.first_topic_id,
-           j.first_seq
+           j.first_seq, j.key
     FROM holdfast.jobs j WHERE j.topic = l.topic AND j.topic_id = l.topic_id AND j.seq = l.seq
 ) s
 ORDER BY l.ord

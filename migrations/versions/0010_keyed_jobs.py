@@ -1,12 +1,12 @@
 """Jobs with a key: at most one of them waits, and is updated in place.
 
-Revision ID: 0009
+Revision ID: 0010
 """
 
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0010"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 
