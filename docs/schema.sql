@@ -507,6 +507,20 @@ ALTER TABLE holdfast.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: buckets; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE UNLOGGED TABLE holdfast.buckets (
+    at timestamp with time zone NOT NULL,
+    tokens double precision NOT NULL,
+    topic_id integer NOT NULL,
+    granted integer NOT NULL,
+    short boolean NOT NULL,
+    CONSTRAINT buckets_tokens_check CHECK ((tokens >= (0)::double precision))
+)
+WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
 -- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -744,6 +758,13 @@ ALTER TABLE ONLY holdfast.api_keys
 
 ALTER TABLE ONLY holdfast.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
+
+--
+-- Name: buckets buckets_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.buckets
+    ADD CONSTRAINT buckets_pkey PRIMARY KEY (topic_id);
 
 --
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
