@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about
+from app.api.messages import about, topic_configs
 from app.api.messages import errors as messages_errors
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
@@ -61,6 +61,7 @@ ROUTERS = (
     metrics.router,
     admin.router,
     about.router,
+    topic_configs.router,
 )
 
 

@@ -564,6 +564,9 @@ CREATE TABLE holdfast.jobs (
     metadata json,
     payload bytea NOT NULL,
     leased_at timestamp with time zone,
+    content_type text,
+    first_topic_id integer,
+    first_seq bigint,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -630,7 +633,9 @@ CREATE TABLE holdfast.tallies (
     leased bigint DEFAULT 0 NOT NULL,
     dead_lettered bigint DEFAULT 0 NOT NULL,
     bytes bigint DEFAULT 0 NOT NULL,
-    topic_id integer NOT NULL
+    topic_id integer NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    expired bigint DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
 
@@ -864,6 +869,12 @@ CREATE INDEX jobs_expiring ON holdfast.jobs USING btree (topic, expires_at) WHER
 --
 
 CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHERE (state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state]));
+
+--
+-- Name: jobs_first; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
 
 --
 -- Name: jobs_ready; Type: INDEX; Schema: holdfast; Owner: -

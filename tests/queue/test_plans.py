@@ -117,7 +117,7 @@ class World:
         marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
-            "claim": (busy.name, count, *lanes, *slots, True, 3),
+            "claim": (busy.name, count, *lanes, *slots, True, 3, False),
             "ack": (busy.name, seqs, leases, nothing),
             "nack": (busy.name, seqs, leases, ["worker"] * count, [0] * count, nothing, [False] * count, True, 3),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
@@ -134,7 +134,7 @@ class World:
             ),
             "probe": ([busy.name, dead.name], [busy.name] * 3, *marks),
             "heads": ([busy.name] * 3, *marks),
-            "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 9), 0),
+            "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 10), 0),
         }
         return every[name]
 

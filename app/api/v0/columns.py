@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +18,7 @@ from app.api.bounds import (
     MAX_TAG_BYTES,
 )
 from app.api.fields import check_text, time_of
+from app.api.payloads import BYTES, JSON, Form, check_type, form_of, kept, of_base64
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.model import Batch
@@ -60,7 +62,55 @@ def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
     )
     if isinstance(body, AppendBody):
         _schedule(batch, body.records)
+        _type(batch, body.records)
     return batch, size
+
+
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
+    """Bytes, as JSON shows them."""
+
+    text: str = msgspec.field(name="$base64")
+
+
+_BASE64: Final = re.compile(rb'\{\s*"\$base64"\s*:')
+_base64 = msgspec.json.Decoder(_Base64)
+_text = msgspec.json.Decoder(str)
+
+
+def _type(batch: Batch, records: Sequence[Record]) -> None:
+    """Where data is no JSON, or has a type of its own: the bytes that it stands for, and their type."""
+    types: list[str | None] = []
+    for i, record in enumerate(records):
+        if record.content_type is None and _BASE64.match(batch.payloads[i]) is None:
+            continue
+        try:
+            payload, kind = _bytes_of(batch.payloads[i], record.content_type)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Record {i}: {error.message}") from None
+        batch.payloads[i] = payload
+        if kind is not None:
+            types += [None] * (i - len(types))
+            types.append(kind)
+    batch.content_types = types
+
+
+def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]:
+    if content_type is not None:
+        check_type(content_type)
+    if _BASE64.match(data):
+        try:
+            shown = _base64.decode(data)
+        except msgspec.ValidationError:
+            pass  # an object with other fields is what it looks like
+        else:
+            payload = of_base64(shown.text)
+            return payload, kept(payload, content_type or BYTES)
+    form = form_of(content_type)
+    if form is Form.TEXT and data[:1] == b'"':
+        return _text.decode(data).encode(), content_type
+    if form is not Form.JSON:
+        raise InvalidRequest(f'data of type {content_type} is a text, if that is text/…, or {{"$base64": "…"}}.')
+    return data, kept(data, content_type or JSON)
 
 
 def _schedule(batch: Batch, records: Sequence[Record]) -> None:
