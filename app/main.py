@@ -22,7 +22,7 @@ from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.v0 import admin, audit, claims, deletions, diffs, errors, records, settlements, topics, watches, work
 from app.api.v0 import keys as key_routes
-from app.db.pool import open_pools
+from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.edge.quota import Gate, Quota
@@ -33,9 +33,12 @@ from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
+from app.topics.hints import Hints
+from app.topics.relay import Relay
 
 if TYPE_CHECKING:
     from app.topics.bus import Bus
+    from app.topics.tier import Tier
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +82,18 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             numbers=counted,
         )
         directory = Directory(pools.rest, of_environment)
+        # Before anything is known that could become old: what the other workers say waits here until it is heard.
+        hints, relay = _relay(settings, slot, folder, counted)
         try:
             await directory.reload()
             _must_not_be_open_to_others(settings, directory)
         except BaseException:
+            if relay is not None:
+                await relay.stop()
             await pools.close(settings.stop_seconds / 4)
             raise
         access = Access(directory, quota)
-        policies = Policies(pools.rest)
+        policies = Policies(pools.rest, counted)
         engine = Engine(
             pools,
             policies,
@@ -95,7 +102,10 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             most_topics=settings.metrics_topics,
         )
         reapers = Reapers(pools, engine, phase=slot / settings.workers)
-        bus = _bus(settings, counted, policies, engine, directory)
+        _connect(hints, policies, engine, directory)
+        redis = _redis(settings, pools, policies, hints, counted)
+        if relay is not None:
+            relay.start()
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
@@ -106,11 +116,13 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             engine.stop()
             await reapers.stop()
             await directory.stop()
-            if bus is not None:
-                await bus.stop()
+            if redis is not None:
+                await asyncio.gather(*(end.stop() for end in redis))
             # What is still under way afterwards is unanswered, and nothing worse.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
+            if relay is not None:
+                await relay.stop()
             await pools.close(settings.stop_seconds / 4)
             await counted.stop()
 
@@ -137,23 +149,46 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
     return app
 
 
-def _bus(settings: Settings, counted: Metrics, policies: Policies, engine: Engine, directory: Directory) -> Bus | None:
-    """Started and told who wants to hear what; None where there is no Redis."""
-    if settings.redis_url is None:
-        return None
-    from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics) -> tuple[Hints, Relay | None]:
+    """Hints, and the relay to the other workers of this service; None where there are none."""
+    if folder is None or settings.workers == 1:
+        return Hints(), None
+    hints = Hints(folder.name)
+    try:
+        return hints, Relay(folder, slot, settings.workers, hints, counted)
+    except OSError as error:
+        log.warning("Workers can't tell each other of changes, and find them by themselves: %r", error)
+        return Hints(), None
+
+
+def _connect(hints: Hints, policies: Policies, engine: Engine, directory: Directory) -> None:
+    """Tell hints who wants to hear what, and who says it."""
 
     def missed() -> None:
         policies.forget_all()
         directory.refresh()
 
-    bus = Bus(settings.redis_url.get_secret_value(), counted)
-    bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
-    bus.on_keys, bus.on_missed = directory.refresh, missed
-    policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
-    engine.readers.on_appended = bus.work
+    hints.on_changed, hints.on_work = policies.forget, engine.heard_of_work
+    hints.on_keys, hints.on_missed = directory.refresh, missed
+    policies.on_changed, engine.waiters.on_work, directory.on_changed = hints.changed, hints.work, hints.keys
+    engine.readers.on_appended = hints.work
+
+
+def _redis(
+    settings: Settings, pools: Pools, policies: Policies, hints: Hints, counted: Metrics
+) -> tuple[Bus, Tier] | None:
+    """What is between all processes of a database, started; None where there is no Redis."""
+    if settings.redis_url is None:
+        return None
+    from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+    from app.topics.tier import Tier  # noqa: PLC0415
+
+    url = settings.redis_url.get_secret_value()
+    policies.second = tier = Tier(url, pools.rest, counted)
+    bus = Bus(url, hints, counted, tier=tier)
     bus.start()
-    return bus
+    tier.start()
+    return bus, tier
 
 
 def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:
