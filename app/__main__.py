@@ -110,11 +110,12 @@ async def _migrate(settings: Settings, down: str | None) -> int:
 
 async def _reap(settings: Settings) -> int:
     from app.reapers import loop  # noqa: PLC0415  (start time)
+    from app.topics.config import defaults_of  # noqa: PLC0415
 
     async with _database(settings) as url:
         if await schema.check(url):
             raise ConfigurationError("The schema is older than this version: run `migrate` first")
-        for name, moved in (await loop.run_all(url)).items():
+        for name, moved in (await loop.run_all(url, defaults_of(settings))).items():
             print(f"{name}: {moved}")
     return 0
 

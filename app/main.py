@@ -20,7 +20,11 @@ from app import __version__, keys
 from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
-from app.api.v0 import admin, audit, claims, deletions, diffs, errors, records, settlements, topics, watches, work
+from app.api.errors import Errors
+from app.api.messages import about, topic_configs
+from app.api.messages import errors as messages_errors
+from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
+from app.api.v0 import errors as v0_errors
 from app.api.v0 import keys as key_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
@@ -33,6 +37,7 @@ from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
+from app.topics.config import defaults_of
 from app.topics.hints import Hints
 from app.topics.relay import Relay
 
@@ -57,6 +62,8 @@ ROUTERS = (
     health.router,
     metrics.router,
     admin.router,
+    about.router,
+    topic_configs.router,
 )
 
 
@@ -93,7 +100,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             await pools.close(settings.stop_seconds / 4)
             raise
         access = Access(directory, quota)
-        policies = Policies(pools.rest, counted)
+        policies = Policies(pools.rest, defaults_of(settings), counted)
         engine = Engine(
             pools,
             policies,
@@ -102,10 +109,8 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             most_topics=settings.metrics_topics,
         )
         reapers = Reapers(pools, engine, phase=slot / settings.workers)
-        _connect(hints, policies, engine, directory)
+        _connect(hints, relay, policies, engine, directory)
         redis = _redis(settings, pools, policies, hints, counted)
-        if relay is not None:
-            relay.start()
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
@@ -141,6 +146,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    errors = Errors(v0_errors.render, {"/api": messages_errors.render})
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
     app.add_exception_handler(UnknownKey, errors.look_again)
@@ -161,8 +167,8 @@ def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics)
         return Hints(), None
 
 
-def _connect(hints: Hints, policies: Policies, engine: Engine, directory: Directory) -> None:
-    """Tell hints who wants to hear what, and who says it."""
+def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engine, directory: Directory) -> None:
+    """Tell hints who wants to hear what, and who says it; then they come."""
 
     def missed() -> None:
         policies.forget_all()
@@ -172,6 +178,8 @@ def _connect(hints: Hints, policies: Policies, engine: Engine, directory: Direct
     hints.on_keys, hints.on_missed = directory.refresh, missed
     policies.on_changed, engine.waiters.on_work, directory.on_changed = hints.changed, hints.work, hints.keys
     engine.readers.on_appended = hints.work
+    if relay is not None:
+        relay.start()
 
 
 def _redis(
@@ -184,7 +192,8 @@ def _redis(
     from app.topics.tier import Tier  # noqa: PLC0415
 
     url = settings.redis_url.get_secret_value()
-    policies.second = tier = Tier(url, pools.rest, counted)
+    # Policies are what the service's defaults make of rows: who has others does not share them.
+    policies.second = tier = Tier(url, pools.rest, counted, variant=repr(policies.defaults))
     bus = Bus(url, hints, counted, tier=tier)
     bus.start()
     tier.start()

@@ -80,6 +80,19 @@ class Settings(BaseModel):
     metrics_topics: int = Field(
         1_000, ge=0, le=10_000, description="Topics that /metrics shows one by one; of more it says so."
     )
+    max_retries: int = Field(
+        3,
+        ge=0,
+        le=10_000,
+        description="Tries of a job whose topic leaves it open; 0: one, and no dead letter.",
+    )
+    dlq_threshold: int = Field(
+        3, ge=0, le=10_000, description="Deliveries after which a job is a dead letter, the same; 0: it never is."
+    )
+    message_ttl_seconds: int = Field(
+        86_400, ge=0, le=315_360_000, description="How long a job lives, the same; 0: for ever."
+    )
+    visibility_timeout_seconds: int = Field(30, ge=1, le=86_400, description="Length of a lease, the same.")
     stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
 
     @field_validator("database_url")

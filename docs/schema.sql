@@ -550,6 +550,9 @@ CREATE TABLE holdfast.jobs (
     metadata json,
     payload bytea NOT NULL,
     leased_at timestamp with time zone,
+    content_type text,
+    first_topic_id integer,
+    first_seq bigint,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -616,7 +619,9 @@ CREATE TABLE holdfast.tallies (
     leased bigint DEFAULT 0 NOT NULL,
     dead_lettered bigint DEFAULT 0 NOT NULL,
     bytes bigint DEFAULT 0 NOT NULL,
-    topic_id integer NOT NULL
+    topic_id integer NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    expired bigint DEFAULT 0 NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
 
@@ -642,12 +647,12 @@ CREATE TABLE holdfast.topics (
     id integer NOT NULL,
     type holdfast.topic_type NOT NULL,
     durability holdfast.durability DEFAULT 'disk'::holdfast.durability NOT NULL,
-    lease_ms integer DEFAULT 30000 NOT NULL,
+    lease_ms integer DEFAULT 30000,
     claim_jitter_ms integer DEFAULT 0 NOT NULL,
-    max_deliveries integer DEFAULT 0 NOT NULL,
+    max_deliveries integer DEFAULT 0,
     on_exhausted holdfast.exhaustion DEFAULT 'redeliver'::holdfast.exhaustion NOT NULL,
     dead_letter text COLLATE pg_catalog."C",
-    ttl_ms bigint DEFAULT 0 NOT NULL,
+    ttl_ms bigint DEFAULT 0,
     cap_records bigint DEFAULT 0 NOT NULL,
     cap_bytes bigint DEFAULT 0 NOT NULL,
     discard holdfast.discard DEFAULT 'old'::holdfast.discard NOT NULL,
@@ -660,14 +665,26 @@ CREATE TABLE holdfast.topics (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     version bigint DEFAULT 1 NOT NULL,
+    max_retries integer,
+    dlq_threshold integer,
+    max_depth bigint DEFAULT 0 NOT NULL,
+    throughput_limit integer DEFAULT 0 NOT NULL,
+    replayable boolean DEFAULT false NOT NULL,
+    replay_window_ms bigint DEFAULT 604800000 NOT NULL,
+    configured boolean DEFAULT true NOT NULL,
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
     CONSTRAINT topics_claim_jitter_ms_check CHECK (((claim_jitter_ms >= 0) AND (claim_jitter_ms <= 5000))),
+    CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
     CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
     CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),
     CONSTRAINT topics_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
+    CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
+    CONSTRAINT topics_max_retries_check CHECK (((max_retries >= 0) AND (max_retries <= 10000))),
     CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
+    CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
     CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
 );
 
@@ -831,6 +848,12 @@ CREATE INDEX jobs_expiring ON holdfast.jobs USING btree (topic, expires_at) WHER
 --
 
 CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHERE (state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state]));
+
+--
+-- Name: jobs_first; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
 
 --
 -- Name: jobs_ready; Type: INDEX; Schema: holdfast; Owner: -

@@ -16,7 +16,7 @@ T = TypeVar("T")
 Read_co = TypeVar("Read_co", covariant=True)
 
 MAX_DEPTH: Final = 128
-# An escape of U+0000 that is none of an escaped backslash. PostgreSQL's text and json can't hold it.
+# An escape of U+0000 that is none of an escaped backslash.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -26,8 +26,8 @@ class Decoder(Protocol[Read_co]):
     def decode(self, body: bytes, /) -> Read_co: ...
 
 
-async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"") -> T:
-    """The decoded body; `empty` stands in for none.
+async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"", nul: bool = False) -> T:
+    """The decoded body; `empty` stands in for none. With `nul` it may have U+0000, and the route sees to where.
 
     Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes), Throttled (too many
     bytes of bodies are held by all requests together) and InvalidRequest.
@@ -43,7 +43,7 @@ async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty:
     try:
         if not body.isascii():
             body.decode()
-        if b"\\u0000" in body and _NUL.search(body):
+        if not nul and has_nul(body):
             raise InvalidRequest("The body has a NUL character (U+0000), which can't be stored.")
         return decoder.decode(body)
     except UnicodeDecodeError as error:
@@ -56,6 +56,11 @@ async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty:
         raise InvalidRequest(f"{error}{hint}.") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The body is not JSON: {error}.") from None
+
+
+def has_nul(json: bytes) -> bool:
+    """Whether JSON has an escape of U+0000, which PostgreSQL's text and json can't hold."""
+    return b"\\u0000" in json and _NUL.search(json) is not None
 
 
 def check_depth(json: bytes) -> None:

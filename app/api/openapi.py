@@ -4,7 +4,7 @@ is described twice; answers' structs exist for it alone, and a test holds real a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,20 +59,22 @@ RETRY_AFTER: Final = {
 
 def operation(
     *,
-    answers: dict[int, type[msgspec.Struct]],
+    answers: Mapping[int, type[msgspec.Struct] | None],
     errors: Sequence[int],
     body: type[msgspec.Struct] | Sequence[type[msgspec.Struct]] = (),
     body_required: bool = True,
     parameters: Sequence[dict[str, Any]] = (),
     open_to_all: bool = False,
+    error: type[msgspec.Struct] = ErrorAnswer,
 ) -> dict[str, Any]:
-    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status. Of several bodies, any will
-    do; `open_to_all`: it never needs a key."""
+    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status; None is an
+    answer without a body. Of several bodies, any will do; `open_to_all`: it never needs a key; `error`: how the dialect
+    shows errors."""
     refusals = sorted({*errors, *_may_occur(errors)})
     described: dict[str, Any] = {
         "responses": {
-            **{str(status): _answer(_reference(answer), _DONE[status]) for status, answer in answers.items()},
-            **{str(status): _error(status) for status in refusals},
+            **{str(status): _answered(status, answer) for status, answer in answers.items()},
+            **{str(status): _error(status, error) for status in refusals},
         }
     }
     if parameters:
@@ -142,7 +144,11 @@ _MEANING = {
 _TRY_AGAIN = {429, 503}
 
 
-_DONE = {200: "Done.", 201: "Done, and made."}
+_DONE = {200: "Done.", 201: "Done, and made.", 204: "Done."}
+
+
+def _answered(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any]:
+    return {"description": _DONE[status]} if answer is None else _answer(_reference(answer), _DONE[status])
 
 
 def _reference(struct: type[msgspec.Struct]) -> dict[str, str]:
@@ -154,8 +160,8 @@ def _answer(schema: dict[str, str], description: str) -> dict[str, Any]:
     return {"description": description, "content": {_JSON: {"schema": schema}}}
 
 
-def _error(status: int) -> dict[str, Any]:
-    described = _answer(_reference(ErrorAnswer), _MEANING[status])
+def _error(status: int, shown: type[msgspec.Struct]) -> dict[str, Any]:
+    described = _answer(_reference(shown), _MEANING[status])
     if status in _TRY_AGAIN:
         described["headers"] = RETRY_AFTER
     return described

@@ -38,6 +38,7 @@ class Claimer:
     node: str
     max: int
     lease_ms: int
+    whole: bool = False  # with what only the messages dialect shows
 
 
 class Claims:
@@ -163,7 +164,10 @@ class Claims:
             return False
         cursor = self._shared.cursors.of(policy.topic)
         plan, began = cursor.plan(lanes), time.monotonic()
-        claimed = await consumer.claim(self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots)
+        whole = any(claimer.whole for claimer in cohort)
+        claimed = await consumer.claim(
+            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole
+        )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
         self._passes[plan.sweeps][claimed.met == len(slots.callers)].add()

@@ -45,6 +45,7 @@ class Engine:
         most_topics: int = MOST_TOPICS,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
+        self.policies = policies
         self.lanes = Lanes()
         self.cursors = Cursors()
         self.marks = Marks(pools, self.cursors)
@@ -71,7 +72,7 @@ class Engine:
         self.settlements = Settlements(shared, self.exits)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements)
-        self.levels = Levels(pools, self.cursors, self.counters, self.metrics, most_topics=most_topics)
+        self.levels = Levels(pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics)
         self.metrics.levels.append(self._levels)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:

@@ -80,7 +80,7 @@ class Exits:
             try:
                 target = await self._shared.policies.get(name)
             except TopicNotFound:
-                config = Config(type=TopicType.QUEUE, durability=policy.config.durability)
+                config = Config(type=TopicType.QUEUE, durability=policy.config.durability, configured=False)
                 await store.put(self._shared.pools.rest, name, config)
                 self._shared.policies.changed(name)
                 continue

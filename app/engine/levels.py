@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.engine.cursors import Cursors
     from app.metrics.slots import Merged, Metrics
     from app.queue.inspector import Depth
+    from app.topics.cache import Policies
 
 BOUND: Final = 10_001  # jobs of a topic that are looked at, of those whose time has come or passed
 FRESH_SECONDS: Final = 5.0
@@ -35,9 +36,17 @@ class Levels:
     """Topics' depths, as they were last looked at. Scrapes that come together share a look."""
 
     def __init__(
-        self, pools: Pools, cursors: Cursors, counters: Counters, metrics: Metrics, *, most_topics: int
+        self,
+        pools: Pools,
+        policies: Policies,
+        cursors: Cursors,
+        counters: Counters,
+        metrics: Metrics,
+        *,
+        most_topics: int,
     ) -> None:
         self._pools = pools
+        self._defaults = policies.defaults
         self._cursors = cursors
         self._counters = counters
         self._metrics = metrics
@@ -106,7 +115,7 @@ class Levels:
     async def _read_topics(self) -> None:
         counted = self._metrics.topics()
         self._census = await store.census(self._pools.rest)
-        self._policies = await store.shown(self._pools.rest, counted, self._most_topics)
+        self._policies = await store.shown(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
         # Only those that were known before: a topic that was made meanwhile is not gone.
         self._metrics.forget(name for name in counted if name not in there)

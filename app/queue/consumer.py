@@ -71,8 +71,11 @@ async def lanes(db: Connection, topic: Topic) -> list[Lane]:
     return [Lane(row["tenant"], row["priority"]) for row in await db.fetch(_LANES, topic.name)]
 
 
-async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots) -> Claimed:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once."""
+async def claim(
+    db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots, *, whole: bool = False
+) -> Claimed:
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
+    with their `rest`."""
     wanted = len(slots.callers)
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
@@ -90,6 +93,7 @@ async def claim(db: Connection, topic: Topic, budget: Budget, reaches: Sequence[
         slots.leases_ms,
         budget.ends,
         budget.max_deliveries,
+        whole,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
     exhausted = expired = False

@@ -126,6 +126,7 @@ class Records:
     tags: list[str | None]
     metadata: list[str | None]
     payloads: list[bytes | None]
+    content_types: Sequence[str | None] = ()  # of jobs: None is application/json, and none at all that all are
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol
 
 import asyncpg
 import msgspec
@@ -60,6 +60,18 @@ class Reach:
     due: int | None = 0
 
 
+class Rest(NamedTuple):
+    """What only the messages dialect shows of a job. Times are in ms since 1970; `first_*`: the job whose
+    id a dead letter has."""
+
+    last_error: str | None
+    expires_ms: int | None
+    max_deliveries: int | None
+    dlq_moved_ms: int | None
+    first_topic_id: int | None
+    first_seq: int | None
+
+
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A job as a claim hands it out. Times are in ms since 1970, by the database's clock."""
 
@@ -74,6 +86,14 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     original_topic: str | None
     original_seq: int | None
     original_deliveries: int | None
+    content_type: str | None  # of the payload; None is application/json
+    more: asyncpg.Record | None  # where the claim asked for it
+
+    @property
+    def rest(self) -> Rest:
+        """What the claim must have asked for."""
+        assert self.more is not None
+        return Rest(*self.more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,7 @@ class Batch:
     run_ats: list[datetime | None] = field(default_factory=list)
     ttls_ms: list[int | None] = field(default_factory=list)
     max_deliveries: list[int | None] = field(default_factory=list)
+    content_types: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)

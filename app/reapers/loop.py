@@ -18,6 +18,7 @@ from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
 from app.reapers import sweeps
 from app.topics.cache import Policies
+from app.topics.config import DEFAULTS, Defaults
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
@@ -105,11 +106,11 @@ class Reapers:
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
 
 
-async def run_all(url: str) -> dict[str, int]:
+async def run_all(url: str, defaults: Defaults = DEFAULTS) -> dict[str, int]:
     """Run each sweep once: name → how much it did. For cron. Raises what the database raises."""
     pools = await open_pools(url, hot=2, rest=2, prepared_statements=False)
     try:
-        engine = Engine(pools, Policies(pools.rest), max_waiting=1_000)
+        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000)
         return {sweep.name: await sweep.run(pools, engine) for sweep in SWEEPS}
     finally:
         await pools.close(5)

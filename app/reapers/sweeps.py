@@ -45,7 +45,7 @@ async def partitions(pools: Pools, _engine: Engine) -> int:
 async def expiry(pools: Pools, engine: Engine) -> int:
     """Mark jobs whose time to live has passed: how many."""
     count = 0
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         while (marked := await engine.exits.expire(policy)) > 0:
             count += marked
             if marked < BATCH:
@@ -56,7 +56,7 @@ async def expiry(pools: Pools, engine: Engine) -> int:
 async def exhaustion(pools: Pools, engine: Engine) -> int:
     """Take out jobs whose last delivery ended in silence: how many."""
     count = 0
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         if not policy.budget.ends:
             continue
         lanes = await consumer.lanes(pools.hot, policy.topic)
@@ -65,10 +65,10 @@ async def exhaustion(pools: Pools, engine: Engine) -> int:
     return count
 
 
-async def retention(pools: Pools, _engine: Engine) -> int:
+async def retention(pools: Pools, engine: Engine) -> int:
     """Delete jobs that failed or expired longer ago than they are kept: how many."""
     count = 0
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         while (gone := await exits.sweep_finished(pools.hot, policy.topic.name, FINISHED_KEPT, BATCH)) > 0:
             count += gone
             if gone < BATCH:
@@ -76,14 +76,14 @@ async def retention(pools: Pools, _engine: Engine) -> int:
     return count
 
 
-async def tallies(pools: Pools, _engine: Engine) -> int:
+async def tallies(pools: Pools, engine: Engine) -> int:
     """Count every queue's jobs one by one, and set its counts right: by how many they were off in all.
 
     They are right by themselves, unless somebody wrote to the jobs table past the service.
     """
     await pools.rest.fetchval(_ORPHANS)
     count = 0
-    async for policy in _queues(pools):
+    async for policy in _queues(pools, engine):
         async with pools.rest.acquire() as db, db.transaction():
             off = await inspector.reconcile(db, policy.topic)
         if off:
@@ -125,10 +125,10 @@ async def watches(pools: Pools, _engine: Engine) -> int:
     return count
 
 
-async def _queues(pools: Pools) -> AsyncIterator[Policy]:
+async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
     """Every queue, a page at a time."""
     after = ""
-    while page := await store.page(pools.rest, "", after, PAGE):
+    while page := await store.page(pools.rest, "", after, PAGE, defaults=engine.policies.defaults):
         for policy in page:
             if policy.config.type is TopicType.QUEUE:
                 yield policy

@@ -9,11 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from app.audit import trail
+from app.audit.trail import Actor
 from app.errors import NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import store
-from app.topics.config import Policy, TopicType
+from app.topics.config import DEFAULTS, Defaults, Policy, TopicType, of_messages
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
@@ -51,7 +53,7 @@ class Policies:
     was forgotten is asked of PostgreSQL the next time, and not of the second tier.
     """
 
-    def __init__(self, pool: Pool, numbers: Numbers | None = None) -> None:
+    def __init__(self, pool: Pool, defaults: Defaults = DEFAULTS, numbers: Numbers | None = None) -> None:
         counted = numbers or Numbers()
         self._hits, self._misses, self._loaded, self._absent = (
             counted.counter(catalogue.CONFIG_READS, tier, outcome)
@@ -60,6 +62,7 @@ class Policies:
         )
         self._pool = pool
         self.second: SecondTier | None = None
+        self.defaults = defaults  # what topics get that were left to the service
         # Told of a topic that this process has changed: other processes' caches want to know.
         self.on_changed: Callable[[str], None] = lambda _name: None
         self._known: dict[str, tuple[Policy, float]] = {}
@@ -105,6 +108,17 @@ class Policies:
                 raise NotAQueue(name)
         return policy
 
+    async def queue_or_new(self, name: str, by: Actor = trail.SERVICE) -> Policy:
+        """The policy of a queue, which is made as the messages dialect makes one if there is no such topic; of any
+        number that come at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
+        while True:
+            try:
+                return await self.queue(name)
+            except TopicNotFound:
+                chosen = of_messages(name)
+            if await store.create(self._pool, name, chosen, by):
+                self.changed(name)
+
     def changed(self, name: str) -> None:
         """This process has changed the topic: forget it, here and elsewhere."""
         self.forget(name)
@@ -129,7 +143,7 @@ class Policies:
             policy, until, lease = NOTHING if second is None else await second.read(name)
             if policy is None:
                 until = time.monotonic() + TTL_SECONDS
-                policy = await store.get(self._pool, name)
+                policy = await store.get(self._pool, name, self.defaults)
                 (self._absent if policy is None else self._loaded).add()
         except BaseException:
             if self._loads.get(name) is this:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,11 +13,16 @@ from app.errors import InvalidRequest
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 
+if TYPE_CHECKING:
+    from app.settings import Settings
+
 PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
 NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
 TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000
 BIGINT_MAX: Final = 2**63 - 1
+MOST_DELIVERIES: Final = 10_000
+DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
 
 Millis = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
 
@@ -65,7 +70,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: Annotated[Millis | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
     claim_jitter_ms: Annotated[Millis | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = None
     max_deliveries: Annotated[
-        Annotated[int, Meta(ge=0, le=10_000)] | None, _about("How often a job is delivered at most; 0: no limit.", 0)
+        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
+        _about("How often a job is delivered at most; 0: no limit.", 0),
     ] = None
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
@@ -90,31 +96,73 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, _about("Kept and shown, clamped to ±1000.")
     ] = None
     auto_priority: Annotated[bool | None, _about("Kept and shown.", True)] = None
+    max_depth: Annotated[Millis | None, _about("Most live jobs of a queue; 0: no limit.", 0)] = None
+    throughput_limit: Annotated[
+        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, _about("Most jobs a second that claims get; 0: no limit.", 0)
+    ] = None
+    replayable: Annotated[bool | None, _about("Whether acknowledged jobs are kept for a replay.", False)] = None
+    replay_window_ms: Annotated[
+        Millis | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
+    ] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration in full: every default filled in, every clamp applied. Field names are the table's columns."""
+class Defaults(msgspec.Struct, frozen=True):
+    """What the service gives a topic that was left to it."""
+
+    max_retries: int = 3
+    dlq_threshold: int = 3
+    ttl_ms: int = 86_400_000
+    lease_ms: int = 30_000
+
+
+DEFAULTS: Final = Defaults()
+
+
+def defaults_of(settings: Settings) -> Defaults:
+    """Those that the operator has set."""
+    return Defaults(
+        settings.max_retries,
+        settings.dlq_threshold,
+        settings.message_ttl_seconds * 1000,
+        settings.visibility_timeout_seconds * 1000,
+    )
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen for a topic. Field names are the table's columns.
+
+    None for max_deliveries: as max_retries and dlq_threshold say, and on_exhausted is not looked at. None for lease_ms,
+    ttl_ms, max_retries and dlq_threshold: the service's default. configured: somebody chose, rather than that the topic
+    came about by being used.
+    """
 
     type: TopicType = TopicType.LOG
     durability: Durability = Durability.DISK
-    lease_ms: int = 30_000
+    lease_ms: int | None = None
     claim_jitter_ms: int = 0
-    max_deliveries: int = 0
+    max_deliveries: int | None = None
+    max_retries: int | None = None
+    dlq_threshold: int | None = None
     dead_letter: str | None = None
     on_exhausted: OnExhausted = OnExhausted.REDELIVER
-    ttl_ms: int = 0
+    ttl_ms: int | None = None
     cap_records: int = 0
     cap_bytes: int = 0
     discard: Literal["old", "reject"] = "old"
     idempotency_window_ms: int = 120_000
     priority: int | None = None
     auto_priority: bool = True
+    max_depth: int = 0
+    throughput_limit: int = 0
+    replayable: bool = False
+    replay_window_ms: int = SEVEN_DAYS_MS
     auto_create: bool = True
     dedupe_node: bool = True
     leases_durable: bool = False
+    configured: bool = True
 
     @property
     def durable(self) -> bool:
@@ -122,15 +170,32 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.durability is Durability.FSYNC
 
 
-FIELDS: Final = Config.__struct_fields__
+FIELDS: Final = Chosen.__struct_fields__
+
+
+class Config(Chosen, frozen=True, kw_only=True):
+    """A configuration in full: every default filled in, every clamp applied. As what is chosen, it is v0's, which
+    leaves nothing to the service."""
+
+    lease_ms: int = 30_000
+    max_deliveries: int = 0
+    ttl_ms: int = 0
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the engine needs to know of a topic."""
+    """What the engine needs to know of a topic: `config` is in effect, whoever chose it; `chosen` is what is stored."""
 
     topic: Topic
     config: Config
     version: int  # counts the changes of this topic's row
+    chosen: Chosen
+
+    @property
+    def max_retries(self) -> int:
+        """How often a job of it is tried, in the words of the messages dialect; 0 is once, or without end where that
+        was chosen as max_deliveries."""
+        config = self.config
+        return config.max_deliveries if config.max_retries is None else config.max_retries
 
     @property
     def budget(self) -> Budget:
@@ -175,10 +240,7 @@ def resolve(topic: str, asked: Asked) -> Config:
     if on_exhausted is OnExhausted.DEAD_LETTER and asked.dead_letter is None:
         raise InvalidRequest('on_exhausted "dead_letter" needs dead_letter, the name of a topic.')
     plain = {
-        name: value
-        for name in FIELDS
-        if name not in {"type", "durability", "on_exhausted", "lease_ms", "claim_jitter_ms"}
-        and (value := getattr(asked, name)) is not None
+        name: value for name in FIELDS if name not in _WORKED_OUT and (value := getattr(asked, name, None)) is not None
     }
     return Config(
         type=TopicType(asked.type or "log"),
@@ -186,10 +248,49 @@ def resolve(topic: str, asked: Asked) -> Config:
         on_exhausted=on_exhausted,
         lease_ms=clamp_lease(30_000 if asked.lease_ms is None else asked.lease_ms),
         claim_jitter_ms=min(asked.claim_jitter_ms or 0, 5_000),
+        replay_window_ms=clamp_window(SEVEN_DAYS_MS if asked.replay_window_ms is None else asked.replay_window_ms),
         **plain,
     )
+
+
+_WORKED_OUT: Final = {"type", "durability", "on_exhausted", "lease_ms", "claim_jitter_ms", "replay_window_ms"}
+
+
+def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
+    """What counts for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
+    filled: dict[str, Any] = {field: getattr(chosen, field) for field in FIELDS}
+    filled["lease_ms"] = defaults.lease_ms if chosen.lease_ms is None else chosen.lease_ms
+    filled["ttl_ms"] = defaults.ttl_ms if chosen.ttl_ms is None else chosen.ttl_ms
+    if chosen.max_deliveries is None:
+        retries = defaults.max_retries if chosen.max_retries is None else chosen.max_retries
+        threshold = defaults.dlq_threshold if chosen.dlq_threshold is None else chosen.dlq_threshold
+        filled |= {"max_retries": retries, "dlq_threshold": threshold}
+        filled["max_deliveries"] = max(min(retries, threshold or retries), 1)
+        filled["on_exhausted"] = OnExhausted.FAIL
+        if 0 < threshold <= retries:
+            filled["on_exhausted"] = OnExhausted.DEAD_LETTER
+            filled["dead_letter"] = chosen.dead_letter or name + DEAD_LETTERS
+    return Config(**filled)
+
+
+def of_messages(name: str) -> Chosen:
+    """What is chosen for a topic that the messages dialect makes: a durable queue, the rest left to the service.
+
+    Raises InvalidRequest for a name that no topic can have, or that is kept for dead letters, or leaves no room for the
+    name of its own dead letters' topic.
+    """
+    check_name(name)
+    if name.endswith(DEAD_LETTERS):
+        raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
+    check_name(name + DEAD_LETTERS)
+    return Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
 
 
 def clamp_lease(lease_ms: int) -> int:
     """The nearest length that a lease may have, in ms."""
     return min(max(lease_ms, 100), 86_400_000)
+
+
+def clamp_window(window_ms: int) -> int:
+    """The nearest time that acknowledged jobs may be kept, in ms."""
+    return min(window_ms, TEN_YEARS_MS)

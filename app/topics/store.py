@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.model import Connection, Topic
-from app.topics.config import FIELDS, Config, Policy, TopicType
+from app.topics.config import DEFAULTS, FIELDS, Chosen, Defaults, Policy, TopicType, in_effect
 
 if TYPE_CHECKING:
     import asyncpg
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _GET = sql.load(__package__, "get")
 _PAGE = sql.load(__package__, "page")
+_CONFIGURED = sql.load(__package__, "configured")
 _INSERT = sql.load(__package__, "insert")
 _UPDATE = sql.load(__package__, "update")
 _LOCK = sql.load(__package__, "lock")
@@ -41,18 +42,27 @@ DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
 
 
-async def get(db: Connection, name: str) -> Policy | None:
+async def get(db: Connection, name: str, defaults: Defaults) -> Policy | None:
     """A topic's policy, or None."""
     row = await db.fetchrow(_GET, name)
-    return None if row is None else _policy(row)
+    return None if row is None else _policy(row, defaults)
 
 
-async def page(db: Connection, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Policy]:
+async def page(
+    db: Connection, prefix: str, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> list[Policy]:
     """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order.
 
     With `allowed`, only those whose names start with one of these.
     """
-    return [_policy(row) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
+    return [_policy(row, defaults) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
+
+
+async def configured(
+    db: Connection, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> list[Policy]:
+    """Up to `limit` queues that somebody has configured, whose names come after `after`; else as page."""
+    return [_policy(row, defaults) for row in await db.fetch(_CONFIGURED, after, limit, list(allowed))]
 
 
 async def count(db: Connection) -> int:
@@ -66,23 +76,21 @@ async def census(db: Connection) -> dict[tuple[str, str], int]:
     return {(row["type"], row["durability"]): row["topics"] for row in await db.fetch(_CENSUS)}
 
 
-async def shown(db: Connection, first: Sequence[str], limit: int) -> list[Policy]:
+async def shown(db: Connection, first: Sequence[str], limit: int, defaults: Defaults) -> list[Policy]:
     """Up to `limit` topics: of those named first all that exist, then others by name."""
-    return [_policy(row) for row in await db.fetch(_SHOWN, list(first), limit)]
+    return [_policy(row, defaults) for row in await db.fetch(_SHOWN, list(first), limit)]
 
 
-async def put(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) -> bool:
+async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) -> bool:
     """Create a topic, or replace its configuration; whether it was created. What changed is in the audit trail.
 
     Raises TopicExistsIncompatible if it exists with another type.
     """
-    columns = msgspec.json.encode(config).decode()
-    settings = msgspec.to_builtins(config)
     async with pool.acquire() as db, db.transaction():
         while True:
             if await _create(db, name, config, by):
                 return True
-            existing = await db.fetchrow(_UPDATE, name, columns)
+            existing = await db.fetchrow(_UPDATE, name, msgspec.json.encode(config).decode())
             if existing is None:
                 continue  # deleted between the two
             if existing["type"] != config.type.value:
@@ -90,19 +98,46 @@ async def put(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) 
                     f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
                     {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
                 )
-            changes = trail.changes(_settings(existing["before"]), settings)
-            if changes:
-                await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
+            await _record(db, name, _settings(existing["before"]), config, by)
             return False
 
 
-async def create(pool: Pool, name: str, config: Config, by: Actor = trail.SERVICE) -> bool:
+async def amend(
+    pool: Pool, name: str, change: Callable[[Chosen | None], Chosen | None], by: Actor = trail.SERVICE
+) -> Chosen | None:
+    """Store what `change` makes of what is chosen for a topic (None: there is none), and give it; where that is None,
+    leave everything. Nobody else changes the topic between. `change` may run several times, and must not change the
+    type; what it raises goes through.
+    """
+    async with pool.acquire() as db, db.transaction():
+        while True:
+            locked = await db.fetchrow(_LOCK, name)
+            before = None if locked is None else _settings(locked["before"])
+            chosen = change(None if before is None else msgspec.convert(before, Chosen))
+            if chosen is None:
+                return None
+            if before is not None:
+                await db.fetchrow(_UPDATE, name, msgspec.json.encode(chosen).decode())
+                await _record(db, name, before, chosen, by)
+                return chosen
+            if await _create(db, name, chosen, by):
+                return chosen
+
+
+async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
+    """Keep in the audit trail what changed, if anything did."""
+    changes = trail.changes(before, msgspec.to_builtins(now))
+    if changes:
+        await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
+
+
+async def create(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) -> bool:
     """Create a topic; whether it was created. One that exists stays as it is."""
     async with pool.acquire() as db, db.transaction():
         return await _create(db, name, config, by)
 
 
-async def _create(db: Connection, name: str, config: Config, by: Actor) -> bool:
+async def _create(db: Connection, name: str, config: Chosen, by: Actor) -> bool:
     new_id = await db.fetchval(_INSERT, name, msgspec.json.encode(config).decode())
     if new_id is None:
         return False
@@ -113,7 +148,7 @@ async def _create(db: Connection, name: str, config: Config, by: Actor) -> bool:
 
 async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
     """Up to `limit` logs that hold records which are too old, or more than their caps."""
-    return [_policy(row) for row in await db.fetch(_OVERDUE, limit)]
+    return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # which a log is never left to
 
 
 async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE) -> bool:
@@ -156,6 +191,7 @@ def _settings(row: str) -> dict[str, object]:
     return {name: columns[name] for name in FIELDS}
 
 
-def _policy(row: asyncpg.Record) -> Policy:
-    config = msgspec.convert({name: row[name] for name in FIELDS}, Config)
-    return Policy(Topic(row["name"], row["id"], row["sequence"]), config, row["version"])
+def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
+    chosen = msgspec.convert({name: row[name] for name in FIELDS}, Chosen)
+    topic = Topic(row["name"], row["id"], row["sequence"])
+    return Policy(topic, in_effect(topic.name, chosen, defaults), row["version"], chosen)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SNAPSHOT = Path(__file__).parents[2] / "docs/openapi.json"
 SOMETIMES = {"408", "414", "429", "431", "503"}  # limits, and what is away: other tests have these
+ABOUT = ("/api/version", "/api/auth/status")
 
 
 @pytest.fixture(scope="module")
@@ -68,18 +69,22 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
     for path, method, operation in operations(document):
         where = f"{method} {path}"
         responses = operation["responses"]
-        assert responses.keys() & {"200", "201"}, where
+        assert responses.keys() & {"200", "201", "204"}, where
         assert ("422" in responses) == (path == "/v0/topics/{topic}" and method == "POST"), where
         for status, response in responses.items():
             assert response["description"], where
             if path.endswith(("/work", "/{wid}")) and status == "200":
                 assert set(response["content"]) == {"text/event-stream"}
                 continue
+            if status == "204":
+                assert "content" not in response
+                continue
             if path == "/metrics" and status == "200":
                 assert set(response["content"]) == {"text/plain"}
                 continue
             ref = response["content"]["application/json"]["schema"]["$ref"]
-            assert ref.endswith("/ErrorAnswer") == (int(status) >= 400), where
+            error = "/MessagesError" if path.startswith("/api/") else "/ErrorAnswer"
+            assert ref.endswith(error) == (int(status) >= 400), where
         if path.startswith("/v0/topics"):
             expected = {"400", "401", "403", "503"}
             if method in {"POST", "PUT"}:
@@ -126,12 +131,16 @@ class Checked:
         path = re.sub(r"^/v0/topics/[^/]+", "/v0/topics/{topic}", request.url.path)
         path = re.sub(r"^/v0/keys/[^/]+", "/v0/keys/{id}", path)
         path = re.sub(r"^/v0/watch/[^/]+", "/v0/watch/{wid}", path)
+        path = re.sub(r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}", path)
         operation = self._document["paths"][path][request.method.lower()]
         self.seen.add((request.method, path, status))
         assert status in operation["responses"], f"{request.method} {path} answered {status}, which is not described"
         assert set(operation["responses"][status].get("headers", {})) <= {"Retry-After"}
         if status in SOMETIMES:
             assert int(response.headers["retry-after"]) >= 1
+        if status == "204":
+            assert await response.aread() == b""
+            return
         content = operation["responses"][status]["content"]
         kind = response.headers["content-type"].partition(";")[0]
         assert kind in content
@@ -237,6 +246,37 @@ async def keys_and_audit(http: httpx.AsyncClient) -> None:
             await http.request(method, f"{absent}{url.removeprefix(path)}" if path in url else f"{url}?unknown=1")
 
 
+async def topic_configs(http: httpx.AsyncClient, topic: str) -> None:
+    """Each answer of the routes for topics' configurations in the messages dialect."""
+    path, log = f"/api/topic-configs/{topic}.configured", f"/api/topic-configs/{topic}.log"
+    every = {
+        **{"max_retries": 5, "dlq_threshold": None, "message_ttl_seconds": 3600, "max_depth": 10, "priority": 1},
+        **{"throughput_limit": 10, "replayable": True, "replay_window_seconds": 60, "visibility_timeout_seconds": 60},
+    }
+    of_v0 = {
+        **{"max_deliveries": 5, "on_exhausted": "fail", "dead_letter": "z", "ttl_ms": 1, "lease_ms": 150},
+        **{"replayable": True, "replay_window_ms": 1, "durability": "memory", "type": "queue"},
+    }
+    for body in (every, of_v0, {}):
+        assert (await http.put(path, json=body)).status_code == 200
+        for url in (path, "/api/topic-configs", "/api/topic-configs?page_size=1"):
+            assert (await http.get(url)).status_code == 200
+    assert (await http.delete(path)).status_code == 204
+    for url, status in ((path, 404), (log, 409), ("/api/topic-configs/a b", 400)):
+        for method in ("GET", "DELETE"):
+            assert (await http.request(method, url)).status_code == status
+    assert (await http.put(log, json={})).status_code == 409
+    for fault in ({"ttl_ms": 1, "message_ttl_seconds": 1}, {"on_exhausted": "fail"}, {"max_retries": -1}):
+        assert (await http.put(path, json=fault)).status_code == 400
+    assert (await http.put(path, content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
+    assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
+    assert (await http.get("/api/topic-configs?cursor=!")).status_code == 400
+    for headers, status in (({"authorization": "Bearer wrong"}, 401), (LIMITED, 403)):
+        assert (await http.get("/api/topic-configs", headers=headers)).status_code == status
+        for method in ("GET", "PUT", "DELETE"):
+            assert (await http.request(method, path, headers=headers)).status_code == status
+
+
 async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, checked: Checked) -> None:
     """Each answer of each route, successes and refusals; the client's hook does the checking."""
     body = good(topic)
@@ -263,7 +303,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await http.get("/v0/watch/wid_unknown")
     for kind, content in (("text/plain", b"{}"), ("application/json", b"{}"), ("application/json", b"x" * 3_000)):
         await http.post("/v0/watch", content=content, headers={"content-type": kind})
-    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/metrics", "/v0/metrics"):
+    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/metrics", "/v0/metrics", *ABOUT):
         assert (await http.get(path)).is_success
     accepted_json = await http.get("/v0/metrics", headers={"accept": "application/json"})
     assert accepted_json.headers["content-type"] == "application/json"
@@ -304,6 +344,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))
     await keys_and_audit(http)
+    await topic_configs(http, topic)
 
     described = {
         (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]

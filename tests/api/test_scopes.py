@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MANUAL = Path(__file__).parents[2] / "docs/keys.md"
 # What needs no key: how the service is, and what its routes are. Neither shows anything of what it holds.
 OPEN = {("GET", "/healthz"), ("GET", "/v0/health"), ("GET", "/readyz"), ("GET", "/v0/ready")}
+OPEN |= {("GET", "/api/version"), ("GET", "/api/auth/status")}
 FOREIGN = "foreign.topic"
 NO_WATCH = f"wid_{'A' * 22}"
 OF_BROWSERS = {("GET", "/v0/topics/{topic}/work"), ("GET", "/v0/watch/{wid}")}
@@ -42,6 +43,7 @@ class Row:
 
 
 T = "/v0/topics/{topic}"
+C = "/api/topic-configs"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -68,6 +70,10 @@ TABLE = {
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),
     ("GET", "/v0/admin/horizon"): Row("admin", 403),
+    ("GET", C): Row("admin", 200, shown_by="test_topic_configs: test_a_key_sees_and_changes_its_own_topics"),
+    ("GET", f"{C}/{{topic}}"): Row("admin", 403),
+    ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
+    ("DELETE", f"{C}/{{topic}}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }

@@ -26,7 +26,7 @@ from app.db.embedded import EmbeddedPostgres
 from app.db.pool import Pools, open_pools
 from app.supervisor import listener
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -77,7 +77,7 @@ class Bench:
         name = f"{name}-{secrets.token_hex(3)}"
         self.made.append(name)
         await store.put(self.pools.rest, name, resolve(name, Asked(type="queue", durable=True)))
-        policy = await store.get(self.pools.rest, name)
+        policy = await store.get(self.pools.rest, name, DEFAULTS)
         assert policy is not None
         return policy
 

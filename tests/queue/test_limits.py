@@ -17,7 +17,7 @@ from app.db import schema
 from app.queue import consumer, exits
 from app.queue.model import Connection, Held
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 from tests.queue.calls import Session, batch, put, take, until
 
 LIMIT = 10
@@ -85,7 +85,7 @@ async def _overshoots(db: Session, policy: Policy) -> list[str]:
 async def _queue(db: Session, url: str) -> Policy:
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "q", resolve("q", Asked(type="queue")))
-    policy = await store.get(db, "q")
+    policy = await store.get(db, "q", DEFAULTS)
     assert policy is not None
     return policy
 

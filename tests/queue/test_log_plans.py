@@ -15,7 +15,7 @@ from app.queue import log
 from app.queue.log import Ask, Limits, Match, Part, Place
 from app.queue.model import Batch, Topic
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot
@@ -67,7 +67,7 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
     await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="log")))
-        policy = await store.get(pool, "busy")
+        policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     try:

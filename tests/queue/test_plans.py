@@ -19,7 +19,7 @@ from app.db.pool import PLANNER, open_pools
 from app.queue import consumer, exits
 from app.queue.model import Held
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, take
 
@@ -117,7 +117,7 @@ class World:
         marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
-            "claim": (busy.name, count, *lanes, *slots, True, 3),
+            "claim": (busy.name, count, *lanes, *slots, True, 3, False),
             "ack": (busy.name, seqs, leases, nothing),
             "nack": (busy.name, seqs, leases, ["worker"] * count, [0] * count, nothing, [False] * count, True, 3),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
@@ -134,7 +134,7 @@ class World:
             ),
             "probe": ([busy.name, dead.name], [busy.name] * 3, *marks),
             "heads": ([busy.name] * 3, *marks),
-            "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 9), 0),
+            "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 10), 0),
         }
         return every[name]
 
@@ -174,7 +174,7 @@ async def new_world(new_database: NewDatabase) -> AsyncIterator[World]:
     policies = []
     for name in ("busy", "dead"):
         await store.put(pools.rest, name, resolve(name, Asked(type="queue")))
-        policy = await store.get(pools.rest, name)
+        policy = await store.get(pools.rest, name, DEFAULTS)
         assert policy is not None
         policies.append(policy)
     await pools.close(5)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 
+import asyncpg
 import pytest
 
 from app.queue.inspector import Counts, Probe, State
@@ -32,6 +33,7 @@ PYTHON = {
     "bytea": bytes,
     "bool": bool,
     "timestamptz": datetime,
+    "record": asyncpg.Record,
 }
 
 

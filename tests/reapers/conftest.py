@@ -9,7 +9,7 @@ import pytest
 from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 from tests.engine.machines import Machine, new_machine
 
 
@@ -35,7 +35,7 @@ async def machine(own: Pools) -> AsyncIterator[Machine]:
     yield machine
     machine.engine.stop()
     await machine.engine.drain()
-    for policy in await store.page(own.rest, "", "", 1_000):
+    for policy in await store.page(own.rest, "", "", 1_000, defaults=DEFAULTS):
         await store.delete(own.rest, policy.topic.name, if_empty=False)
 
 

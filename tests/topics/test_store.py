@@ -12,7 +12,7 @@ from app.db.pool import Pools
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.model import Batch
 from app.topics import store
-from app.topics.config import Asked, Config, OnExhausted, Policy, TopicType, resolve
+from app.topics.config import DEFAULTS, Asked, Config, OnExhausted, Policy, TopicType, resolve
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -48,9 +48,13 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         auto_create=False,
         dedupe_node=False,
         leases_durable=True,
+        max_depth=7,
+        throughput_limit=8,
+        replayable=True,
+        replay_window_ms=9,
     )
     assert await store.put(pools.rest, topic, config) is True
-    policy = await store.get(pools.rest, topic)
+    policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     assert policy.config == config
     assert policy.config.on_exhausted is OnExhausted.DEAD_LETTER
@@ -63,11 +67,11 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
 async def test_a_replacement_is_whole_and_an_equal_one_is_none(pools: Pools, topic: str) -> None:
     await store.put(pools.rest, topic, queue(topic, lease_ms=5_000, ttl_ms=60_000))
     assert await store.put(pools.rest, topic, queue(topic, lease_ms=5_000, ttl_ms=60_000)) is False
-    policy = await store.get(pools.rest, topic)
+    policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     assert policy.version == 1
     assert await store.put(pools.rest, topic, queue(topic, max_deliveries=2)) is False
-    policy = await store.get(pools.rest, topic)
+    policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     assert policy.config == queue(topic, max_deliveries=2), "a setting outlived its replacement"
     assert policy.version == 2
@@ -83,7 +87,7 @@ async def test_of_two_creators_of_different_kinds_one_is_refused(pools: Pools, t
     kinds = [TopicType.QUEUE, TopicType.LOG] * 2
     puts = [store.put(pools.rest, topic, Config(type=kind)) for kind in kinds]
     answers = await asyncio.gather(*puts, return_exceptions=True)
-    policy = await store.get(pools.rest, topic)
+    policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     for kind, answer in zip(kinds, answers, strict=True):
         assert isinstance(answer, bool if kind is policy.config.type else TopicExistsIncompatible)
@@ -95,7 +99,7 @@ async def test_replacements_at_once_are_all_counted(pools: Pools, topic: str) ->
     await store.put(pools.rest, topic, queue(topic))
     leases = range(1_000, 1_012)
     await asyncio.gather(*(store.put(pools.rest, topic, queue(topic, lease_ms=lease)) for lease in leases))
-    policy = await store.get(pools.rest, topic)
+    policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     assert policy.config.lease_ms in leases
     assert policy.version == 1 + len(leases)
@@ -112,7 +116,7 @@ async def test_it_is_made_and_deleted_by_many_at_once(pools: Pools, topic: str) 
 
     await asyncio.gather(maker(), maker(), deleter(), deleter())
     await store.put(pools.rest, topic, queue(topic))
-    policy = await store.get(pools.rest, topic)
+    policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     assert await sequences(pools, topic) == [f"seq_{policy.topic.id}"]
     orphans = await pools.rest.fetchval(
@@ -141,7 +145,7 @@ async def test_one_that_holds_a_live_job_is_not_empty(
         assert len(await machine.claim(policy)) == 1
     with pytest.raises(TopicNotEmpty):
         await store.delete(machine.pools.rest, topic, if_empty=True)
-    assert await store.get(machine.pools.rest, topic) is not None
+    assert await store.get(machine.pools.rest, topic, DEFAULTS) is not None
     assert await store.delete(machine.pools.rest, topic, if_empty=False)
 
 
@@ -151,7 +155,7 @@ async def test_names_are_paged_in_the_order_of_their_bytes(pools: Pools, topic: 
         await make_queue(name)
     await make_queue(topic + "x")
     shown: list[str] = []
-    while page := await store.page(pools.rest, topic + ".", shown[-1] if shown else "", 2):
+    while page := await store.page(pools.rest, topic + ".", shown[-1] if shown else "", 2, defaults=DEFAULTS):
         assert len(page) <= 2
         shown += [policy.topic.name for policy in page]
     assert shown == sorted(names)
@@ -160,5 +164,5 @@ async def test_names_are_paged_in_the_order_of_their_bytes(pools: Pools, topic: 
 async def test_a_configuration_that_the_table_refuses_leaves_nothing(pools: Pools, topic: str) -> None:
     with pytest.raises(asyncpg.CheckViolationError):
         await store.put(pools.rest, topic, Config(type=TopicType.QUEUE, lease_ms=1))
-    assert await store.get(pools.rest, topic) is None
+    assert await store.get(pools.rest, topic, DEFAULTS) is None
     assert await sequences(pools, topic) == []

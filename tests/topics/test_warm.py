@@ -87,9 +87,9 @@ async def test_over_http_it_asks_for_the_counts_of_its_answer_besides(
         for _ in range(CLAIMS - with_redis):
             assert (await http.post(path, json=claim)).json()["count"] == 1
         asked = sent(service) - before
-        for name in OWN_TASKS:
-            del asked[f"queue/{name}"]
-        assert asked == {"queue/claim": CLAIMS - with_redis, "queue/count": CLAIMS - with_redis}
+        assert asked["topics/get"] == 0
+        # What comes less often is of the service's own tasks.
+        assert {name for name, times in asked.items() if times >= CLAIMS // 4} == {"queue/claim", "queue/count"}
 
 
 def subscribed(service: Running) -> bool:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from app.api.bounds import about, text
 from app.api.openapi import NAME
 from app.api.v0.bodies import Performance
-from app.api.v0.bounds import about, text
 from app.audit.trail import Entry
 from app.signin import store
 from app.signin.store import Kept, State

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
+from app.api.fields import encode, known_parameters
 from app.api.openapi import operation, query
+from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
 from app.api.v0.admin_bodies import AuditAnswer, entry_shown
-from app.api.v0.fields import answer, encode, known_parameters
-from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
+from app.api.v0.fields import answer
 from app.audit import trail
 from app.audit.trail import Action
 from app.edge.context import context_of

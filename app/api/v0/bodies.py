@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from app.api.v0.bounds import (
+from app.api.bounds import (
     MAX_ERROR_BYTES,
     MAX_NODE_BYTES,
     MAX_NODES,
@@ -171,6 +171,10 @@ class ResolvedConfig(msgspec.Struct):
     idempotency_window_ms: int
     priority: int | None
     auto_priority: bool
+    max_depth: int
+    throughput_limit: int
+    replayable: bool
+    replay_window_ms: int
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool

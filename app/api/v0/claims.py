@@ -13,9 +13,10 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left, while_connected
+from app.api.fields import topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
-from app.api.v0.fields import answer, check_node, job_fields, topic_in
+from app.api.v0.fields import answer, check_node, job_fields
 from app.edge.context import context_of
 from app.engine.claims import MAX_CLAIM, Claimer
 from app.errors import Unauthorized, Unavailable

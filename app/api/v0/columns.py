@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from app.api.body import check_depth
-from app.api.v0.bounds import MAX_META_KEYS, MAX_NODE_BYTES, MAX_RECORDS, MAX_TAG_BYTES
-from app.api.v0.fields import check_text
+from app.api.bounds import (
+    MAX_META_BYTES,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORDS,
+    MAX_TAG_BYTES,
+)
+from app.api.fields import check_text, time_of
+from app.api.payloads import BYTES, JSON, Form, check_type, form_of, kept, of_base64
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.model import Batch
-
-MAX_RECORD_BYTES: Final = 1024 * 1024
-MAX_META_BYTES: Final = 16 * 1024
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -57,7 +62,55 @@ def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
     )
     if isinstance(body, AppendBody):
         _schedule(batch, body.records)
+        _type(batch, body.records)
     return batch, size
+
+
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
+    """Bytes, as JSON shows them."""
+
+    text: str = msgspec.field(name="$base64")
+
+
+_BASE64: Final = re.compile(rb'\{\s*"\$base64"\s*:')
+_base64 = msgspec.json.Decoder(_Base64)
+_text = msgspec.json.Decoder(str)
+
+
+def _type(batch: Batch, records: Sequence[Record]) -> None:
+    """Where data is no JSON, or has a type of its own: the bytes that it stands for, and their type."""
+    types: list[str | None] = []
+    for i, record in enumerate(records):
+        if record.content_type is None and _BASE64.match(batch.payloads[i]) is None:
+            continue
+        try:
+            payload, kind = _bytes_of(batch.payloads[i], record.content_type)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"Record {i}: {error.message}") from None
+        batch.payloads[i] = payload
+        if kind is not None:
+            types += [None] * (i - len(types))
+            types.append(kind)
+    batch.content_types = types
+
+
+def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]:
+    if content_type is not None:
+        check_type(content_type)
+    if _BASE64.match(data):
+        try:
+            shown = _base64.decode(data)
+        except msgspec.ValidationError:
+            pass  # an object with other fields is what it looks like
+        else:
+            payload = of_base64(shown.text)
+            return payload, kept(payload, content_type or BYTES)
+    form = form_of(content_type)
+    if form is Form.TEXT and data[:1] == b'"':
+        return _text.decode(data).encode(), content_type
+    if form is not Form.JSON:
+        raise InvalidRequest(f'data of type {content_type} is a text, if that is text/…, or {{"$base64": "…"}}.')
+    return data, kept(data, content_type or JSON)
 
 
 def _schedule(batch: Batch, records: Sequence[Record]) -> None:
@@ -65,7 +118,10 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
     batch.priorities = _unless_default([record.priority for record in records])
     batch.delays_ms = _unless_default([record.delay_ms for record in records])
     batch.run_ats = _unless_default(
-        [None if record.run_at is None else _time(i, record.run_at) for i, record in enumerate(records)]
+        [
+            None if record.run_at is None else time_of(record.run_at, f"Record {i}: run_at")
+            for i, record in enumerate(records)
+        ]
     )
     batch.ttls_ms = _unless_default([record.ttl_ms for record in records])
     batch.max_deliveries = _unless_default([record.max_deliveries for record in records])
@@ -88,15 +144,3 @@ def _metadata(place: int, raw: msgspec.Raw) -> str | None:
         raise InvalidRequest(f"Record {place}: meta has more than {MAX_META_KEYS} keys.")
     check_depth(text)
     return text.decode()
-
-
-def _time(place: int, text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is None:
-            raise ValueError("it has no time zone")
-        return time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(
-            f"Record {place}: run_at must be an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z."
-        ) from None

@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import MAX_TAG_BYTES
+from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DeleteBody, RecordsDeletedAnswer
-from app.api.v0.bounds import MAX_TAG_BYTES
-from app.api.v0.fields import answer, check_text, encode, topic_in
+from app.api.v0.fields import answer
 from app.api.v0.topics import extent_of
 from app.edge.context import context_of
 from app.errors import InvalidRequest

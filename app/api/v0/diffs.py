@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -11,12 +12,13 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import MAX_NODE_BYTES, MAX_NODES
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import while_connected
+from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
-from app.api.v0.bounds import MAX_NODE_BYTES, MAX_NODES
-from app.api.v0.fields import answer, check_text, encode, topic_in
+from app.api.v0.fields import answer, data_of
 from app.edge.context import context_of
 from app.engine.diffs import Diff
 from app.errors import InvalidRequest, Unauthorized
@@ -118,6 +120,10 @@ def shown(name: str, after: int, found: Diff, began: float) -> Response:
 
 def records_shown(records: Records) -> list[bytes]:
     """Each record as JSON; without its data where that was not read."""
+    if any(records.content_types):
+        shown = zip(records.payloads, records.content_types, strict=True)
+        data = [payload if payload is None else data_of(payload, content_type) for payload, content_type in shown]
+        records = replace(records, payloads=data, content_types=())
     # Most records have none of the three; for those, one format.
     without_data = records.payloads[:1] == [None]  # all have it or none
     if not (any(records.nodes) or any(records.tags) or any(records.metadata) or without_data):

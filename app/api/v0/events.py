@@ -9,7 +9,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.v0.fields import encode
+from app.api.fields import encode
 from app.errors import HoldfastError, NotAcceptable
 
 SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone

@@ -1,41 +1,16 @@
-"""Checks of single fields, and the pieces that answers are put together from."""
+"""What holders name, and the pieces that the v0 dialect's answers are put together from."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Collection
-from typing import Final
 
-import msgspec
-from asyncpg.pgproto.pgproto import UUID
-from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.v0.bounds import MAX_NODE_BYTES, MAX_SEQS
+from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS
+from app.api.fields import check_text, encode, lease_of
+from app.api.payloads import Form, form_of, is_utf8, to_base64
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
-
-_LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
-_NO_LEASE: Final = UUID(bytes(16))  # never given out
-
-encode: Final = msgspec.json.Encoder().encode
-
-
-def topic_in(request: Request) -> str:
-    """The topic that a request's path names. Raises InvalidRequest for a name with a slash, which servers decode."""
-    raw: bytes = request.scope.get("raw_path", b"")
-    if b"%" in raw and b"%2f" in raw.lower():
-        raise InvalidRequest("A topic's name can't have a '/'.")
-    name: str = request.path_params["topic"]
-    return name
-
-
-def check_text(value: str, field: str, most: int) -> str:
-    """A text of at most so many bytes. Raises InvalidRequest."""
-    if len(value) > most or (len(value) * 4 > most and len(value.encode()) > most):
-        raise InvalidRequest(f"{field} is longer than {most} bytes.")
-    return value
 
 
 def check_node(node: str) -> str:
@@ -45,29 +20,12 @@ def check_node(node: str) -> str:
     return check_text(node, "node", MAX_NODE_BYTES)
 
 
-def known_parameters(request: Request, names: Collection[str]) -> None:
-    """Refuse a parameter of the query that the route doesn't have. Raises InvalidRequest."""
-    for name in request.query_params:
-        if name not in names:
-            raise InvalidRequest(f"{name[:80]!r} is no parameter of this route; those are {', '.join(sorted(names))}.")
-
-
-def flag(request: Request, name: str, *, default: bool) -> bool:
-    """A parameter of the query that is true or false. Raises InvalidRequest: `?if_empty=1` must not delete."""
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    if given not in {"true", "false"}:
-        raise InvalidRequest(f"{name} must be true or false.")
-    return given == "true"
-
-
 def leases_of(tokens: list[str] | None) -> list[LeaseId | None]:
     """Lease ids as the database knows them; "" is no fence. One that was never given out fits no lease.
 
     Raises InvalidRequest for what is no lease id at all.
     """
-    return [_lease(token) for token in tokens or ()]
+    return [lease_of(token) for token in tokens or ()]
 
 
 def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[Held]:
@@ -80,16 +38,6 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
     if len(leases) != len(seqs):
         raise InvalidRequest(f"lease_ids has {len(leases)} entries for {len(seqs)} seqs.")
     return [Held(Seq(seq), lease, node) for seq, lease in zip(seqs, leases, strict=True)]
-
-
-def _lease(token: str) -> LeaseId | None:
-    if not token:
-        return None
-    match = _LEASE.match(token)
-    if match is None:
-        raise InvalidRequest(f"{token[:80]!r} is no lease id: those are lease_<hex>.")
-    digits = match.group(1)
-    return UUID(digits.zfill(32)) if len(digits) <= 32 else _NO_LEASE
 
 
 def job_fields(topic: str, job: Job) -> bytes:
@@ -108,10 +56,20 @@ def job_fields(topic: str, job: Job) -> bytes:
             topic.encode(),
             job.seq,
             lease,
-            job.payload,
+            job.payload if job.content_type is None else data_of(job.payload, job.content_type),
             b',"meta":%b' % meta if meta else b"",
         )
     )
+
+
+def data_of(payload: bytes, content_type: str | None) -> bytes:
+    """A payload as JSON: JSON as it is, text as a string, other bytes as {"$base64": …}."""
+    form = form_of(content_type)
+    if form is Form.JSON:
+        return payload
+    if form is Form.TEXT and is_utf8(payload):
+        return encode(payload.decode())
+    return b'{"$base64":"%b"}' % to_base64(payload)
 
 
 def meta_of(job: Job) -> bytes:

@@ -13,10 +13,11 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.fields import encode, known_parameters
 from app.api.openapi import operation, path
+from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
 from app.api.v0.admin_bodies import KeyAnswer, KeysAnswer, MakeKeyBody, RotateKeyBody, SecretAnswer, shown
-from app.api.v0.fields import answer, encode, known_parameters
-from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
+from app.api.v0.fields import answer
 from app.edge.access import actor_of
 from app.edge.context import Context, context_of
 from app.keys import Scope, scopes_of

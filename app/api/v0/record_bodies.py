@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from app.api.v0.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Producer, Tag, about
+from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Producer, Tag, about
+from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.topics.config import TEN_YEARS_MS, Asked
 
 _META = about(
@@ -21,7 +22,7 @@ _DATA = about("Any JSON of up to 1 MiB without U+0000, nested 128 deep at most. 
 class Record(msgspec.Struct, gc=False):
     """One job."""
 
-    data: Annotated[Raw, _DATA]
+    data: Annotated[Raw, _DATA, about('{"$base64": "…"} is kept as the bytes that it says.')]
     tag: Tag | None = None
     node: Producer | None = None
     meta: Annotated[Raw, _META] = msgspec.field(default_factory=Raw)
@@ -39,6 +40,10 @@ class Record(msgspec.Struct, gc=False):
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | None, about("How often it is delivered at most; the topic's if absent.")
     ] = None
+    content_type: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
+        about('Of data: JSON, unless it is a text whose type is text/…, or {"$base64": "…"}, which is bytes.', JSON),
+    ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
     group: None = None
@@ -46,7 +51,6 @@ class Record(msgspec.Struct, gc=False):
     dedupe_id: None = None
     user_id: None = None
     webhook: None = None
-    content_type: None = None
 
 
 class _Whole(msgspec.Struct, kw_only=True):

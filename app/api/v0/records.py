@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import MAX_KEY_BYTES
+from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, header, operation, query
 from app.api.v0.bodies import AppendAnswer
-from app.api.v0.bounds import MAX_KEY_BYTES
 from app.api.v0.columns import columns_of
-from app.api.v0.fields import answer, encode, flag, fsync_since, topic_in
+from app.api.v0.fields import answer, fsync_since
 from app.api.v0.record_bodies import AppendBody, LogAppendBody
 from app.api.v0.topics import configure
 from app.edge.context import Context, context_of

@@ -11,18 +11,11 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import DAY_MS, MAX_ERROR_BYTES
+from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import AckAnswer, AckBody, ExtendAnswer, ExtendBody, NackAnswer, NackBody
-from app.api.v0.bounds import DAY_MS, MAX_ERROR_BYTES
-from app.api.v0.fields import (
-    answer,
-    check_text,
-    encode,
-    fsync_since,
-    held_by,
-    leases_of,
-    topic_in,
-)
+from app.api.v0.fields import answer, fsync_since, held_by, leases_of
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest
 from app.keys import Scope

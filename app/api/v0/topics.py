@@ -11,11 +11,20 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import NO_NUL
+from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, operation, query
-from app.api.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
-from app.api.v0.bounds import NO_NUL
-from app.api.v0.fields import answer, encode, flag, topic_in
-from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.v0.bodies import (
+    DeleteAnswer,
+    ListAnswer,
+    ListItem,
+    PutAnswer,
+    QueueCounts,
+    ResolvedConfig,
+    StateAnswer,
+)
+from app.api.v0.fields import answer
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.keys import Scope
@@ -73,7 +82,7 @@ async def get(request: Request) -> Response:
     context.access.check(request, Scope.READ, name)
     flag(request, "touch", default=True)
     # Not from the cache: what is shown here is what is stored.
-    policy = await store.get(context.pools.rest, check_name(name))
+    policy = await store.get(context.pools.rest, check_name(name), context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
     extent, rest = await extent_of(context, policy)
@@ -128,7 +137,8 @@ async def page(request: Request) -> Response:
     prefix = given.get("prefix", "")
     if "\0" in prefix:
         raise InvalidRequest("prefix has a NUL character.")
-    policies = await store.page(context.pools.rest, prefix, after, size + 1, context.access.prefixes(request))
+    allowed, defaults = context.access.prefixes(request), context.policies.defaults
+    policies = await store.page(context.pools.rest, prefix, after, size + 1, defaults=defaults, allowed=allowed)
     shown = policies[:size]
     extents = await _extents(context, shown)
     items = [_item(policy, extents[policy.topic.name]) for policy in shown if policy.topic.name in extents]
@@ -200,7 +210,7 @@ async def _must_take_jobs(context: Context, config: Config) -> None:
 
 def config_shown(config: Config) -> dict[str, Any]:
     """A configuration as the v0 dialect shows it."""
-    return {"type": config.type, "durable": config.durable, **msgspec.structs.asdict(config)}
+    return {name: getattr(config, name) for name in ResolvedConfig.__struct_fields__}
 
 
 def _extent(state: State) -> dict[str, int]:

@@ -16,9 +16,10 @@ from starlette.types import Send
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import Seq
+from app.api.fields import encode, flag
 from app.api.openapi import events, operation, path, query
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
-from app.api.v0.bounds import Seq
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
 from app.api.v0.events import (
     ADVICE_SECONDS,
@@ -30,7 +31,7 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import answer, encode, flag
+from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.engine.watches import Told, Watch, Watches
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable

@@ -12,8 +12,9 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from app.api import direct
+from app.api.bounds import MAX_NODE_BYTES, NO_NUL
+from app.api.fields import encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
-from app.api.v0.bounds import MAX_NODE_BYTES, NO_NUL
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.events import (
     ADVICE_SECONDS,
@@ -25,7 +26,7 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import check_node, encode, job_fields, topic_in
+from app.api.v0.fields import check_node, job_fields
 from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import InvalidRequest, Unavailable

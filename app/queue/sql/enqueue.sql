@@ -1,8 +1,8 @@
 -- Put jobs into a queue, in the order given; all of them or none.
 --   $1 topic  $2 topic id  $3 oid of the topic's sequence  $4 payloads
 --   $5 tags  $6 producers' nodes  $7 metadata  $8 tenants  $9 priorities  $10 delays in ms  $11 run_at  $12 TTLs in ms
---   $13 max_deliveries  $14 the topic's TTL in ms, 0 for none
--- $5 to $13 may be shorter than $4, or empty: unnest fills up with NULL, which means the default.
+--   $13 max_deliveries  $14 content types (NULL: application/json)  $15 the topic's TTL in ms, 0 for none
+-- $5 to $14 may be shorter than $4, or empty: unnest fills up with NULL, which means the default.
 -- Answers one row: the seqs, in the order of $4. Raises undefined_object when the topic was deleted meanwhile.
 -- nextval holds its lock on the sequence to the end of the transaction: deletion of a topic waits for it.
 WITH clock AS MATERIALIZED (
@@ -10,19 +10,21 @@ WITH clock AS MATERIALIZED (
 ), record AS MATERIALIZED (
     SELECT r.*, nextval($3::oid::regclass) AS seq
     FROM unnest($4::bytea[], $5::text[], $6::text[], $7::json[], $8::text[], $9::smallint[], $10::bigint[],
-                $11::timestamptz[], $12::bigint[], $13::integer[])
+                $11::timestamptz[], $12::bigint[], $13::integer[], $14::text[])
         WITH ORDINALITY AS r(payload, tag, producer, metadata, tenant, priority, delay_ms, run_at, ttl_ms,
-                             max_deliveries, ord)
+                             max_deliveries, content_type, ord)
 ), job AS (
     INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at, created_at,
-                               updated_at, expires_at, max_deliveries, tag, producer, metadata, payload)
+                               updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
+                               content_type)
     SELECT $1, $2, r.seq, r.seq,
            CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                 THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
            coalesce(r.tenant, ''), coalesce(r.priority, 0::smallint),
            greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
-           c.at + nullif(coalesce(r.ttl_ms, $14::bigint), 0) * interval '1 ms',
-           r.max_deliveries, r.tag, r.producer, r.metadata, r.payload
+           c.at + nullif(coalesce(r.ttl_ms, $15::bigint), 0) * interval '1 ms',
+           r.max_deliveries, r.tag, r.producer, r.metadata, r.payload,
+           r.content_type
     FROM record r CROSS JOIN clock c
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)

@@ -15,9 +15,10 @@ WITH picked AS MATERIALIZED (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'expired', deliveries, lease_id, node FROM done
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, expired, bytes)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
-           -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'), -sum(bytes)
+           -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'), count(*),
+           -sum(bytes)
     FROM done HAVING count(*) > 0
 )
 SELECT count(*) FROM done

@@ -25,7 +25,7 @@ WITH picked AS MATERIALIZED (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error FROM done
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, scheduled, leased, bytes)
-    SELECT min(topic_id), sum(held - 1), -sum(held), -sum(bytes) FROM done HAVING count(*) > 0
+    INSERT INTO holdfast.tallies (topic_id, scheduled, leased, failed, bytes)
+    SELECT min(topic_id), sum(held - 1), -sum(held), count(*), -sum(bytes) FROM done HAVING count(*) > 0
 )
 SELECT array(SELECT ord FROM done ORDER BY ord) AS done

@@ -6,8 +6,11 @@
 WITH gone AS (
     DELETE FROM holdfast.tallies t USING unnest($1::integer[], $2::bigint[]) AS f(topic_id, low)
     WHERE t.topic_id = f.topic_id AND t.id > f.low AND t.id <= $3::bigint
-    RETURNING t.topic_id, t.ready, t.scheduled, t.blocked, t.leased, t.dead_lettered, t.bytes
+    RETURNING t.topic_id, t.ready, t.scheduled, t.blocked, t.leased, t.dead_lettered, t.bytes,
+        t.failed, t.expired
 )
-INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, dead_lettered, bytes)
-SELECT topic_id, sum(ready), sum(scheduled), sum(blocked), sum(leased), sum(dead_lettered), sum(bytes)
+INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, dead_lettered, bytes,
+                               failed, expired)
+SELECT topic_id, sum(ready), sum(scheduled), sum(blocked), sum(leased), sum(dead_lettered), sum(bytes),
+       sum(failed), sum(expired)
 FROM gone GROUP BY topic_id

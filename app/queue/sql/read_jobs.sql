@@ -4,7 +4,7 @@
 --   $8 whether tags are wanted  $9 whether metadata is  $10 whether payloads are
 -- Answers one row: next_seq, the last seq looked at, and the jobs' columns (NULL: none).   Index: primary key.
 WITH looked AS MATERIALIZED (
-    SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload,
+    SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload, j.content_type,
            CASE WHEN j.original_topic IS NULL THEN j.metadata ELSE (
                coalesce(j.metadata::jsonb, '{}') || jsonb_build_object(
                    '$dead_letter_from', j.original_topic, '$dead_letter_deliveries', j.original_deliveries,
@@ -26,11 +26,12 @@ WITH looked AS MATERIALIZED (
            array_agg(CASE WHEN $8::boolean THEN f.tag END) AS tags,
            array_agg(CASE WHEN $9::boolean THEN f.metadata END) AS metadata,
            array_agg(CASE WHEN $10::boolean THEN f.payload END) AS payloads,
+           array_agg(f.content_type) AS content_types,
            max(f.seq) AS last_seq, count(*) AS n
     FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )
 SELECT CASE WHEN w.n = $4::integer OR w.n < (SELECT count(*) FROM found) THEN w.last_seq
             WHEN (SELECT count(*) FROM looked) = $7::integer THEN (SELECT max(l.seq) FROM looked l)
             ELSE $3::bigint END AS next_seq,
-       w.seqs, w.times, w.nodes, w.tags, w.metadata, w.payloads
+       w.seqs, w.times, w.nodes, w.tags, w.metadata, w.payloads, w.content_types
 FROM shown w

@@ -8,19 +8,23 @@ WITH counted AS MATERIALIZED (
            count(*) FILTER (WHERE state::text = 'scheduled') AS scheduled,
            count(*) FILTER (WHERE state::text = 'blocked') AS blocked,
            count(*) FILTER (WHERE state::text = 'leased') AS leased,
+           count(*) FILTER (WHERE state::text = 'failed') AS failed,
+           count(*) FILTER (WHERE state::text = 'expired') AS expired,
            coalesce(sum(octet_length(payload)) FILTER (WHERE state::text NOT IN ('failed', 'expired')), 0) AS bytes
     FROM holdfast.jobs j WHERE j.topic = $1
 ), stored AS MATERIALIZED (
     SELECT coalesce(sum(ready), 0) AS ready, coalesce(sum(scheduled), 0) AS scheduled,
-           coalesce(sum(blocked), 0) AS blocked, coalesce(sum(leased), 0) AS leased, coalesce(sum(bytes), 0) AS bytes
+           coalesce(sum(blocked), 0) AS blocked, coalesce(sum(leased), 0) AS leased, coalesce(sum(bytes), 0) AS bytes,
+           coalesce(sum(failed), 0) AS failed, coalesce(sum(expired), 0) AS expired
     FROM holdfast.tallies WHERE topic_id = $2
 ), off AS MATERIALIZED (
     SELECT c.ready - s.ready AS ready, c.scheduled - s.scheduled AS scheduled, c.blocked - s.blocked AS blocked,
-           c.leased - s.leased AS leased, c.bytes - s.bytes AS bytes
+           c.leased - s.leased AS leased, c.bytes - s.bytes AS bytes, c.failed - s.failed AS failed,
+           c.expired - s.expired AS expired
     FROM counted c CROSS JOIN stored s
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
-    SELECT $2, ready, scheduled, blocked, leased, bytes FROM off
-    WHERE (ready, scheduled, blocked, leased, bytes) <> (0, 0, 0, 0, 0)
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes, failed, expired)
+    SELECT $2, ready, scheduled, blocked, leased, bytes, failed, expired FROM off
+    WHERE (ready, scheduled, blocked, leased, bytes, failed, expired) <> (0, 0, 0, 0, 0, 0, 0)
 )
-SELECT (abs(ready) + abs(scheduled) + abs(blocked) + abs(leased))::bigint FROM off
+SELECT (abs(ready) + abs(scheduled) + abs(blocked) + abs(leased) + abs(failed) + abs(expired))::bigint FROM off

@@ -6,10 +6,13 @@ WITH held AS (
 ), changed AS (
     UPDATE holdfast.topics t
     SET durability = c.durability, lease_ms = c.lease_ms, claim_jitter_ms = c.claim_jitter_ms,
-        max_deliveries = c.max_deliveries, dead_letter = c.dead_letter, on_exhausted = c.on_exhausted,
+        max_deliveries = c.max_deliveries, max_retries = c.max_retries, dlq_threshold = c.dlq_threshold,
+        dead_letter = c.dead_letter, on_exhausted = c.on_exhausted,
         ttl_ms = c.ttl_ms, cap_records = c.cap_records, cap_bytes = c.cap_bytes, discard = c.discard,
         idempotency_window_ms = c.idempotency_window_ms, priority = c.priority, auto_priority = c.auto_priority,
-        auto_create = c.auto_create, dedupe_node = c.dedupe_node, leases_durable = c.leases_durable,
+        max_depth = c.max_depth, throughput_limit = c.throughput_limit, replayable = c.replayable,
+        replay_window_ms = c.replay_window_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
+        leases_durable = c.leases_durable, configured = c.configured,
         updated_at = clock_timestamp(), version = h.version + 1
     FROM held h CROSS JOIN json_populate_record(NULL::holdfast.topics, $2::json) c
     WHERE t.name = $1 AND h.type = c.type

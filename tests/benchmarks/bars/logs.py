@@ -11,7 +11,7 @@ from app.queue import log
 from app.queue.log import Limits, Part
 from app.queue.model import Batch
 from app.topics import store
-from app.topics.config import Asked, resolve
+from app.topics.config import DEFAULTS, Asked, resolve
 from tests.benchmarks.bars.batch import BATCH, PACE
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure, Ratio
@@ -26,7 +26,7 @@ async def append(bench: Bench, effort: Effort) -> list[Figure]:
     name = f"append-{secrets.token_hex(3)}"
     bench.made.append(name)
     await store.put(bench.pools.rest, name, resolve(name, Asked(durable=True)))
-    policy = await store.get(bench.pools.rest, name)
+    policy = await store.get(bench.pools.rest, name, DEFAULTS)
     assert policy is not None
     path = f"/v0/topics/{name}"
     count = max(int(PACE * effort.seconds), 10)

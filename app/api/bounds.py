@@ -1,4 +1,4 @@
-"""Bounds of what the v0 routes take, once for the checks and once, from the same numbers, for the OpenAPI document.
+"""Bounds of what routes take, once for the checks and once, from the same numbers, for the OpenAPI document.
 
 JSON Schema counts characters where we count bytes of UTF-8: a description says so. What a decoder would check at a cost
 on the hot routes is only described here, and checked where the field is used.
@@ -20,6 +20,8 @@ MAX_TAG_BYTES: Final = 256
 MAX_KEY_BYTES: Final = 256
 MAX_ERROR_BYTES: Final = 8 * 1024
 MAX_META_KEYS: Final = 64
+MAX_META_BYTES: Final = 16 * 1024
+MAX_RECORD_BYTES: Final = 1024 * 1024  # data and metadata of a job or record
 DAY_MS: Final = 86_400_000
 
 NO_NUL: Final = "^[^\\u0000]*$"  # PostgreSQL's text can't hold it

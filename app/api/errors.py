@@ -1,0 +1,91 @@
+"""How errors are answered: what went wrong is the same in each dialect, and each shows it in its own way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from app.api.calls import LEFT, ended_with
+from app.db.pool import as_unavailable
+from app.edge.context import context_of
+from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
+
+log = logging.getLogger(__name__)
+
+Render = Callable[[HoldfastError], bytes]  # an error as JSON
+
+# Where a topic's name follows, which has no slash and is not empty.
+BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/")
+
+
+class Errors:
+    """The application's handlers of whatever its routes let go."""
+
+    def __init__(self, otherwise: Render, dialects: Mapping[str, Render]) -> None:
+        """`dialects`: by the start of their paths; all other paths are shown their errors by `otherwise`."""
+        self._otherwise = otherwise
+        self._dialects = tuple(dialects.items())
+
+    async def nobody_reads(self, request: Request, _error: Exception) -> Response:
+        """For a client that left before its request had arrived: no fault of anybody's here."""
+        ended_with(request, LEFT)
+        return Response(status_code=499)
+
+    async def look_again(self, request: Request, error: Exception) -> Response:
+        """For a key that this process does not know. One that was made elsewhere a moment ago is found in the database,
+        and the route runs again: it had not begun to read the body."""
+        if not await context_of(request).access.knows_by_now(request):
+            return await self.show(request, error)
+        try:
+            answer: Response = await request.scope["endpoint"](request)
+        except ClientDisconnect as left:
+            return await self.nobody_reads(request, left)
+        except Exception as again:
+            return await self.show(request, again)
+        return answer
+
+    async def show(self, request: Request, error: Exception) -> Response:
+        """The answer to any error that a route lets go."""
+        shown = _known(request, error)
+        if shown is None:
+            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+            shown = HoldfastError("Something went wrong here; the service's log says what.")
+        ended_with(request, shown.code)
+        headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
+        if isinstance(shown, MethodNotAllowed):
+            headers["allow"] = ", ".join(_allowed(request))
+        return Response(self._renderer(request.url.path)(shown), shown.status, headers, "application/json")
+
+    def _renderer(self, path: str) -> Render:
+        for start, render in self._dialects:
+            if path == start or path.startswith(f"{start}/"):
+                return render
+        return self._otherwise
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that the request's path has. Starlette names those of the first route that it finds there."""
+    found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
+
+
+def _known(request: Request, error: Exception) -> HoldfastError | None:
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, HTTPException):
+        path = f"{request.url.path}/"
+        in_topics = path.startswith(BEFORE_TOPICS)
+        if in_topics and b"%2f" in request.scope.get("raw_path", b"").lower():
+            return InvalidRequest("A topic's name can't have a '/'.")
+        if error.status_code == MethodNotAllowed.status:
+            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
+        if in_topics and any(path.startswith(f"{start}/") for start in BEFORE_TOPICS):
+            return InvalidRequest("A topic's name can't be empty.")
+        return NotFound(f"There is nothing at {request.url.path}.")
+    return as_unavailable(error)

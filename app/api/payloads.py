@@ -1,0 +1,101 @@
+"""Payloads: bytes and a content type, which each dialect shows in its own way. docs/semantics.md, section 18."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from app.api.body import check_depth, has_nul
+from app.errors import InvalidRequest
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
+
+MAX_TYPE_BYTES: Final = 255
+TYPE_PATTERN: Final = "^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$"
+_TYPE: Final = re.compile(TYPE_PATTERN[:-1] + r"\Z")
+
+_raw = msgspec.json.Decoder(msgspec.Raw)
+
+
+class Form(Enum):
+    """What bytes of a content type are."""
+
+    JSON = "json"
+    TEXT = "text"
+    BYTES = "bytes"
+
+
+def form_of(content_type: str | None) -> Form:
+    """What a content type says of its bytes; None is JSON."""
+    if content_type is None:
+        return Form.JSON
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == JSON or kind.endswith("+json"):
+        return Form.JSON
+    return Form.TEXT if kind.startswith("text/") else Form.BYTES
+
+
+def type_of(text: str) -> str:
+    """The content type of a text that came without one: JSON if it is JSON, else plain text."""
+    return JSON if is_json(text.encode()) else TEXT
+
+
+def check_type(content_type: str) -> str:
+    """A content type. Raises InvalidRequest."""
+    if len(content_type) > MAX_TYPE_BYTES or _TYPE.match(content_type) is None:
+        raise InvalidRequest(f"{content_type[:80]!r} is no content type: those are type/subtype.")
+    return content_type
+
+
+def kept(payload: bytes, content_type: str) -> str | None:
+    """A content type as a job has it: None for JSON's. Raises InvalidRequest where the bytes are no such thing: they
+    could not be shown."""
+    match form_of(content_type):
+        case Form.JSON:
+            if not is_json(payload):
+                raise InvalidRequest(f"The payload is no JSON that can be kept, which {content_type} says.")
+        case Form.TEXT:
+            if not is_utf8(payload):
+                raise InvalidRequest(f"The payload is not UTF-8, which {content_type} must be here.")
+        case Form.BYTES:
+            pass
+    return None if content_type == JSON else content_type
+
+
+def is_json(payload: bytes) -> bool:
+    """Whether bytes are JSON within the bounds of what a record may be: UTF-8, not too deep, without U+0000."""
+    try:
+        _raw.decode(payload)
+        check_depth(payload)
+    except (msgspec.DecodeError, RecursionError, InvalidRequest):
+        return False
+    return is_utf8(payload) and not has_nul(payload)
+
+
+def is_utf8(payload: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def of_base64(text: str) -> bytes:
+    """The bytes. Raises InvalidRequest for what is no base64 (RFC 4648, with its padding)."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("The payload is not base64.") from None
+
+
+def to_base64(payload: bytes) -> bytes:
+    """The bytes as base64: what can stand in JSON as it is."""
+    return base64.b64encode(payload)

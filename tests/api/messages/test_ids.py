@@ -1,0 +1,59 @@
+"""Ids are UUIDs that name a job, and nothing else is one."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from app.api.messages.ids import id_of, job_of
+from app.errors import NotFound
+
+TOPICS, SEQS = some.integers(1, 2**31 - 1), some.integers(1, 2**63 - 1)
+
+
+@given(TOPICS, SEQS)
+def test_an_id_says_which_job_it_is(topic_id: int, seq: int) -> None:
+    shown = id_of(topic_id, seq)
+    parsed = uuid.UUID(shown)
+    assert str(parsed) == shown
+    assert (parsed.version, parsed.variant) == (8, uuid.RFC_4122)
+    assert job_of(shown) == job_of(shown.upper()) == (topic_id, seq)
+
+
+@given(some.integers(0, 2**128 - 1))
+def test_no_two_ids_are_of_one_job(number: int) -> None:
+    text = str(uuid.UUID(int=number))
+    try:
+        job = job_of(text)
+    except NotFound:
+        return
+    assert id_of(*job) == text
+
+
+GOOD = id_of(7, 9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "x",
+            "abc123",
+            f"{GOOD} ",
+            f" {GOOD}",
+            f"{GOOD}\n",
+            f"{{{GOOD}}}",
+            GOOD.replace("-", ""),
+            f"urn:uuid:{GOOD}",
+        ),
+        *(str(uuid.uuid4()), str(uuid.uuid1()), id_of(0, 9), id_of(7, 0), id_of(2**31, 9), GOOD[:-1] + "٩"),
+        *(GOOD.replace("-0000-", "-0001-"), GOOD.replace("-8000-", "-8002-"), str(uuid.UUID(int=0))),
+    ],
+)
+def test_what_is_no_id(text: str) -> None:
+    with pytest.raises(NotFound):
+        job_of(text)
