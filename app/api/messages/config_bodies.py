@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import about
-from app.topics.config import BIGINT_MAX, MOST_DELIVERIES, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Millis
+from app.topics.config import BIGINT_MAX, MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Millis
 
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 Seconds = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
@@ -28,8 +28,8 @@ def _given(name: str) -> dict[str, Any]:
 
 
 class TopicConfigBody(Asked, frozen=True, kw_only=True):
-    """The body of a PUT. The first ten fields are all replaced: null or absent is the default, which the service's
-    settings say. The others are v0's: absent leaves them as they are, null is v0's default. on_exhausted goes with
+    """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
+    where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
     max_deliveries. Fields not listed are ignored."""
 
     RULES: ClassVar[dict[str, Any]] = {
@@ -64,6 +64,20 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
     ] = None
     replayable: Annotated[bool | None, about("Whether acknowledged jobs are kept for a replay.", False)] = None
     durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
+    type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
+    lease_ms: Annotated[Millis | None, about("In place of visibility_timeout_seconds.")] = None
+    ttl_ms: Annotated[Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("In place of message_ttl_seconds.")] = (
+        None
+    )
+    replay_window_ms: Annotated[Millis | None, about("In place of replay_window_seconds.")] = None
+    dead_letter: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
+        about("Where dead letters go: another topic. null: <topic>.dlq."),
+    ] = None
+    on_exhausted: Annotated[
+        Literal["redeliver", "fail", "dead_letter"] | None,
+        about("With max_deliveries: what becomes of a job whose deliveries are spent. null: dead_letter."),
+    ] = None
     max_deliveries: Annotated[
         Deliveries | None,
         about("v0's word, in place of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
