@@ -113,8 +113,22 @@ SWEEP_LAST: Final = _gauge(
     "sweep_last_run_timestamp_seconds", "sweep", "When a sweep last succeeded, in s since 1970.", Merge.MOST
 )
 
+# Topics' configurations, and what processes tell each other.
+CONFIG_READS: Final = _counter(
+    "config_reads",
+    "tier outcome",
+    "Looks for a topic's configuration in the process, in Redis, in PostgreSQL: hit, miss; in Redis also failed, and "
+    "skipped while it is away.",
+)
+RELAY_HINTS: Final = _counter(
+    "relay_hints", "outcome", "Hints to and from other workers of this service: sent, dropped, heard."
+)
+
 # Redis.
 REDIS: Final = _gauge("redis_connected", "", "1 if every process hears Redis. Absent where none is set.", Merge.LEAST)
+REDIS_CACHE: Final = _gauge(
+    "redis_cache_usable", "", "1 if Redis answers every process in time. Absent where none is set.", Merge.LEAST
+)
 HINTS: Final = _counter("redis_hints", "outcome", "Hints to and from other processes: sent, dropped, heard.")
 
 # The processes.
