@@ -69,7 +69,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
-        _about("Where jobs go whose deliveries are spent: another topic, a queue if it exists."),
+        _about(
+            "Where jobs go whose deliveries are spent: another topic. A log gets records; one that is absent is made."
+        ),
     ] = None
     on_exhausted: Annotated[
         Literal["redeliver", "fail", "dead_letter"] | None,

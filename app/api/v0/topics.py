@@ -17,7 +17,7 @@ from app.api.v0.bounds import NO_NUL
 from app.api.v0.fields import answer, encode, flag, topic_in
 from app.api.v0.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
 from app.edge.context import Context, context_of
-from app.errors import InvalidRequest, NotAQueue, TopicNotFound
+from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector, log
 from app.queue.inspector import State
@@ -175,27 +175,15 @@ async def configure(
     """Store what was asked for; the configuration in full, and whether the topic was created. Without `replace`, one
     that exists stays as it is.
 
-    Raises InvalidRequest, Forbidden, NotAQueue for a dead-letter topic that can't be one; TopicExistsIncompatible.
+    Raises InvalidRequest; Forbidden for a dead-letter topic that the key may not write to; TopicExistsIncompatible.
     """
     config = resolve(name, asked)
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
-        await _must_take_jobs(context, config)
     store_it = store.put if replace else store.create
     created = await store_it(context.pools.rest, name, config, context.access.actor(request))
     context.policies.changed(name)
     return config, created
-
-
-async def _must_take_jobs(context: Context, config: Config) -> None:
-    """A dead-letter topic that exists must be a queue, as long as logs take no jobs."""
-    assert config.dead_letter is not None
-    try:
-        await context.policies.queue(config.dead_letter)
-    except TopicNotFound:
-        return  # it is made when the first job moves there
-    except NotAQueue as error:
-        raise NotAQueue(config.dead_letter) from error
 
 
 def config_shown(config: Config) -> dict[str, Any]:
