@@ -123,5 +123,12 @@ class Unavailable(HoldfastError):
     code, status, retry_after = "not_ready", 503, 1
 
 
+class TooManyWaiting(Unavailable):
+    """As many calls wait for one verb of one topic as may. Nothing of this one was done."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__("Too many calls are waiting for this topic. Try again.", {"limit": "waiting", "max": most})
+
+
 class ShuttingDown(HoldfastError):
     code, status, retry_after = "shutting_down", 503, 1

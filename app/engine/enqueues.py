@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from app.engine.group import GroupCommit
-from app.errors import Unavailable
+from app.errors import TooManyWaiting
 from app.metrics.numbers import Verb
 from app.queue import producer
 from app.queue.model import Batch, Seq, merge
@@ -67,7 +67,7 @@ class Enqueues:
         A transaction of its own for each, not a share of a group's statement: right rather than fast.
         """
         if self._waiting >= self._shared.max_waiting:
-            raise Unavailable("Too many calls are waiting for this topic. Try again.")
+            raise TooManyWaiting(self._shared.max_waiting)
         self._waiting += 1
         try:
             async with self._keyed:

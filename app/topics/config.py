@@ -19,7 +19,7 @@ TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000
 BIGINT_MAX: Final = 2**63 - 1
 
-Millis = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 
 
 def _about(description: str, default: Any = None) -> Meta:
@@ -62,8 +62,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Literal["ephemeral", "memory", "disk", "fsync"] | None,
         _about("fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable."),
     ] = None
-    lease_ms: Annotated[Millis | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
-    claim_jitter_ms: Annotated[Millis | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = None
+    lease_ms: Annotated[Unbounded | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
+    claim_jitter_ms: Annotated[Unbounded | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = (
+        None
+    )
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | None, _about("How often a job is delivered at most; 0: no limit.", 0)
     ] = None
@@ -80,8 +82,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
     ] = None
-    cap_records: Annotated[Millis | None, _about("Most records of a log; 0: no limit.", 0)] = None
-    cap_bytes: Annotated[Millis | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
+    cap_records: Annotated[Unbounded | None, _about("Most records of a log; 0: no limit.", 0)] = None
+    cap_bytes: Annotated[Unbounded | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
     discard: Annotated[
         Literal["old", "reject"] | None, _about("What a full log does: forget the oldest, or refuse.", "old")
     ] = None
@@ -179,7 +181,7 @@ def resolve(topic: str, asked: Asked) -> Config:
     plain = {
         name: value
         for name in FIELDS
-        if name not in {"type", "durability", "on_exhausted", "lease_ms", "claim_jitter_ms"}
+        if name not in {"type", "durability", "on_exhausted", "lease_ms", "claim_jitter_ms", "cap_records", "cap_bytes"}
         and (value := getattr(asked, name)) is not None
     }
     return Config(
@@ -188,6 +190,8 @@ def resolve(topic: str, asked: Asked) -> Config:
         on_exhausted=on_exhausted,
         lease_ms=clamp_lease(30_000 if asked.lease_ms is None else asked.lease_ms),
         claim_jitter_ms=min(asked.claim_jitter_ms or 0, 5_000),
+        cap_records=min(asked.cap_records or 0, BIGINT_MAX),
+        cap_bytes=min(asked.cap_bytes or 0, BIGINT_MAX),
         **plain,
     )
 

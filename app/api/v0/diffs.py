@@ -15,7 +15,7 @@ from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import while_connected
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
-from app.api.v0.bounds import MAX_NODE_BYTES, MAX_NODES
+from app.api.v0.bounds import MAX_NODE_BYTES, MAX_NODES, seq_within
 from app.api.v0.fields import answer, check_text, encode, topic_in
 from app.edge.context import context_of
 from app.engine.diffs import Diff
@@ -85,7 +85,7 @@ def nodes_of(node: str | list[str] | None) -> list[str]:
 def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
     """What a reader wants, with defaults and clamps."""
     return Ask(
-        after=body.from_seq or 0,
+        after=seq_within(body.from_seq or 0),
         limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
         max_bytes=min(body.max_batch_bytes or DEFAULT_BYTES, MAX_BYTES),
         without=nodes if policy.config.dedupe_node else (),

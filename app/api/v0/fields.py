@@ -12,9 +12,10 @@ from asyncpg.pgproto.pgproto import UUID
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.v0.bounds import MAX_NODE_BYTES, MAX_SEQS
+from app.api.v0.bounds import MAX_NODE_BYTES, MAX_SEQS, seq_within
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
+from app.topics.config import BIGINT_MAX
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
 _NO_LEASE: Final = UUID(bytes(16))  # never given out
@@ -75,6 +76,8 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
     check_node(node)
     if len(seqs) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+    if seqs and max(seqs) > BIGINT_MAX:
+        seqs = [seq_within(seq) for seq in seqs]
     if not leases:
         return [Held(Seq(seq), None, node) for seq in seqs]
     if len(leases) != len(seqs):

@@ -18,7 +18,7 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.openapi import events, operation, path, query
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
-from app.api.v0.bounds import Seq
+from app.api.v0.bounds import Seq, seq_within
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
 from app.api.v0.events import (
     ADVICE_SECONDS,
@@ -101,7 +101,7 @@ async def make_watch(request: Request) -> Response:
             continue
         topic_id, extent = found[name]
         tail = asked is not None and asked.tail
-        seq = extent.head_seq if tail else (asked and asked.from_seq) or 0
+        seq = extent.head_seq if tail else seq_within((asked and asked.from_seq) or 0)
         places[name] = Place(topic_id, seq, chosen=not tail)
         shown[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
     wid = await context.engine.watches.make(_owner(key), options, places)
