@@ -112,10 +112,10 @@ class Watches:
             for error in got:
                 if isinstance(error, BaseException) and not isinstance(error, TopicNotFound):
                     raise error
-            kinds = {kind: [p.topic for p in known if p.config.type is kind] for kind in TopicType}
-            logs, queues = kinds[TopicType.LOG], kinds[TopicType.QUEUE]
+            logs = [(p.topic, p.config.ttl_ms) for p in known if p.config.type is TopicType.LOG]
+            queues = [p.topic for p in known if p.config.type is TopicType.QUEUE]
             heads = await core.newest(db, [], queues)
-            extents = {s.topic: Extent(s.head_seq, s.earliest_seq) for s in (await core.states(db, logs)).values()}
+            extents = {s.topic: Extent(s.head_seq, s.earliest_seq) for s in (await core.states(db, logs, 1)).values()}
             for state in (await inspector.states(db, [q for q in queues if q.id in heads], 1)).values():
                 head, earliest = state.head_seq, state.earliest_seq
                 extents[state.topic] = Extent(head, head + 1 if earliest is None else earliest)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.calls import count_as
 from app.api.openapi import TOPIC, header, operation, query
 from app.api.v0.bodies import AppendAnswer
 from app.api.v0.bounds import MAX_KEY_BYTES
@@ -94,6 +95,7 @@ async def append(request: Request) -> Response:
         policy, created = await _created(request, context, name, body)
     sent = time.perf_counter()
     if policy.config.type is TopicType.LOG:
+        count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
     elif key is None:
         seqs = await context.engine.enqueues.enqueue(policy, batch, size)

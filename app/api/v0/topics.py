@@ -91,7 +91,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     """How far a topic goes and what it holds; and its last write, and a queue's counts. Raises TopicNotFound."""
     topic, db = policy.topic, context.pools.rest
     if policy.config.type is TopicType.LOG:
-        log_state = (await log.states(db, [topic])).get(topic.name)
+        log_state = (await log.states(db, [(topic, policy.config.ttl_ms)], EXACT)).get(topic.name)
         if log_state is None:
             raise TopicNotFound(topic.name)
         return _log_extent(log_state), {"last_write_ts": log_state.last_write_ms}
@@ -212,9 +212,9 @@ def _log_extent(state: LogState) -> dict[str, int]:
 async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
     """Of topics by name; a log that was just deleted is left out."""
     queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
-    logs = [policy.topic for policy in policies if policy.config.type is TopicType.LOG]
+    logs = [(policy.topic, policy.config.ttl_ms) for policy in policies if policy.config.type is TopicType.LOG]
     states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}
-    log_states = await log.states(context.pools.rest, logs) if logs else {}
+    log_states = await log.states(context.pools.rest, logs, EXACT) if logs else {}
     return {name: _extent(state) for name, state in states.items()} | {
         name: _log_extent(state) for name, state in log_states.items()
     }
