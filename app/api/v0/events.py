@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from abc import ABC, abstractmethod
-from typing import Final
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -54,8 +57,29 @@ async def push(send: Send, frames: bytes) -> None:
     """Send whole frames. Raises TimeoutError for a reader that takes nothing, OSError for one that has left."""
     for start in range(0, len(frames), SLICE_BYTES):
         piece = frames[start : start + SLICE_BYTES]
+        sending = send({"type": "http.response.body", "body": piece, "more_body": True}).__await__()
+        try:
+            waits_for = next(sending)
+        except StopIteration:
+            continue  # as ever for a reader that keeps up; a timeout costs as much as all of this
         async with asyncio.timeout(SEND_SECONDS):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await _going_on(sending, waits_for)
+
+
+@types.coroutine
+def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """The rest of what was begun by its first step, which `waits_for` came from."""
+    while True:
+        try:
+            answer = yield waits_for
+        except BaseException as error:
+            resume: Callable[[], Any] = partial(step.throw, error)
+        else:
+            resume = partial(step.send, answer)
+        try:
+            waits_for = resume()
+        except StopIteration:
+            return
 
 
 async def close(send: Send, frame: bytes) -> None:
