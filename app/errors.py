@@ -104,6 +104,10 @@ class RequestTimeout(HoldfastError):
     code, status = "request_timeout", 408
 
 
+class SlowReader(HoldfastError):
+    code, status = "slow_reader", 408
+
+
 class UriTooLong(HoldfastError):
     code, status = "uri_too_long", 414
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.v0.fields import encode
-from app.errors import HoldfastError, NotAcceptable
+from app.errors import HoldfastError, NotAcceptable, SlowReader
 
 SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
 SLICE_BYTES: Final = 64 * 1024  # goes out at a time: one that takes this much in SEND_SECONDS is slow, and not gone
@@ -38,6 +38,9 @@ class EventStream(Response, ABC):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await push(send, BEGINNING)
             await self._serve(send, leaving)
+        except SlowReader as error:
+            _let_last_words_pass(receive)
+            await close(send, error_frame(error))
         except (OSError, TimeoutError):
             pass  # the reader is gone, or as good as
         finally:
@@ -54,7 +57,8 @@ class EventStream(Response, ABC):
 
 
 async def push(send: Send, frames: bytes) -> None:
-    """Send whole frames. Raises TimeoutError for a reader that takes nothing, OSError for one that has left."""
+    """Send whole frames. Raises OSError for a reader that has left; SlowReader for one that takes nothing, or
+    TimeoutError where it has got a part of them, after which it can't be told."""
     for start in range(0, len(frames), SLICE_BYTES):
         piece = frames[start : start + SLICE_BYTES]
         sending = send({"type": "http.response.body", "body": piece, "more_body": True}).__await__()
@@ -62,8 +66,13 @@ async def push(send: Send, frames: bytes) -> None:
             waits_for = next(sending)
         except StopIteration:
             continue  # as ever for a reader that keeps up; a timeout costs as much as all of this
-        async with asyncio.timeout(SEND_SECONDS):
-            await _going_on(sending, waits_for)
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await _going_on(sending, waits_for)
+        except TimeoutError:
+            if start > 0:
+                raise
+            raise SlowReader(f"Nothing was read for {SEND_SECONDS:.0f} s. Connect again.") from None
 
 
 @types.coroutine
@@ -80,6 +89,13 @@ def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any,
             waits_for = resume()
         except StopIteration:
             return
+
+
+def _let_last_words_pass(receive: Receive) -> None:
+    """Let a last frame be written behind what a slow reader has not read: uvicorn would wait with it for ever."""
+    flow = getattr(getattr(receive, "__self__", None), "flow", None)
+    if flow is not None:
+        flow.resume_writing()
 
 
 async def close(send: Send, frame: bytes) -> None:
