@@ -131,6 +131,10 @@ class RequestTimeout(HoldfastError):
     code, status = "request_timeout", 408
 
 
+class SlowReader(HoldfastError):
+    code, status = "slow_reader", 408
+
+
 class UriTooLong(HoldfastError):
     code, status = "uri_too_long", 414
 
@@ -148,6 +152,13 @@ class Unavailable(HoldfastError):
     a caller that needs to know repeats it, and a job's verbs are safe to repeat."""
 
     code, status, retry_after = "not_ready", 503, 1
+
+
+class TooManyWaiting(Unavailable):
+    """As many calls wait for one verb of one topic as may. Nothing of this one was done."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__("Too many calls are waiting for this topic. Try again.", {"limit": "waiting", "max": most})
 
 
 class ShuttingDown(HoldfastError):

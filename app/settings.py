@@ -59,7 +59,10 @@ class Settings(BaseModel):
         1_000, ge=0, le=100_000, description="Open streams of one API key in one process; more get 429. 0: no bound."
     )
     max_requests_per_key: int = Field(
-        0, ge=0, le=100_000, description="Requests of one API key under way in one process; more get 429. 0: no bound."
+        1_000,
+        ge=0,
+        le=100_000,
+        description="Requests of one API key under way in one process; more get 429. 0: no bound.",
     )
     max_buffered_bytes: int = Field(
         256 * MIB, ge=1024, le=64 * 1024 * MIB, description="Bytes of bodies held in one process; more get 429."

@@ -126,5 +126,6 @@ class Engine:
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
         groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
+        groups["append"] = [self.logs.group]
         for verb, some in groups.items():
             yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

@@ -147,6 +147,8 @@ TOPIC_THROTTLED: Final = _counter(
     "topic",
     "Looks for jobs that got fewer than they asked for, or none, for lack of throughput_limit's tokens.",
 )
+TOPIC_APPENDED: Final = _counter("topic_appended", "topic", "Records appended to a log.")
+TOPIC_READ: Final = _counter("topic_read", "topic", "Records and jobs that readers were handed, watches too.")
 TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed: deliveries.")
 TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
@@ -170,7 +172,21 @@ TOPIC_READY: Final = _gauge("topic_ready", "topic", "Jobs that can be claimed no
 TOPIC_IN_FLIGHT: Final = _gauge("topic_in_flight", "topic", "Jobs under a good lease.")
 TOPIC_SCHEDULED: Final = _gauge("topic_scheduled", "topic", "Jobs whose time is yet to come.")
 TOPIC_BLOCKED: Final = _gauge("topic_blocked", "topic", "Jobs that wait for another of their group.")
-TOPIC_BYTES: Final = _gauge("topic_bytes", "topic", "Payloads of jobs that are not finished, in bytes.")
+TOPIC_BYTES: Final = _gauge(
+    "topic_bytes", "topic", "Payloads of jobs that are not finished, in bytes; of a log, data and meta."
+)
+TOPIC_DEAD_NOW: Final = _gauge(
+    "topic_dead",
+    "topic",
+    "Jobs that failed and are kept, up to 1000, and those in the queue that it names for dead letters.",
+)
+TOPIC_RECORDS: Final = _gauge("topic_records", "topic", "Records of a log.")
+TOPIC_HEAD: Final = _gauge("topic_head_seq", "topic", "The last seq that was given; 0: none.")
+TOPIC_EARLIEST: Final = _gauge(
+    "topic_earliest_seq",
+    "topic",
+    "The lowest seq that is live; one above the head: none. Absent behind many finished jobs.",
+)
 TOPIC_OLDEST: Final = _gauge(
     "topic_oldest_claimable_age_seconds",
     "topic",

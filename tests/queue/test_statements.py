@@ -89,6 +89,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
         ("held", {"held"}),
         ("bury", {"done"}),
         ("fail", {"done"}),
+        ("spent", {"ord", "tid", "tag", "producer", "metadata", "payload"}),
         ("exhausted", {"seq"}),
         ("enqueue", {"seqs"}),
         ("draws", {"topic_id", "drawn", "tally", "at"}),
