@@ -26,6 +26,10 @@ from app.supervisor import worker
 KeysCommand = Callable[[str, str | None, argparse.Namespace], Awaitable[int]]
 
 REFUSED = 2
+REAP = (
+    "Run every background sweep once that `serve` runs by itself, and print how much each one moved. For cron. "
+    "One that is under way in another process is joined. The exit code is 1 if one failed."
+)
 SERVER = "_server"  # the command that `serve` starts; nobody types it
 
 
@@ -72,7 +76,7 @@ def _command(settings: Settings, args: argparse.Namespace, rest: list[str], envi
         case "migrate":
             code = asyncio.run(_migrate(settings, args.down))
         case "reap":
-            code = asyncio.run(_reap(settings))
+            code = asyncio.run(_reap(settings, args.only or ()))
         case "openapi":
             code = _openapi(settings)
         case _:
@@ -108,16 +112,29 @@ async def _migrate(settings: Settings, down: str | None) -> int:
     return 0
 
 
-async def _reap(settings: Settings) -> int:
+async def _reap(settings: Settings, only: Sequence[str]) -> int:
+    """1 where a sweep failed; the others ran all the same."""
     from app.reapers import loop  # noqa: PLC0415  (start time)
+    from app.reapers.runner import Outcome  # noqa: PLC0415
     from app.topics.config import defaults_of  # noqa: PLC0415
+
+    unknown = sorted(set(only) - {sweep.name for sweep in loop.SWEEPS})
+    if unknown:
+        known = ", ".join(sweep.name for sweep in loop.SWEEPS)
+        raise ConfigurationError(f"There is no sweep {', '.join(unknown)}; there are {known}")
+
+    def told(name: str, outcome: Outcome | Exception) -> None:
+        if isinstance(outcome, Exception):
+            print(f"{name}: failed: {outcome or repr(outcome)}", file=sys.stderr)
+        elif outcome.running:
+            print(f"{name}: {outcome.moved} so far", file=sys.stderr)
+        else:
+            print(f"{name}: {outcome.moved}", flush=True)
 
     async with _database(settings) as url:
         if await schema.check(url):
             raise ConfigurationError("The schema is older than this version: run `migrate` first")
-        for name, moved in (await loop.run_all(url, defaults_of(settings))).items():
-            print(f"{name}: {moved}")
-    return 0
+        return 0 if await loop.run_once(url, only, told, defaults=defaults_of(settings)) else 1
 
 
 async def _on_keys(settings: Settings, run: KeysCommand, args: argparse.Namespace) -> int:
@@ -164,7 +181,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--workers", metavar="N", help=f"how many server processes; instead of {PREFIX}WORKERS")
     migrate = add("migrate", "Bring the schema to this version, and stop. `serve` does it as well.")
     migrate.add_argument("--down", metavar="REV", help="go back to a version instead, 'base' for none; deletes data")
-    add("reap", "Run every background sweep once, and print how much each one moved. For cron.")
+    reap = add("reap", REAP)
+    reap.add_argument("--only", metavar="NAME", nargs="+", help="these sweeps only, in this order")
     add("keys", "Make, list, rotate and revoke API keys: see `keys --help`.", own_help=False)
     add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
     add("demo", "Show the queue at work on a running service.", own_help=False)

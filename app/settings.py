@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from app import keys
+from app import cron, keys
 from app.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"
@@ -59,7 +59,10 @@ class Settings(BaseModel):
         1_000, ge=0, le=100_000, description="Open streams of one API key in one process; more get 429. 0: no bound."
     )
     max_requests_per_key: int = Field(
-        0, ge=0, le=100_000, description="Requests of one API key under way in one process; more get 429. 0: no bound."
+        1_000,
+        ge=0,
+        le=100_000,
+        description="Requests of one API key under way in one process; more get 429. 0: no bound.",
     )
     max_buffered_bytes: int = Field(
         256 * MIB, ge=1024, le=64 * 1024 * MIB, description="Bytes of bodies held in one process; more get 429."
@@ -79,6 +82,10 @@ class Settings(BaseModel):
     )
     metrics_topics: int = Field(
         1_000, ge=0, le=10_000, description="Topics that /metrics shows one by one; of more it says so."
+    )
+    delete_reaper_schedule: str = Field(
+        "",
+        description="Cron of five fields, in UTC: when expired jobs are deleted, unless set at run time. Empty: never.",
     )
     max_retries: int = Field(
         3,
@@ -110,6 +117,11 @@ class Settings(BaseModel):
     def _keys(cls, value: SecretStr) -> SecretStr:
         keys.parse(value.get_secret_value())
         return value
+
+    @field_validator("delete_reaper_schedule")
+    @classmethod
+    def _schedule(cls, value: str) -> str:
+        return cron.parse(value)
 
     @model_validator(mode="after")
     def _a_body_must_fit(self) -> Self:

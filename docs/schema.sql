@@ -1,5 +1,5 @@
 -- The schema of Holdfast: made by `make schema` from the migrations, never by hand.
--- A partition of lease_events for each day is left out; the service makes them ahead.
+-- The partitions of lease_events and archive, one for each day, are left out; the service makes them ahead.
 
 --
 -- PostgreSQL database dump
@@ -82,6 +82,14 @@ CREATE TYPE holdfast.job_state AS ENUM (
     'leased',
     'failed',
     'expired'
+);
+
+--
+-- Name: outcome; Type: TYPE; Schema: holdfast; Owner: -
+--
+
+CREATE TYPE holdfast.outcome AS ENUM (
+    'completed'
 );
 
 --
@@ -183,10 +191,10 @@ CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads b
     END $$;
 
 --
--- Name: create_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: create_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
+CREATE FUNCTION holdfast.create_day_partitions(parent text, ahead integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
@@ -196,18 +204,28 @@ CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
         made integer := 0;
         name text;
     BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.lease_events', 0));
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
         FOR day IN 0..ahead LOOP
-            name := 'lease_events_' || to_char(today + day, 'YYYYMMDD');
-            CONTINUE WHEN to_regclass('holdfast.' || name) IS NOT NULL;
-            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.lease_events INCLUDING DEFAULTS)', name);
+            name := parent || '_' || to_char(today + day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass(format('holdfast.%I', name)) IS NOT NULL;
+            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING STORAGE)',
+                           name, parent);
             EXECUTE format(
-                'ALTER TABLE holdfast.lease_events ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', name,
+                'ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', parent, name,
                 (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
             made := made + 1;
         END LOOP;
         RETURN made;
     END $$;
+
+--
+-- Name: create_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ SELECT holdfast.create_day_partitions('lease_events', ahead) $$;
 
 --
 -- Name: create_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -271,10 +289,10 @@ CREATE FUNCTION holdfast.delete_records(of_topic text, of_id integer, upto bigin
     END $$;
 
 --
--- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: drop_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS integer
+CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
@@ -284,11 +302,11 @@ CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS intege
         gone integer := 0;
         name text;
     BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.lease_events', 0));
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
         FOR name IN
             SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = 'holdfast.lease_events'::regclass
-              AND c.relname < 'lease_events_' || to_char(today - keep_days, 'YYYYMMDD')
+            WHERE i.inhparent = to_regclass(format('holdfast.%I', parent))
+              AND c.relname < parent || '_' || to_char(today - keep_days, 'YYYYMMDD')
             ORDER BY c.relname
         LOOP
             EXECUTE format('DROP TABLE holdfast.%I', name);
@@ -296,6 +314,15 @@ CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS intege
         END LOOP;
         RETURN gone;
     END $$;
+
+--
+-- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ SELECT holdfast.drop_day_partitions('lease_events', keep_days) $$;
 
 --
 -- Name: drop_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -825,6 +852,37 @@ CREATE TABLE holdfast.api_keys (
 );
 
 --
+-- Name: archive; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.archive (
+    finished_at timestamp with time zone NOT NULL,
+    seq bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    original_seq bigint,
+    first_seq bigint,
+    topic_id integer NOT NULL,
+    first_topic_id integer,
+    deliveries integer NOT NULL,
+    max_deliveries integer,
+    outcome holdfast.outcome NOT NULL,
+    priority smallint NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text COLLATE pg_catalog."C",
+    node text,
+    tag text,
+    producer text,
+    content_type text,
+    last_error text,
+    original_topic text COLLATE pg_catalog."C",
+    metadata json,
+    payload bytea NOT NULL
+)
+PARTITION BY RANGE (finished_at);
+ALTER TABLE ONLY holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+--
 -- Name: audit; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -925,6 +983,45 @@ CREATE TABLE holdfast.records (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE ONLY holdfast.records ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+--
+-- Name: replays; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.replays (
+    asked_from timestamp with time zone NOT NULL,
+    from_time timestamp with time zone NOT NULL,
+    until_time timestamp with time zone NOT NULL,
+    after_time timestamp with time zone NOT NULL,
+    after_seq bigint NOT NULL,
+    enqueued bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    topic_id integer NOT NULL,
+    done boolean DEFAULT false NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT replays_enqueued_check CHECK ((enqueued >= 0)),
+    CONSTRAINT replays_skipped_check CHECK ((skipped >= 0))
+)
+WITH (fillfactor='50');
+
+--
+-- Name: sweeps; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.sweeps (
+    name text NOT NULL COLLATE pg_catalog."C",
+    run uuid,
+    started_at timestamp with time zone,
+    heartbeat_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    moved bigint DEFAULT 0 NOT NULL,
+    error text,
+    schedule text,
+    due_after timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT sweeps_check CHECK ((((run IS NULL) = (started_at IS NULL)) AND ((run IS NULL) = (heartbeat_at IS NULL))))
+)
+WITH (fillfactor='25', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 --
 -- Name: tallies; Type: TABLE; Schema: holdfast; Owner: -
@@ -1119,6 +1216,20 @@ ALTER TABLE ONLY holdfast.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (topic, seq);
 
 --
+-- Name: replays replays_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.replays
+    ADD CONSTRAINT replays_pkey PRIMARY KEY (topic, topic_id, asked_from);
+
+--
+-- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.sweeps
+    ADD CONSTRAINT sweeps_pkey PRIMARY KEY (name);
+
+--
 -- Name: tallies tallies_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -1151,6 +1262,18 @@ ALTER TABLE ONLY holdfast.watches
 --
 
 CREATE INDEX api_keys_page ON holdfast.api_keys USING btree (created_at, id);
+
+--
+-- Name: archive_finished; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX archive_finished ON ONLY holdfast.archive USING btree (topic, topic_id, finished_at, seq);
+
+--
+-- Name: archive_keyed; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX archive_keyed ON ONLY holdfast.archive USING btree (topic, topic_id, tenant, key, finished_at, seq) WHERE (key IS NOT NULL);
 
 --
 -- Name: audit_subject; Type: INDEX; Schema: holdfast; Owner: -

@@ -70,7 +70,7 @@ def steps(page: str) -> list[Step]:
         after = blocks[i + 1] if i + 1 < len(blocks) else ("", "", 0)
         head, _, rest = after[1].partition("\n")
         answered = after[0] == "" and re.fullmatch(r"\d{3}", head)
-        found.append(Step(line, text, int(head) if answered else None, rest if answered else None))
+        found.append(Step(line, text, int(head) if answered else None, (rest if answered else None) or None))
     return found
 
 

@@ -40,8 +40,13 @@ def about(description: str, default: Any = None, **schema: Any) -> Meta:
     return Meta(description=description, extra_json_schema=shown)
 
 
+def seq_within(seq: int) -> int:
+    """The seq, or the last one that there can be."""
+    return min(seq, BIGINT_MAX)
+
+
 Count = Annotated[int, Meta(ge=0)]
-Seq = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+Seq = Annotated[int, Meta(ge=0)]  # above what PostgreSQL can count to it means "beyond the end"
 Wait = Annotated[int, Meta(ge=0, le=30_000)]
 
 Holder = Annotated[str, text("Who holds the leases, or is to hold them.", most=MAX_NODE_BYTES, least=1)]

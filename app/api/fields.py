@@ -40,7 +40,9 @@ def known_parameters(request: Request, names: Collection[str]) -> None:
     """Refuse a parameter of the query that the route doesn't have. Raises InvalidRequest."""
     for name in request.query_params:
         if name not in names:
-            raise InvalidRequest(f"{name[:80]!r} is no parameter of this route; those are {', '.join(sorted(names))}.")
+            raise InvalidRequest(
+                f"{name[:80]!r} is no parameter of this route; those are {', '.join(sorted(names)) or 'none'}."
+            )
 
 
 def flag(request: Request, name: str, *, default: bool) -> bool:

@@ -22,9 +22,9 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 CURSOR: Final = query("cursor", "next_cursor of the page before.", {"type": "string"})
 
 
-def page_size(request: Request) -> int:
+def page_size(request: Request, default: int = 100) -> int:
     """How many entries are asked for. Raises InvalidRequest."""
-    given = request.query_params.get("page_size", "100")
+    given = request.query_params.get("page_size", str(default))
     if _WHOLE.match(given) is None:
         raise InvalidRequest("page_size must be a whole number.")
     return min(max(int(given), 1), 1000)

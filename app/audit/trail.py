@@ -1,4 +1,5 @@
-"""The audit trail: an entry for each change of a topic's configuration or of a key. docs/keys.md shows it."""
+"""The audit trail: an entry for each change of a topic's configuration, of a key or of a
+reaper's schedule. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ class Action(Enum):
     KEY_MADE = "key.made"
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
+    SCHEDULE_CHANGED = "schedule.changed"
 
 
 @dataclass(frozen=True, slots=True)

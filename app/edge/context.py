@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from app.edge.access import Access
     from app.edge.quota import Quota
     from app.engine.engine import Engine
+    from app.reapers.loop import Reapers
     from app.settings import Settings
     from app.topics.cache import Policies
     from app.topics.names import Names
@@ -28,6 +29,7 @@ class Context:
     pools: Pools
     policies: Policies
     engine: Engine
+    reapers: Reapers
     names: Names
     started: float = field(default_factory=time.monotonic)
 

@@ -17,6 +17,7 @@ from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.replays import Replays
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -71,6 +72,7 @@ class Engine:
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.logs = Logs(shared)
+        self.replays = Replays(shared)
         self.purges = Purges(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
@@ -103,6 +105,7 @@ class Engine:
         self.streams.stop()
         self.watches.stop()
         self.readers.stop()
+        self.replays.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
@@ -123,5 +126,6 @@ class Engine:
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
         groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
+        groups["append"] = [self.logs.group]
         for verb, some in groups.items():
             yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

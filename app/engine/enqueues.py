@@ -12,7 +12,7 @@ import asyncpg
 
 from app.engine.group import GroupCommit
 from app.engine.upserts import Placements, Upserts, refused
-from app.errors import Unavailable
+from app.errors import TooManyWaiting
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
 from app.queue.bounds import Refusal
@@ -99,7 +99,7 @@ class Enqueues:
         A transaction of its own for each, not a share of a group's statement: right rather than fast.
         """
         if self._waiting >= self._shared.max_waiting:
-            raise Unavailable("Too many calls are waiting for this topic. Try again.")
+            raise TooManyWaiting(self._shared.max_waiting)
         self._waiting += 1
         try:
             async with self._once_at_once:

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 import asyncpg
 
 from app.db.pool import LOST_RACE, as_unavailable
-from app.errors import HoldfastError, Unavailable
+from app.errors import HoldfastError, TooManyWaiting
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,7 +40,7 @@ class GroupCommit(Generic[Item, Result]):
     `weight(item)` is what it adds to a statement; a statement carries `most` at most, or one item that is heavier.
     `left(item, result)` is told of a result whose caller had gone. `window(item)` is for how many seconds the first
     of a group waits for others (0: not at all).
-    At most `max_waiting` calls wait for one key: more raise Unavailable.
+    At most `max_waiting` calls wait for one key: more raise TooManyWaiting.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class GroupCommit(Generic[Item, Result]):
     def submit(self, key: Hashable, item: Item) -> asyncio.Future[Result]:
         """Join the group that is forming; the future is done once its statement is committed.
 
-        Cancelling it takes the item out, if its statement has not been sent yet. Raises Unavailable at once when too
+        Cancelling it takes the item out, if its statement has not been sent yet. Raises TooManyWaiting at once when too
         many wait; the future raises what `commit` answers, or Unavailable.
         """
         waiting = self._waiting.get(key)
@@ -73,7 +73,7 @@ class GroupCommit(Generic[Item, Result]):
             waiting = self._waiting[key] = deque()
             self._runners[key] = asyncio.create_task(self._run(key, waiting))
         elif len(waiting) >= self._max_waiting:
-            raise Unavailable("Too many calls are waiting for this topic. Try again.")
+            raise TooManyWaiting(self._max_waiting)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         waiting.append((item, future))
         return future

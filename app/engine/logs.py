@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from app.engine.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
 from app.engine.group import GroupCommit, tried_again
 from app.errors import TopicFull, TopicNotFound
+from app.metrics.numbers import Verb
 from app.queue import exits, inspector, log
 from app.queue.log import Appended, Match, Outcome, Part, Place
 from app.queue.model import Batch, merge
@@ -33,6 +34,7 @@ class Logs:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._numbers = Verb(shared.metrics, "append")
         self.group: GroupCommit[_Call, Appended] = GroupCommit(
             self._commit,
             max_waiting=shared.max_waiting,
@@ -76,7 +78,7 @@ class Logs:
         TopicNotFound.
         """
         topic, db = policy.topic, self._shared.pools.rest
-        state = (await log.states(db, [topic])).get(topic.name)
+        state = (await log.states(db, [(topic, 0)])).get(topic.name)
         if state is None:
             raise TopicNotFound(topic.name)
         upto = state.head_seq if before is None else min(state.head_seq, before - 1)
@@ -116,6 +118,8 @@ class Logs:
         written = sum(
             part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
         )
+        self._numbers.shared([part.records for part in parts])
         if written:
+            self._shared.metrics.topic(policy.topic.name).appended.add(written)
             self._shared.readers.appended(policy.topic.id, written)
         return list(shares)

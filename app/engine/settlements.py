@@ -96,7 +96,13 @@ class Settlements:
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         ended = Ended()
-        done = await consumer.ack(self._shared.verbs(policy), policy.topic, [entry.held for entry in entries], ended)
+        done = await consumer.ack(
+            self._shared.verbs(policy),
+            policy.topic,
+            [entry.held for entry in entries],
+            ended,
+            archived=policy.config.replayable,
+        )
         self._acked.shared([len(call.held) for call in calls])
         topic = self._shared.metrics.topic(policy.topic.name)
         topic.acked.add(len(done))

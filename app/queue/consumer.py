@@ -20,6 +20,7 @@ from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach,
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
+_ACK_ARCHIVED = sql.load(__package__, "ack_archived")
 _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
@@ -143,12 +144,18 @@ class Ended:
     ages_ms: list[int] = field(default_factory=list)
 
 
-async def ack(db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None) -> set[int]:
-    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`."""
+async def ack(
+    db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
+) -> set[int]:
+    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
+
+    With `archived`, each goes into the archive in the same statement.
+    """
+    statement = _ACK_ARCHIVED if archived else _ACK
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, _ACK, topic.name, *_columns(held, places))
+        row = await _one(db, statement, topic.name, *_columns(held, places))
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.deliveries += row["deliveries"]

@@ -1,117 +1,159 @@
-"""Runs the sweeps: in a loop beside the service, or once for cron."""
+"""Which sweeps there are, and what makes them run: time, beside the service; or somebody who asks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE, open_pools
 from app.engine.engine import Engine
-from app.errors import HoldfastError
+from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import sweeps
+from app.reapers import archive, runs, sweeps
+from app.reapers.runner import Outcome, Runner, Sweep, Times
+from app.reapers.runs import Last
+from app.reapers.schedule import Schedule
 from app.topics.cache import Policies
 from app.topics.config import DEFAULTS, Defaults
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
 
+EASE: Final = 4.0  # a fifth of one connection's time
+TOLD_EVERY: Final = 2.0  # seconds
+
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """A sweep, and how often it runs, in seconds."""
-
-    name: str
-    run: Callable[[Pools, Engine], Awaitable[int]]
-    every: float
-
-
+EXPIRY: Final = Sweep("expiry", sweeps.expiry, 60, EASE)
+DELETE: Final = Sweep("delete", sweeps.delete, None, EASE)
+ARCHIVE: Final = Sweep("archive", archive.sweep, 3600, EASE)
 SWEEPS: Final = (
     Sweep("partitions", sweeps.partitions, 3600),
-    Sweep("expiry", sweeps.expiry, 60),
-    Sweep("exhaustion", sweeps.exhaustion, 60),
-    Sweep("superseded", sweeps.superseded, 60),
+    EXPIRY,
+    Sweep("exhaustion", sweeps.exhaustion, 60, EASE),
+    Sweep("superseded", sweeps.superseded, 60, EASE),
+    DELETE,
+    Sweep("finished", sweeps.finished, 3600, EASE),
     Sweep("retention", sweeps.retention, 3600),
+    ARCHIVE,
     Sweep("tallies", sweeps.tallies, 3600),
     Sweep("logs", sweeps.logs, 5),
-    Sweep("idempotency", sweeps.idempotency, 60),
+    Sweep("idempotency", sweeps.idempotency, 60, EASE),
     Sweep("watches", sweeps.watches, 60),
 )
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A sweep and its last run, None before the first."""
+
+    sweep: Sweep
+    last: Last | None
+
+
 class Reapers:
-    """The sweeps as tasks of a running service.
+    """The sweeps of a running service: as tasks, and on demand.
 
     `phase`, from 0 to below 1, is the part of a sweep's interval that passes before its first run: the workers of one
-    service start together, and each has its own.
+    service start together, and each has its own. `schedule` is when expired jobs are deleted, unless it is set.
     """
 
-    def __init__(self, pools: Pools, engine: Engine, *, phase: float = 0.0) -> None:
+    def __init__(
+        self, pools: Pools, engine: Engine, *, phase: float = 0.0, schedule: str = "", times: Times | None = None
+    ) -> None:
         self._pools = pools
-        self._engine = engine
         self._phase = phase
         self._tasks: list[asyncio.Task[None]] = []
-        self._last: dict[str, float] = {}  # when a sweep last succeeded, in s since 1970
+        self.runner = Runner(pools, engine, times)
+        self.deletion = Schedule(pools, self.runner, DELETE, schedule)
         engine.metrics.levels.append(self._levels)
 
     def start(self) -> None:
-        """Start one loop a sweep."""
-        self._tasks = [asyncio.create_task(self._loop(sweep)) for sweep in SWEEPS]
+        """Start one loop a sweep, and one that follows the schedule."""
+        self._tasks = [asyncio.create_task(self._loop(sweep, sweep.every)) for sweep in SWEEPS if sweep.every]
+        self._tasks.append(asyncio.create_task(self.deletion.follow()))
 
     async def stop(self) -> None:
-        """Stop them; a statement under way is rolled back."""
+        """Stop them, and runs that were asked for; a statement under way is rolled back."""
         for task in self._tasks:
             task.cancel()
+        await self.runner.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def run(self, name: str, wait_seconds: float | None = None) -> Outcome:
+        """As Runner.run, of the sweep with this name. Raises NotFound."""
+        return await self.runner.run(named(name), wait_seconds)
+
+    async def states(self) -> list[State]:
+        """Every sweep, and how it went last, in whichever process."""
+        last = await runs.read(self._pools.rest, [sweep.name for sweep in SWEEPS], self.runner.times.dead_after)
+        return [State(sweep, last.get(sweep.name)) for sweep in SWEEPS]
+
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
-        for name, last in self._last.items():
+        for name, last in self.runner.last.items():
             yield catalogue.SWEEP_LAST, (name,), last
 
-    async def _loop(self, sweep: Sweep) -> None:
-        await asyncio.sleep(sweep.every * self._phase)
-        metrics = self._engine.metrics
-        runs = {outcome: metrics.counter(catalogue.SWEEP_RUNS, sweep.name, outcome) for outcome in ("ok", "failed")}
-        moved, seconds = (
-            metrics.counter(catalogue.SWEEP_MOVED, sweep.name),
-            metrics.counter(catalogue.SWEEP_SECONDS, sweep.name),
-        )
+    async def _loop(self, sweep: Sweep, every: float) -> None:
+        await asyncio.sleep(every * self._phase)
         while True:
-            began = time.monotonic()
-            outcome = "failed"
+            pause = every
             try:
-                done = await sweep.run(self._pools, self._engine)
-                log.log(logging.INFO if done else logging.DEBUG, "%s: %d", sweep.name, done)
-                pause = sweep.every
-                outcome = "ok"
-                moved.add(done)
-                self._last[sweep.name] = time.time()
+                # However many processes there are, what one has just done is done.
+                await self.runner.in_turn(sweep, rested=every / 2)
             except (*UNREACHABLE, HoldfastError) as error:
                 log.warning("%s: %r; trying again", sweep.name, error)
-                pause = min(sweep.every, 5.0)
+                pause = min(every, 5.0)
             except Exception:
                 log.exception("%s failed; trying again", sweep.name)
-                pause = sweep.every
-            runs[outcome].add()
-            seconds.add(time.monotonic() - began)
             # Apart from those of other services, that started at the same moment.
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
 
 
-async def run_all(url: str, defaults: Defaults = DEFAULTS) -> dict[str, int]:
-    """Run each sweep once: name → how much it did. For cron. Raises what the database raises."""
-    pools = await open_pools(url, hot=2, rest=2, prepared_statements=False)
+def named(name: str) -> Sweep:
+    """A sweep. Raises NotFound."""
+    for sweep in SWEEPS:
+        if sweep.name == name:
+            return sweep
+    raise NotFound(f"There is no reaper {name[:80]!r}; there are {', '.join(sweep.name for sweep in SWEEPS)}.")
+
+
+async def run_once(
+    url: str,
+    names: Sequence[str],
+    told: Callable[[str, Outcome | Exception], None],
+    *,
+    defaults: Defaults = DEFAULTS,
+    times: Times | None = None,
+) -> bool:
+    """Run these sweeps one after the other, or join their runs; without names, all that run by themselves. For cron.
+
+    `told` hears how far each is every two seconds, and its end; a sweep that fails stops no other. Whether none failed.
+    """
+    wanted = [named(name) for name in names] or [sweep for sweep in SWEEPS if sweep.every]
+    pools = await open_pools(url, hot=2, rest=3, prepared_statements=False)
+    fine = True
     try:
         engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000)
-        return {sweep.name: await sweep.run(pools, engine) for sweep in SWEEPS}
+        runner = Runner(pools, engine, times)
+        try:
+            for sweep in wanted:
+                outcome: Outcome | Exception = Outcome(0, running=True)
+                while isinstance(outcome, Outcome) and outcome.running:
+                    try:
+                        outcome = await runner.run(sweep, TOLD_EVERY)
+                    except (*UNREACHABLE, HoldfastError) as error:
+                        fine, outcome = False, error
+                    told(sweep.name, outcome)
+        finally:
+            await runner.stop()
+            engine.stop()
+            await engine.drain()
     finally:
         await pools.close(5)
+    return fine

@@ -1,16 +1,20 @@
-"""The sweeps. Each is a bounded pass that says how much it did; a loop, a cron job and tests call the same ones."""
+"""The sweeps. Each is made of bounded batches and says how much it moved; a loop, a route, a cron job and tests call
+the same ones. Any number of them at once is right; `pace` is for what only one run at a time should tell."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.db import sql
 from app.engine.exits import BATCH
-from app.queue import consumer, exits, inspector
+from app.queue import exits, inspector
 from app.queue import log as records
+from app.reapers.pace import Pace
 from app.topics import store
 from app.topics import watches as watched
 from app.topics.config import Policy, TopicType
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days
 FINISHED_KEPT: Final = timedelta(days=14)
+SWEEP_BATCH: Final = 500  # jobs of one transaction: what claims beside it may have to wait for
 PAGE: Final = 500
 LOG_BATCH: Final = 5_000  # records of one log in one transaction: appends to it wait so long
 LOG_PASSES: Final = 200
@@ -33,104 +38,147 @@ log = logging.getLogger(__name__)
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
 _DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
+_EXPIRING = sql.load(__package__, "expiring")
 
 
-async def partitions(pools: Pools, _engine: Engine) -> int:
-    """Make the ledger's days ahead of time, and drop those past retention: how many of both."""
-    made: int = await pools.rest.fetchval(_CREATE_PARTITIONS, PARTITIONS_AHEAD)
-    gone: int = await pools.rest.fetchval(_DROP_PARTITIONS, EVENTS_KEPT)
-    return made + gone
+@dataclass(frozen=True, slots=True)
+class Days:
+    """A table that has a partition for each day, and how many of them are kept; None: a sweep of its own drops them."""
+
+    table: str
+    kept: int | None
 
 
-async def expiry(pools: Pools, engine: Engine) -> int:
+BY_DAY: Final = (Days("lease_events", EVENTS_KEPT), Days("archive", None))
+
+
+async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+    """Make the days of tables by day ahead of time: how many."""
+    pace = pace or Pace()
+    for days in BY_DAY:
+        await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, days.table, PARTITIONS_AHEAD))
+    return pace.moved
+
+
+async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+    """Drop the days of tables by day that are kept no longer: how many. One that is being read for long fails it, and
+    goes another time."""
+    pace = pace or Pace()
+    for days in BY_DAY:
+        if days.kept is not None:
+            await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, days.table, days.kept))
+    return pace.moved
+
+
+async def expiry(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Mark jobs whose time to live has passed: how many."""
-    count = 0
-    async for policy in _queues(pools, engine):
-        while (marked := await engine.exits.expire(policy)) > 0:
-            count += marked
-            if marked < BATCH:
-                break
-    return count
+    pace = pace or Pace()
+    after = ""
+    while found := await pools.rest.fetch(_EXPIRING, after, PAGE):
+        for row in found:
+            policy = await store.get(pools.rest, row["topic"], engine.policies.defaults) if row["due"] else None
+            if policy is not None:
+                await pace.drain(partial(engine.exits.expire, policy, pools.rest, SWEEP_BATCH), SWEEP_BATCH)
+        after = found[-1]["topic"]
+    return pace.moved
 
 
-async def exhaustion(pools: Pools, engine: Engine) -> int:
+async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Take out jobs whose last delivery ended in silence: how many."""
-    count = 0
+    pace = pace or Pace()
     async for policy in _queues(pools, engine):
-        if not policy.budget.ends:
-            continue
-        lanes = await consumer.lanes(pools.hot, policy.topic)
-        while (moved := await engine.exits.exhaust(policy, lanes)) > 0:
-            count += moved
-    return count
+        if policy.budget.ends:
+            await pace.drain(partial(engine.exits.exhaust_all, policy))
+    return pace.moved
 
 
-async def superseded(pools: Pools, engine: Engine) -> int:
+async def superseded(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """End jobs whose lease ended in silence while a newer one of their key waits: how many."""
-    count = 0
+    pace = pace or Pace()
     async for policy in _queues(pools, engine):
-        count += await engine.exits.supersede(policy)
-    return count
+        await pace.batch(partial(engine.exits.supersede, policy))
+    return pace.moved
 
 
-async def retention(pools: Pools, engine: Engine) -> int:
+async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """Delete jobs that were marked as expired, however long ago: how many."""
+    pace = pace or Pace()
+    async for policy in _queues(pools, engine):
+        place: tuple[datetime, int] | None = (_BEGINNING, 0)
+        while place is not None:
+            place = await _delete_from(pools, policy.topic.name, place, pace)
+    return pace.moved
+
+
+async def _delete_from(
+    pools: Pools, topic: str, place: tuple[datetime, int], pace: Pace
+) -> tuple[datetime, int] | None:
+    """Delete the expired ones of the next finished jobs of a topic: where these end, None at the end."""
+    last: tuple[datetime, int] | None = None
+
+    async def move() -> int:
+        nonlocal last
+        count, last = await exits.delete_expired(pools.rest, topic, place, SWEEP_BATCH)
+        return count
+
+    await pace.batch(move)
+    return last
+
+
+async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete jobs that failed or expired longer ago than they are kept: how many."""
-    count = 0
+    pace = pace or Pace()
     async for policy in _queues(pools, engine):
-        while (gone := await exits.sweep_finished(pools.hot, policy.topic.name, FINISHED_KEPT, BATCH)) > 0:
-            count += gone
-            if gone < BATCH:
-                break
-    return count
+        sweep = partial(exits.sweep_finished, pools.rest, policy.topic.name, FINISHED_KEPT, SWEEP_BATCH)
+        await pace.drain(sweep, SWEEP_BATCH)
+    return pace.moved
 
 
-async def tallies(pools: Pools, engine: Engine) -> int:
+async def tallies(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Count every queue's jobs one by one, and set its counts right: by how many they were off in all.
 
     They are right by themselves, unless somebody wrote to the jobs table past the service.
     """
+    pace = pace or Pace()
     await pools.rest.fetchval(_ORPHANS)
-    count = 0
     async for policy in _queues(pools, engine):
-        async with pools.rest.acquire() as db, db.transaction():
-            off = await inspector.reconcile(db, policy.topic)
-        if off:
-            log.warning("the counts of topic %s were off by %d jobs, and are right again", policy.topic.name, off)
-        count += off
-    return count
+        await pace.batch(partial(_reconcile, pools, policy))
+    return pace.moved
 
 
-async def logs(pools: Pools, _engine: Engine) -> int:
+async def _reconcile(pools: Pools, policy: Policy) -> int:
+    async with pools.rest.acquire() as db, db.transaction():
+        off = await inspector.reconcile(db, policy.topic)
+    if off:
+        log.warning("the counts of topic %s were off by %d jobs, and are right again", policy.topic.name, off)
+    return off
+
+
+async def logs(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Take out of logs what is too old, and what is above caps that were lowered: how many records."""
-    count = 0
+    pace = pace or Pace()
     for _ in range(LOG_PASSES):
         overdue = await store.overdue_logs(pools.rest, PAGE)
         for policy in overdue:
             with contextlib.suppress(records.Gone):
-                count += await records.trim(pools.rest, policy.topic, policy.log_limits, LOG_BATCH)
+                await pace.batch(partial(records.trim, pools.rest, policy.topic, policy.log_limits, LOG_BATCH))
         if not overdue:
             break
-    return count
+    return pace.moved
 
 
-async def idempotency(pools: Pools, _engine: Engine) -> int:
+async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Forget idempotency keys whose window has passed: how many."""
-    count = 0
-    while (gone := await records.sweep_keys(pools.rest, BATCH)) > 0:
-        count += gone
-        if gone < BATCH:
-            break
-    return count
+    pace = pace or Pace()
+    await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
+    return pace.moved
 
 
-async def watches(pools: Pools, _engine: Engine) -> int:
+async def watches(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Forget watches whose time without a connection has passed: how many."""
-    count = 0
-    while (gone := await watched.sweep(pools.rest, BATCH)) > 0:
-        count += gone
-        if gone < BATCH:
-            break
-    return count
+    pace = pace or Pace()
+    await pace.drain(partial(watched.sweep, pools.rest, BATCH), BATCH)
+    return pace.moved
 
 
 async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
@@ -141,3 +189,6 @@ async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
             if policy.config.type is TopicType.QUEUE:
                 yield policy
         after = page[-1].topic.name
+
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)

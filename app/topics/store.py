@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _GET = sql.load(__package__, "get")
 _PAGE = sql.load(__package__, "page")
+_CONFIGURED = sql.load(__package__, "configured")
 _INSERT = sql.load(__package__, "insert")
 _UPDATE = sql.load(__package__, "update")
 _LOCK = sql.load(__package__, "lock")
@@ -57,6 +58,13 @@ async def page(
     return [_policy(row, defaults) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
 
 
+async def configured(
+    db: Connection, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> list[Policy]:
+    """Up to `limit` queues that somebody has configured, whose names come after `after`; else as page."""
+    return [_policy(row, defaults) for row in await db.fetch(_CONFIGURED, after, limit, list(allowed))]
+
+
 async def count(db: Connection) -> int:
     """How many topics there are."""
     topics: int = await db.fetchval(_COUNT)
@@ -78,13 +86,11 @@ async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) 
 
     Raises TopicExistsIncompatible if it exists with another type.
     """
-    columns = msgspec.json.encode(config).decode()
-    settings = msgspec.to_builtins(config)
     async with pool.acquire() as db, db.transaction():
         while True:
             if await _create(db, name, config, by):
                 return True
-            existing = await db.fetchrow(_UPDATE, name, columns)
+            existing = await db.fetchrow(_UPDATE, name, msgspec.json.encode(config).decode())
             if existing is None:
                 continue  # deleted between the two
             if existing["type"] != config.type.value:
@@ -92,10 +98,37 @@ async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) 
                     f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
                     {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
                 )
-            changes = trail.changes(_settings(existing["before"]), settings)
-            if changes:
-                await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
+            await _record(db, name, _settings(existing["before"]), config, by)
             return False
+
+
+async def amend(
+    pool: Pool, name: str, change: Callable[[Chosen | None], Chosen | None], by: Actor = trail.SERVICE
+) -> Chosen | None:
+    """Store what `change` makes of what is chosen for a topic (None: there is none), and give it; where that is None,
+    leave everything. Nobody else changes the topic between. `change` may run several times, and must not change the
+    type; what it raises goes through.
+    """
+    async with pool.acquire() as db, db.transaction():
+        while True:
+            locked = await db.fetchrow(_LOCK, name)
+            before = None if locked is None else _settings(locked["before"])
+            chosen = change(None if before is None else msgspec.convert(before, Chosen))
+            if chosen is None:
+                return None
+            if before is not None:
+                await db.fetchrow(_UPDATE, name, msgspec.json.encode(chosen).decode())
+                await _record(db, name, before, chosen, by)
+                return chosen
+            if await _create(db, name, chosen, by):
+                return chosen
+
+
+async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
+    """Keep in the audit trail what changed, if anything did."""
+    changes = trail.changes(before, msgspec.to_builtins(now))
+    if changes:
+        await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
 
 
 async def create(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) -> bool:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.api.dialect import Topic
+from tests.api.keyring import Services
 from tests.api.process import Process
 
 if TYPE_CHECKING:
@@ -33,3 +34,15 @@ async def process(database_url: str, tmp_path: Path) -> AsyncIterator[Process]:
     process = Process(database_url, tmp_path)
     yield process
     await asyncio.to_thread(process.stop)
+
+
+@pytest.fixture(scope="module")
+async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
+    """Services on a database of the module's own."""
+    return await Services.make(serve, new_database)
+
+
+@pytest.fixture(scope="module")
+async def guarded(services: Services) -> Running:
+    """A service with one key of the environment, which may do everything."""
+    return await services.start(api_keys="root")

@@ -93,11 +93,14 @@ def accepted(answer: httpx.Response) -> Body:
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> Body:
-    """The error, if the answer is this refusal, in the dialect's envelope with nothing beside it."""
+    """The error, if the answer is this refusal, in its dialect's envelope with nothing beside it; as v0 has it."""
     asked = f"{answer.request.method} {answer.request.url}"
     assert answer.status_code == status, f"{asked}: {answer.status_code} {answer.text[:500]}"
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
+    if answer.request.url.path.startswith("/api/"):
+        assert set(body) == {"error", "code"}, asked
+        body = {"error": {"code": body["code"], "message": body["error"]}}
     assert set(body) == {"error"}, asked
     error: Body = body["error"]
     assert {"code", "message"} <= set(error) <= {"code", "message", "detail"}, asked

@@ -8,7 +8,9 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 
@@ -98,17 +100,20 @@ class WorkStream:
         await self.response.aclose()
 
 
+Stream = TypeVar("Stream", bound=WorkStream)
+
+
 @contextlib.asynccontextmanager
-async def working(topic: Topic, node: str = "n", **query: str | int) -> AsyncIterator[WorkStream]:
-    """A work stream, open once its first frame has come; left at the end."""
-    asked = topic.http.build_request(
-        "GET", f"{topic.path}/work", params={"node": node, **query}, headers={"accept": "text/event-stream"}
-    )
-    response = await topic.http.send(asked, stream=True)
+async def streaming(
+    http: httpx.AsyncClient, url: str, kind: type[Stream], headers: dict[str, str], **query: str | int
+) -> AsyncIterator[Stream]:
+    """A stream, open once its first frame has come; left at the end."""
+    asked = http.build_request("GET", url, params=query, headers={"accept": "text/event-stream"} | headers)
+    response = await http.send(asked, stream=True)
     if response.status_code != 200:
         await response.aread()
     assert response.status_code == 200, response.text
-    stream = WorkStream(response)
+    stream = kind(response)
     try:
         first = await stream.frame()
         assert first is not None
@@ -116,3 +121,8 @@ async def working(topic: Topic, node: str = "n", **query: str | int) -> AsyncIte
         yield stream
     finally:
         await stream.close()
+
+
+def working(topic: Topic, node: str = "n", **query: str | int) -> AbstractAsyncContextManager[WorkStream]:
+    """A work stream of this queue."""
+    return streaming(topic.http, f"{topic.path}/work", WorkStream, {}, node=node, **query)

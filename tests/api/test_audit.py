@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -18,20 +18,9 @@ from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
 
 ROOT = f"environment key {sha256(b'root').hexdigest()[:6]}"
-
-
-@pytest.fixture(scope="module")
-async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
-    return await Services.make(serve, new_database)
-
-
-@pytest.fixture(scope="module")
-async def guarded(services: Services) -> Running:
-    return await services.start(api_keys="root")
 
 
 @pytest.fixture

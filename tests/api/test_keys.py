@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,19 +18,7 @@ from tests.api.events import working
 from tests.api.keyring import ALL, Services, bearer, client, make
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
-
-
-@pytest.fixture(scope="module")
-async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
-    return await Services.make(serve, new_database)
-
-
-@pytest.fixture(scope="module")
-async def guarded(services: Services) -> Running:
-    """A service with one key of the environment, which may do everything."""
-    return await services.start(api_keys="root")
 
 
 @pytest.fixture

@@ -13,10 +13,8 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from tests.api import dialect
-from tests.api.dialect import Body, Topic, accepted
+from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
-from tests.api.messages import client as messages
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -46,6 +44,7 @@ class Row:
 
 T = "/v0/topics/{topic}"
 OF_OTHERS = "messages/test_access: test_a_key_of_other_topics_neither_sees_nor_settles"
+C = "/api/topic-configs"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -83,6 +82,20 @@ TABLE = {
     ("GET", "/api/messages/{id}"): Row("read", 404),
     ("GET", "/api/stats"): Row("admin", 200, shown_by=OF_OTHERS),
     ("POST", "/api/topics/{topic}/purge"): Row("admin", 403),
+    ("POST", "/api/topics/{topic}/replay"): Row("write+admin", 403, {}),
+    ("GET", "/api/topics/{topic}/message-log"): Row("read+admin", 403),
+    ("DELETE", "/api/topics/{topic}/message-log"): Row("delete+admin", 403, query="?before=2000-01-01T00:00:00Z"),
+    ("POST", "/api/admin/archive-reaper/run"): Row("admin", 403),
+    ("GET", "/v0/admin/reapers"): Row("admin", 403),
+    ("POST", "/v0/admin/reapers/{name}/run"): Row("admin", 403),
+    ("POST", "/api/admin/expiry-reaper/run"): Row("admin", 403),
+    ("POST", "/api/admin/delete-reaper/run"): Row("admin", 403),
+    ("GET", "/api/admin/delete-reaper/schedule"): Row("admin", 403),
+    ("PUT", "/api/admin/delete-reaper/schedule"): Row("admin", 403, {"schedule": ""}),
+    ("GET", C): Row("admin", 200, shown_by="test_topic_configs: test_a_key_sees_and_changes_its_own_topics"),
+    ("GET", f"{C}/{{topic}}"): Row("admin", 403),
+    ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
+    ("DELETE", f"{C}/{{topic}}"): Row("admin", 403),
     ("DELETE", "/api/topics/{topic}/messages/by-key/{key}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
@@ -112,13 +125,6 @@ async def keys(service: Running) -> dict[str, Body]:
     return made
 
 
-def refused(answer: httpx.Response, status: int, code: str) -> Body:
-    """The error of either dialect."""
-    if answer.request.url.path.startswith("/api/"):
-        return {"message": messages.refused(answer, status, code)}
-    return dialect.refused(answer, status, code)
-
-
 def routes(service: Running) -> set[tuple[str, str]]:
     found = {(m, r.path_format) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
     assert found
@@ -128,7 +134,10 @@ def routes(service: Running) -> set[tuple[str, str]]:
 async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, headers: dict[str, str]) -> httpx.Response:
     method, path = route
     row = TABLE[route]
-    url = path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH) + row.query
+    url = (
+        path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH).replace("{name}", "expiry")
+        + row.query
+    )
     content = {} if row.body is None else {"json": row.body}
     request = http.build_request(method, url, headers=headers, **content)  # type: ignore[arg-type]
     response = await http.send(request, stream=True)

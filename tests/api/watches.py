@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 import httpx
 
 from tests.api.dialect import Body, Topic, accepted
-from tests.api.events import Frame, WorkStream
+from tests.api.events import Frame, WorkStream, streaming
 
 
 async def made(http: httpx.AsyncClient, *topics: Topic, **fields: object) -> Body:
@@ -60,22 +59,9 @@ class WatchStream(WorkStream):
             assert "event" not in frame.fields, frame.text
 
 
-@contextlib.asynccontextmanager
-async def watching(
+def watching(
     http: httpx.AsyncClient, watch: Body, last: str | None = None, **query: str
-) -> AsyncIterator[WatchStream]:
-    """Its stream, open once the first frame has come; left at the end. `last`: the Last-Event-ID."""
-    headers = {"accept": "text/event-stream"} | ({} if last is None else {"last-event-id": last})
-    asked = http.build_request("GET", watch["stream_url"], params=query, headers=headers)
-    response = await http.send(asked, stream=True)
-    if response.status_code != 200:
-        await response.aread()
-    assert response.status_code == 200, response.text
-    stream = WatchStream(response)
-    try:
-        first = await stream.frame()
-        assert first is not None
-        assert first.text == "retry: 2000"
-        yield stream
-    finally:
-        await stream.close()
+) -> AbstractAsyncContextManager[WatchStream]:
+    """Its stream. `last`: the Last-Event-ID."""
+    headers = {} if last is None else {"last-event-id": last}
+    return streaming(http, watch["stream_url"], WatchStream, headers, **query)

@@ -101,7 +101,7 @@ async def test_readers_see_each_record_once_and_in_order(a_log: Policy, processe
 
 async def test_an_append_waits_for_one_that_has_not_committed(a_log: Policy, rivals: Rivals) -> None:
     for end in ("commit", "rollback"):
-        head = (await log.states(rivals.observer, [a_log.topic]))[a_log.topic.name].head_seq
+        head = (await log.states(rivals.observer, [(a_log.topic, 0)]))[a_log.topic.name].head_seq
         late = rivals.one.transaction()
         await late.start()
         assert (await append(rivals.one, a_log, 2)).first_seq == head + 1

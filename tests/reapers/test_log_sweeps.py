@@ -45,7 +45,7 @@ async def old(own: Pools, policy: Policy) -> None:
 
 
 async def state(own: Pools, policy: Policy) -> log.LogState:
-    return (await log.states(own.rest, [policy.topic]))[policy.topic.name]
+    return (await log.states(own.rest, [(policy.topic, 0)]))[policy.topic.name]
 
 
 async def test_what_is_too_old_goes_for_good(machine: Machine, make_log: Make, own: Pools) -> None:

@@ -14,7 +14,9 @@ from app.engine.engine import Engine
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.reapers import loop, sweeps
-from app.reapers.loop import Reapers, Sweep
+from app.reapers.loop import Reapers
+from app.reapers.pace import Pace
+from app.reapers.runner import Outcome, Sweep
 from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, until
@@ -128,7 +130,7 @@ async def test_four_exhaustion_sweeps_at_once_bury_each_job_once(machine: Machin
     assert await own.rest.fetchval(counted, queue.topic.id) == 1_500
 
 
-async def test_retention_deletes_what_ended_long_enough_ago(
+async def test_what_ended_long_enough_ago_goes(
     machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing, expiring = await make("f", max_deliveries=1, on_exhausted="fail"), await make("e", ttl_ms=1)
@@ -139,9 +141,9 @@ async def test_retention_deletes_what_ended_long_enough_ago(
     await outlived(own.rest, expiring)
     assert await sweeps.expiry(machine.pools, machine.engine) == 2
 
-    assert await sweeps.retention(machine.pools, machine.engine) == 0, "that was two weeks early"
+    assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
     monkeypatch.setattr(sweeps, "FINISHED_KEPT", timedelta(0))
-    assert sum(await at_once(own, sweeps.retention)) == 3
+    assert sum(await at_once(own, sweeps.finished)) == 3
     assert await events(own.rest, failing, failed.seq) == ["enqueued", "claimed", "failed", "deleted"]
     assert await logged(own, expiring) == {"enqueued": 2, "expired": 2, "deleted": 2}
     assert await machine.engine.settlements.ack(failing, [held(kept)]) == {0}
@@ -163,9 +165,13 @@ async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make,
     queue = await make("q", ttl_ms=1)
     await machine.enqueue(queue, 2)
     await outlived(own.rest, queue)
-    done = await loop.run_all(url)
-    assert set(done) == {sweep.name for sweep in loop.SWEEPS}
-    assert {name: count for name, count in done.items() if count} == {"expiry": 2}
+    done: dict[str, Outcome | Exception] = {}
+    assert await loop.run_once(url, [], done.__setitem__)
+    assert list(done) == [sweep.name for sweep in loop.SWEEPS if sweep.every]
+    assert {name: outcome for name, outcome in done.items() if outcome != Outcome(0)} == {"expiry": Outcome(2)}
+    done.clear()
+    assert await loop.run_once(url, ["delete", "expiry"], done.__setitem__)
+    assert list(done.items()) == [("delete", Outcome(2)), ("expiry", Outcome(0))]
 
 
 async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
@@ -173,11 +179,11 @@ async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
 ) -> None:
     ran: Counter[str] = Counter()
 
-    async def bad(_pools: Pools, _engine: Engine) -> int:
+    async def bad(_pools: Pools, _engine: Engine, _pace: Pace) -> int:
         ran["bad"] += 1
         raise ConnectionResetError("gone") if ran["bad"] == 1 else ValueError("a mistake of ours")
 
-    async def good(_pools: Pools, _engine: Engine) -> int:
+    async def good(_pools: Pools, _engine: Engine, _pace: Pace) -> int:
         ran["good"] += 1
         return 1
 
@@ -201,11 +207,11 @@ async def test_the_workers_of_one_service_take_turns(machine: Machine, monkeypat
     now = asyncio.get_running_loop().time
 
     def noting(slot: int) -> Reapers:
-        async def note(_pools: Pools, engine: Engine) -> int:
+        async def note(_pools: Pools, _engine: Engine, _pace: Pace) -> int:
             first.setdefault(slot, now())
             return 0
 
-        monkeypatch.setattr(loop, "SWEEPS", (Sweep("noting", note, 0.8),))
+        monkeypatch.setattr(loop, "SWEEPS", (Sweep(f"noting-{slot}", note, 0.8),))
         reapers = Reapers(machine.pools, machine.engine, phase=slot / 4)
         reapers.start()
         return reapers

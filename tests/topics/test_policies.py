@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from app.db.pool import Pools
-from app.errors import NotAQueue, TopicNotFound
+from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.queue.log import Ask
 from app.topics import cache, store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Asked, OnExhausted, Policy, TopicType, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 
@@ -185,3 +185,53 @@ async def test_a_log_that_was_made_anew_as_a_queue_is_a_queue_at_once(
     assert await store.delete(pools.rest, topic, if_empty=False)
     anew = await make_queue(topic)
     assert (await machine.policies.queue(topic)).topic.id == anew.topic.id
+
+
+async def test_a_queue_is_made_by_the_first_of_many_who_use_it(
+    machine: Machine, start: Callable[..., Machine], pools: Pools, topic: str
+) -> None:
+    others = [machine, start(), start()]
+    made = await asyncio.gather(*(other.policies.queue_or_new(topic) for other in others for _ in range(50)))
+    assert len({policy.topic for policy in made}) == 1
+    config = made[0].config
+    assert (config.type, config.durable, made[0].version) == (TopicType.QUEUE, True, 1)
+    assert (config.max_deliveries, config.on_exhausted) == (3, OnExhausted.DEAD_LETTER)
+    assert (config.dead_letter, config.ttl_ms, config.lease_ms) == (f"{topic}.dlq", 86_400_000, 30_000)
+    assert made[0].max_retries == 3
+    assert made[0].chosen.configured is False
+    trail = "SELECT count(*) FROM holdfast.audit WHERE subject = $1"
+    assert await pools.rest.fetchval(trail, topic) == 1
+
+
+async def test_one_that_exists_stays_as_it_was_made(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
+    made = await make_queue(topic, max_deliveries=7)
+    found = await machine.policies.queue_or_new(topic)
+    assert (found.topic, found.config) == (made.topic, made.config)
+    assert found.max_retries == 7
+
+
+async def test_it_is_made_while_others_delete_it(machine: Machine, start: Callable[..., Machine], topic: str) -> None:
+    deleter = start()
+
+    async def delete() -> None:
+        for _ in range(10):
+            await store.delete(deleter.pools.rest, topic, if_empty=False)
+
+    async def use() -> None:
+        for _ in range(10):
+            machine.policies.forget(topic)
+            assert (await machine.policies.queue_or_new(topic)).config.type is TopicType.QUEUE
+
+    await asyncio.gather(use(), use(), delete())
+
+
+@pytest.mark.parametrize("name", ["orders.dlq", "", "a b", "x" * 252])
+async def test_a_name_that_has_no_room_for_its_dead_letters_is_made_by_nobody(machine: Machine, name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        await machine.policies.queue_or_new(name)
+
+
+async def test_a_log_is_not_used_as_a_queue(machine: Machine, topic: str) -> None:
+    await store.put(machine.pools.rest, topic, resolve(topic, Asked(type="log")))
+    with pytest.raises(NotAQueue):
+        await machine.policies.queue_or_new(topic)

@@ -11,12 +11,20 @@ from msgspec import UNSET, Meta, UnsetType
 from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
-from app.topics.config import MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
+from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
 MOST_LEASE_SECONDS = 86_400
 
 TopicName = Annotated[str, about("The topic's name.", pattern=PATTERN)]
+_MOST_OF_NAME = 254 - len(DEAD_LETTERS)  # room for the name of its dead letters' topic
+NewTopicName = Annotated[
+    str,
+    about(
+        f"The topic's name; none that ends in {DEAD_LETTERS}.",
+        pattern=PATTERN.replace("254", str(_MOST_OF_NAME)),
+    ),
+]
 Encoding = Annotated[
     Literal["base64"] | None, about('"base64": payloads come as base64, as bytes that are no text do anyway.')
 ]
@@ -72,7 +80,7 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
 class EnqueueBody(Enqueued, kw_only=True, gc=False):
     """A message and its topic, which is made if it is absent."""
 
-    topic: TopicName
+    topic: NewTopicName
 
 
 class BatchMessage(Enqueued, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -82,7 +90,7 @@ class BatchMessage(Enqueued, kw_only=True, forbid_unknown_fields=True, gc=False)
 class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
     """Messages for one topic: all of them are enqueued, or none is."""
 
-    topic: TopicName
+    topic: NewTopicName
     messages: Annotated[list[BatchMessage], about(f"1 to {MAX_RECORDS}.", minItems=1, maxItems=MAX_RECORDS)]
 
 
@@ -111,7 +119,7 @@ class DequeueBody(msgspec.Struct):
     consumer_group: Literal[""] | None = None
 
 
-class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+class MessageAck(msgspec.Struct, forbid_unknown_fields=True):
     """The lease, to be fenced."""
 
     lease_id: LeaseId | None = None
@@ -131,7 +139,7 @@ class AckBatchAnswer(msgspec.Struct):
     skipped: list[str]
 
 
-class NackBody(msgspec.Struct):
+class MessageNack(msgspec.Struct):
     """What went wrong."""
 
     error: Annotated[
@@ -144,14 +152,14 @@ class NackBody(msgspec.Struct):
     consumer_group: Literal[""] | None = None
 
 
-class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
+class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):
     """For how long from now, and the lease, to be fenced."""
 
     visibility_timeout_seconds: Visibility = None
     lease_id: LeaseId | None = None
 
 
-class ExtendAnswer(msgspec.Struct):
+class MessageExtended(msgspec.Struct):
     """Until when the message is hidden now."""
 
     id: str
@@ -203,7 +211,7 @@ class DequeueAnswer(msgspec.Struct):
     messages: list[Message]
 
 
-class ListAnswer(msgspec.Struct):
+class MessagePage(msgspec.Struct):
     """A page of messages, the newest first. `total` is how many there are on all pages; a page after this one, if there
     is one, comes by next_cursor too."""
 

@@ -35,6 +35,7 @@ _many = msgspec.json.Decoder(BatchBody)
 
 @router.post(
     "/api/messages",
+    status_code=201,
     response_class=Response,
     openapi_extra=operation(body=EnqueueBody, answers={201: EnqueueAnswer}, errors=ERRORS),
 )
@@ -51,6 +52,7 @@ async def enqueue(request: Request) -> Response:
 
 @router.post(
     "/api/messages/batch",
+    status_code=201,
     response_class=Response,
     openapi_extra=operation(body=BatchBody, answers={201: BatchAnswer}, errors=ERRORS),
 )

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.fields import encode
-from app.api.messages.bodies import ListAnswer, Message, StatsAnswer, TopicCount
+from app.api.messages.bodies import Message, MessagePage, StatsAnswer, TopicCount
 from app.api.messages.errors import operation
 from app.api.messages.ids import job_of, no_message
 from app.api.messages.places import first_place, later_places
@@ -21,7 +21,7 @@ from app.api.openapi import NAME, query
 from app.api.paging import CURSOR, cursor_of, cursor_to
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
-from app.errors import Forbidden, InvalidRequest, TopicNotFound
+from app.errors import Forbidden, InvalidRequest, MethodNotAllowed, TopicNotFound
 from app.keys import Scope
 from app.queue import shown as jobs
 from app.queue.shown import Place, Status
@@ -45,6 +45,7 @@ STATUS: Final = query(
     "status", "Only those, of a topic.", {"type": "string", "enum": [status.value for status in Status]}
 )
 ENCODING: Final = query("encoding", "base64: payloads come as base64.", {"type": "string", "enum": ["base64"]})
+VERBS: Final = {"ack", "batch", "dequeue"}  # what stands in the place of an id, for other methods
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
@@ -56,7 +57,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
             query("topic", "Only messages of this topic.", NAME),
             *(STATUS, LIMIT, OFFSET, CURSOR, ENCODING),
         ],
-        answers={200: ListAnswer},
+        answers={200: MessagePage},
         errors=[400, 401, 403, 409, 503],
     ),
 )
@@ -105,6 +106,8 @@ async def get(request: Request) -> Response:
     key = context.access.check(request, Scope.READ)
     base64 = _base64(request)
     message_id: str = request.path_params["id"]
+    if message_id in VERBS:
+        raise MethodNotAllowed(f"GET is not for {request.url.path}.")
     job = job_of(message_id)
     for later in (False, True):
         found = (await later_places(context, key, [job])).get(0) if later else await first_place(context, key, job)

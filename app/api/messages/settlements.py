@@ -18,7 +18,14 @@ from app.api.body import read_json
 from app.api.bounds import MAX_ERROR_BYTES, MAX_SEQS
 from app.api.fields import check_text, encode, lease_of
 from app.api.messages import claims
-from app.api.messages.bodies import AckBatchAnswer, AckBatchBody, AckBody, ExtendAnswer, ExtendBody, NackBody
+from app.api.messages.bodies import (
+    AckBatchAnswer,
+    AckBatchBody,
+    MessageAck,
+    MessageExtend,
+    MessageExtended,
+    MessageNack,
+)
 from app.api.messages.errors import operation
 from app.api.messages.ids import job_of, no_message
 from app.api.messages.places import Place, first_place, later_places
@@ -36,10 +43,10 @@ router = direct.router("messages")
 ID: Final = {**path("id", "The message's id.", {"type": "string"}), "example": "00000001-0000-8000-8000-000000000001"}
 ERRORS: Final = [400, 401, 403, 404, 413, 415, 503]
 
-_ack_body = msgspec.json.Decoder(AckBody)
+_ack_body = msgspec.json.Decoder(MessageAck)
 _ack_batch_body = msgspec.json.Decoder(AckBatchBody)
-_nack_body = msgspec.json.Decoder(NackBody)
-_extend_body = msgspec.json.Decoder(ExtendBody)
+_nack_body = msgspec.json.Decoder(MessageNack)
+_extend_body = msgspec.json.Decoder(MessageExtend)
 
 Settle = Callable[[Policy, Held], Awaitable[bool]]
 
@@ -48,7 +55,12 @@ def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struc
     return operation(parameters=[ID], body=body, body_required=False, answers=answers, errors=ERRORS)
 
 
-@router.post("/api/messages/{id}/ack", response_class=Response, openapi_extra=_operation(AckBody, {204: None}))
+@router.post(
+    "/api/messages/{id}/ack",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageAck, {204: None}),
+)
 async def ack(request: Request) -> Response:
     """Complete a message: it is gone then. 404 if the caller does not hold it any more."""
     context = context_of(request)
@@ -63,7 +75,12 @@ async def ack(request: Request) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/api/messages/{id}/nack", response_class=Response, openapi_extra=_operation(NackBody, {204: None}))
+@router.post(
+    "/api/messages/{id}/nack",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageNack, {204: None}),
+)
 async def nack(request: Request) -> Response:
     """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. 404 if the
     caller does not hold it any more."""
@@ -82,7 +99,9 @@ async def nack(request: Request) -> Response:
 
 
 @router.post(
-    "/api/messages/{id}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, {200: ExtendAnswer})
+    "/api/messages/{id}/extend",
+    response_class=Response,
+    openapi_extra=_operation(MessageExtend, {200: MessageExtended}),
 )
 async def extend(request: Request) -> Response:
     """Hide a message for so long from now: the heartbeat of long work. 404 if the caller does not hold it any more."""

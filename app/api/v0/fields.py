@@ -6,11 +6,12 @@ import time
 
 from starlette.responses import Response
 
-from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS
+from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS, seq_within
 from app.api.fields import check_text, encode, lease_of
 from app.api.payloads import Form, form_of, is_utf8, to_base64
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
+from app.topics.config import BIGINT_MAX
 
 
 def check_node(node: str) -> str:
@@ -33,6 +34,8 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
     check_node(node)
     if len(seqs) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+    if seqs and max(seqs) > BIGINT_MAX:
+        seqs = [seq_within(seq) for seq in seqs]
     if not leases:
         return [Held(Seq(seq), None, node) for seq in seqs]
     if len(leases) != len(seqs):

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import MAX_KEY_BYTES
+from app.api.calls import count_as
 from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, header, operation, query
 from app.api.v0.bodies import AppendAnswer
@@ -97,6 +98,7 @@ async def append(request: Request) -> Response:
     sent = time.perf_counter()
     _must_fit(policy.config, batch, size)
     if policy.config.type is TopicType.LOG:
+        count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
     elif key is None and batch.keys:
         placed = await context.engine.enqueues.upsert(policy, batch, size)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from tests.benchmarks.bars import batch, depth, fleet, logs, sharing, single, snapshot, streams, waking, watchers
+from tests.benchmarks.bars import (
+    batch,
+    depth,
+    expiry,
+    fleet,
+    logs,
+    sharing,
+    single,
+    snapshot,
+    streams,
+    waking,
+    watchers,
+)
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers import bars as peers
@@ -22,6 +34,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "streams": streams.streams,
     "sharing": sharing.sharing,
     "snapshot": snapshot.snapshot,
+    "expiry": expiry.expiry,
     "blocked": depth.blocked,
     "scheduled": depth.scheduled,
     "deep": depth.deep,

@@ -1,0 +1,126 @@
+"""What the routes of topics' configurations take and give. What v0 has keeps its name and meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.api.bounds import about
+from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Unbounded
+
+Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
+Seconds = Annotated[int, Meta(ge=0)]
+
+# Two names of one thing: at most one of each pair is given.
+PAIRS = (
+    ("max_deliveries", "max_retries"),
+    ("max_deliveries", "dlq_threshold"),
+    ("ttl_ms", "message_ttl_seconds"),
+    ("lease_ms", "visibility_timeout_seconds"),
+    ("replay_window_ms", "replay_window_seconds"),
+)
+
+
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+class TopicConfigBody(Asked, frozen=True, kw_only=True):
+    """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
+    where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
+    max_deliveries. Fields not listed are ignored."""
+
+    RULES: ClassVar[dict[str, Any]] = {
+        "allOf": [
+            *({"not": {"allOf": [_given(one), _given(other)]}} for one, other in PAIRS),
+            {"anyOf": [{"not": _given("on_exhausted")}, _given("max_deliveries")]},
+        ]
+    }
+    max_retries: Annotated[
+        Deliveries | None, about("How often a job is tried at most. 0: once, and it is no dead letter.")
+    ] = None
+    dlq_threshold: Annotated[
+        Deliveries | None,
+        about("After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never."),
+    ] = None
+    message_ttl_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS // 1000)] | None, about("How long a job lives; 0: for ever.")
+    ] = None
+    visibility_timeout_seconds: Annotated[
+        Seconds | None, about("Length of a lease, clamped to 0.1 to 86400 seconds.")
+    ] = None
+    replay_window_seconds: Annotated[
+        Seconds | None,
+        about(
+            "How long those are kept, clamped to ten years; 0: for ever. Dropped unless replayable is true.",
+            SEVEN_DAYS_MS // 1000,
+        ),
+    ] = None
+    max_depth: Annotated[Unbounded | None, about("Most live jobs; 0: no limit.", 0)] = None
+    throughput_limit: Annotated[
+        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, about("Most jobs a second that dequeues get; 0: no limit.", 0)
+    ] = None
+    replayable: Annotated[bool | None, about("Whether acknowledged jobs are kept for a replay.", False)] = None
+    durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
+    type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
+    lease_ms: Annotated[Unbounded | None, about("In place of visibility_timeout_seconds.")] = None
+    ttl_ms: Annotated[Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("In place of message_ttl_seconds.")] = (
+        None
+    )
+    replay_window_ms: Annotated[Unbounded | None, about("In place of replay_window_seconds.")] = None
+    dead_letter: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
+        about("Where dead letters go: another topic. null: <topic>.dlq."),
+    ] = None
+    on_exhausted: Annotated[
+        Literal["redeliver", "fail", "dead_letter"] | None,
+        about("With max_deliveries: what becomes of a job whose deliveries are spent. null: dead_letter."),
+    ] = None
+    max_deliveries: Annotated[
+        Deliveries | None,
+        about("v0's word, in place of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
+    ] = None
+
+
+class TopicConfig(msgspec.Struct, kw_only=True):
+    """What was chosen for a topic. What was left to the service is not there; nor is a limit that there is not. Of two
+    names of one thing the second stands where the first can't say it: ttl_ms for what is no whole second, durability
+    for a class that is neither fsync nor disk, max_deliveries for a topic that v0 has configured. The whole can be PUT
+    again, and changes nothing."""
+
+    topic: str
+    replayable: bool
+    durable: bool
+    max_retries: int | UnsetType = UNSET
+    dlq_threshold: int | UnsetType = UNSET
+    message_ttl_seconds: int | UnsetType = UNSET
+    max_depth: int | UnsetType = UNSET
+    throughput_limit: int | UnsetType = UNSET
+    replay_window_seconds: int | UnsetType = UNSET
+    visibility_timeout_seconds: int | UnsetType = UNSET
+    max_deliveries: int | UnsetType = UNSET
+    on_exhausted: str | UnsetType = UNSET
+    dead_letter: str | UnsetType = UNSET
+    ttl_ms: int | UnsetType = UNSET
+    lease_ms: int | UnsetType = UNSET
+    replay_window_ms: int | UnsetType = UNSET
+    durability: str | UnsetType = UNSET
+    claim_jitter_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: str
+    idempotency_window_ms: int
+    priority: int | UnsetType = UNSET
+    auto_priority: bool
+    auto_create: bool
+    dedupe_node: bool
+    leases_durable: bool
+
+
+class TopicConfigs(msgspec.Struct):
+    """A page of configurations by topic; `next_cursor` is absent on the last one."""
+
+    items: list[TopicConfig]
+    next_cursor: str | UnsetType = UNSET

@@ -1,0 +1,88 @@
+"""A sweep's cron schedule: kept in PostgreSQL, the same for every process, and due by its clock, in UTC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from app import cron
+from app.audit import trail
+from app.audit.trail import Action, Actor
+from app.db.pool import UNREACHABLE
+from app.errors import InvalidSchedule
+from app.reapers import runs
+from app.reapers.runs import Due
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.reapers.runner import Runner, Sweep
+
+LOOK_SECONDS: Final = 5.0  # within so long a schedule that was set elsewhere is known here
+
+log = logging.getLogger(__name__)
+
+
+class Schedule:
+    """Of one sweep. `default` stands for a schedule that was never set, "" for none."""
+
+    def __init__(self, pools: Pools, runner: Runner, sweep: Sweep, default: str) -> None:
+        self._pools = pools
+        self._runner = runner
+        self._sweep = sweep
+        self._default = default
+        self._changed = asyncio.Event()
+
+    async def get(self) -> str:
+        """The schedule as of now; "" is none."""
+        kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
+        return self._default if kept.schedule is None else kept.schedule
+
+    async def set(self, text: str, by: Actor) -> str:
+        """Set it, "" for none: as it is kept. Raises InvalidSchedule."""
+        try:
+            expression = cron.parse(text)
+        except ValueError as error:
+            raise InvalidSchedule(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+        async with self._pools.rest.acquire() as db, db.transaction():
+            before, after = await runs.set_schedule(db, self._sweep.name, expression, self._default)
+            if before != after:
+                await trail.record(
+                    db, by, Action.SCHEDULE_CHANGED, self._sweep.name, {"schedule": {"from": before, "to": after}}
+                )
+        self._changed.set()
+        return after
+
+    async def look(self) -> float:
+        """Run the sweep if it is due, or go on with a run that was left behind: in how many seconds to look again.
+
+        Of several times that went by while no process looked, one run is made.
+        """
+        kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
+        expression = self._default if kept.schedule is None else kept.schedule
+        due = cron.last_due(expression, kept.at)
+        if due is not None and due > kept.due_after:
+            await self._runner.in_turn(self._sweep, due=Due(due, kept.schedule))
+        elif kept.abandoned:
+            await self._runner.in_turn(self._sweep)
+        following = cron.next_due(expression, kept.at)
+        if following is None:
+            return LOOK_SECONDS
+        return min(LOOK_SECONDS, (following - kept.at).total_seconds() + 0.01)
+
+    async def follow(self) -> None:
+        """Look again and again."""
+        while True:
+            self._changed.clear()
+            try:
+                pause = await self.look()
+            except UNREACHABLE as error:
+                log.warning("the schedule of %s: %r; trying again", self._sweep.name, error)
+                pause = LOOK_SECONDS
+            except Exception:
+                log.exception("the schedule of %s failed; trying again", self._sweep.name)
+                pause = LOOK_SECONDS
+            try:
+                await asyncio.wait_for(self._changed.wait(), pause)
+            except TimeoutError:
+                continue
