@@ -1,12 +1,12 @@
 """Buckets of tokens: how many jobs a second topics with a throughput_limit may hand out, where Redis does not say.
 
-Revision ID: 0008
+Revision ID: 0009
 """
 
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 branch_labels = None
 depends_on = None
 
