@@ -91,7 +91,7 @@ def test_with_redis_too_and_when_it_dies_in_the_middle(serve: Serve) -> None:
             return await handing_out
 
         arrived = asyncio.run(killed_in_the_middle())
-        assert 0.9 * 300 <= last(arrived, 2.0) <= 1.05 * 300 + 150
+        assert 0.75 * 300 <= last(arrived, 2.0) <= 1.05 * 300 + 150
         assert service.err.read_text().count("Redis gives no tokens at the moment") == PROCESSES
     finally:
         redis.kill()

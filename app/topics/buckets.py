@@ -12,6 +12,8 @@ import logging
 from typing import Final
 
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from app.queue.tokens import Grant
@@ -59,7 +61,13 @@ class RedisBuckets:
     """Buckets by key. `up` is whether Redis answered the last time."""
 
     def __init__(self, url: str) -> None:
-        self._redis = Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+        self._redis = Redis.from_url(
+            url,
+            socket_timeout=TIMEOUT_SECONDS,
+            socket_connect_timeout=TIMEOUT_SECONDS,
+            # None of the client's own: they take their time, and what is repeated may have been done.
+            retry=Retry(NoBackoff(), 0),
+        )
         self._take = self._redis.register_script(TAKE)
         self._put_back = self._redis.register_script(PUT_BACK)
         self._looking: asyncio.Task[None] | None = None

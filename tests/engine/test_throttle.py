@@ -33,11 +33,11 @@ SELECT count(*) FROM claimed WHERE at > (SELECT max(at) FROM claimed) - $2::floa
 """
 
 
-async def holds(pools: Pools, policy: Policy, seconds: float, spare: float = 0) -> None:
+async def holds(pools: Pools, policy: Policy, seconds: float, *, least: float = 0.95, spare: float = 0) -> None:
     """The limit held within five per cent over the last so many seconds; `spare` jobs more are allowed."""
     expected = policy.config.throughput_limit * seconds
     handed_out = await pools.rest.fetchval(HANDED_OUT, policy.topic.name, seconds)
-    assert 0.95 * expected <= handed_out <= 1.05 * expected + spare, f"{handed_out} of {expected}"
+    assert least * expected <= handed_out <= 1.05 * expected + spare, f"{handed_out} of {expected}"
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ async def test_when_redis_dies_postgresql_goes_on(
         redis.kill()
         await asyncio.gather(*working)
         assert any(machine.log.count("take_tokens") for machine in machines)
-        await holds(pools, queue, seconds, spare=limit * 0.15)
+        await holds(pools, queue, seconds, least=0.75, spare=limit * 0.15)
         redis.start()
         await until(lambda: _all_up(ends), "Redis is back")
     finally:
@@ -324,7 +324,7 @@ async def test_while_redis_hangs_a_claim_waits_for_it_once(machine: Machine, top
             began = time.monotonic()
             assert len(await machine.claim(queue, 2)) == 2
             took.append(time.monotonic() - began)
-        assert took[0] >= TIMEOUT_SECONDS
+        assert TIMEOUT_SECONDS <= took[0] < 3 * TIMEOUT_SECONDS
         assert sum(took[1:]) < TIMEOUT_SECONDS
     finally:
         await end.stop()
