@@ -16,6 +16,7 @@ from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.readers import Readers
+from app.engine.room import Room
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -43,6 +44,7 @@ class Engine:
         max_waiting: int,
         metrics: Metrics | None = None,
         most_topics: int = MOST_TOPICS,
+        max_total_bytes: int = 0,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.lanes = Lanes()
@@ -62,6 +64,7 @@ class Engine:
             self.readers,
             max_waiting,
             self.metrics,
+            Room(pools, max_total_bytes),
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)

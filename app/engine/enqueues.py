@@ -48,8 +48,10 @@ class Enqueues:
         """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, ascending.
 
         When it returns, the commit is flushed if the topic is durable. Raises Unavailable (it may have happened),
-        TopicNotFound, NotAQueue, and asyncpg's errors for what the database refuses.
+        Throttled, TopicNotFound, NotAQueue, and asyncpg's errors for what the database refuses.
         """
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         size += BYTES_OF_A_RECORD * len(batch)
         try:
             return await self.group.submit(policy.topic.id, _Call(policy, batch, size))
@@ -61,13 +63,15 @@ class Enqueues:
                 raise
             return await self.group.submit(fresh.topic.id, _Call(fresh, batch, size))
 
-    async def enqueue_once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
+    async def enqueue_once(self, policy: Policy, batch: Batch, size: int, key: str) -> tuple[list[Seq], bool]:
         """The same, unless a batch was enqueued with this key within the topic's window: its seqs then, and whether.
 
         A transaction of its own for each, not a share of a group's statement: right rather than fast.
         """
         if self._waiting >= self._shared.max_waiting:
             raise TooManyWaiting(self._shared.max_waiting)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         self._waiting += 1
         try:
             async with self._keyed:
