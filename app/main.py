@@ -123,6 +123,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             max_waiting=settings.max_waiting,
             metrics=counted,
             most_topics=settings.metrics_topics,
+            max_total_bytes=settings.max_total_bytes,
         )
         reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
         _connect(hints, relay, policies, engine, directory)

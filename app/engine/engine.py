@@ -18,6 +18,7 @@ from app.engine.marks import Marks
 from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.replays import Replays
+from app.engine.room import Room
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -46,6 +47,7 @@ class Engine:
         max_waiting: int,
         metrics: Metrics | None = None,
         most_topics: int = MOST_TOPICS,
+        max_total_bytes: int = 0,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
@@ -68,6 +70,7 @@ class Engine:
             self.throttle,
             max_waiting,
             self.metrics,
+            Room(pools, max_total_bytes),
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)

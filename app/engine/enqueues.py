@@ -75,6 +75,8 @@ class Enqueues:
         return await self._submit(self.keyed, policy, batch, size)
 
     async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         size += BYTES_OF_A_RECORD * len(batch)
         try:
             return await group.submit(policy.topic.id, _Call(policy, batch, size))
@@ -93,13 +95,15 @@ class Enqueues:
             return (await self.keyed.submit(policy.topic.id, call)).seqs
         return await self.group.submit(policy.topic.id, call)
 
-    async def enqueue_once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
+    async def enqueue_once(self, policy: Policy, batch: Batch, size: int, key: str) -> tuple[list[Seq], bool]:
         """The same, unless a batch was enqueued with this key within the topic's window: its seqs then, and whether.
 
         A transaction of its own for each, not a share of a group's statement: right rather than fast.
         """
         if self._waiting >= self._shared.max_waiting:
             raise TooManyWaiting(self._shared.max_waiting)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         self._waiting += 1
         try:
             async with self._once_at_once:

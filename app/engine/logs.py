@@ -46,8 +46,10 @@ class Logs:
         """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
 
         When it returns, the commit is flushed if the topic is durable. Raises TopicFull (nothing was appended),
-        Unavailable (it may have happened; with a key it is safe to repeat), TopicNotFound.
+        Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
         """
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         part = Part(len(batch), size, key)
         try:
             appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))

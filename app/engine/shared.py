@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from app.engine.lanes import Lanes
     from app.engine.marks import Marks
     from app.engine.readers import Readers
+    from app.engine.room import Room
     from app.engine.throttle import Throttle
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
@@ -35,6 +36,7 @@ class Shared:
     throttle: Throttle
     max_waiting: int  # calls that may wait for one verb of one topic
     metrics: Numbers
+    room: Room
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

@@ -218,7 +218,7 @@ async def test_fifty_enqueues_with_one_key_make_one_batch(
 ) -> None:
     queue = await make_queue(topic)
     answers = await asyncio.gather(
-        *(processes[i % 4].engine.enqueues.enqueue_once(queue, records(2, str(i)), "k") for i in range(50))
+        *(processes[i % 4].engine.enqueues.enqueue_once(queue, records(2, str(i)), 2, "k") for i in range(50))
     )
     assert {tuple(seqs) for seqs, _ in answers} == {(1, 2)}
     assert sum(not known for _, known in answers) == 1

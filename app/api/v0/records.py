@@ -106,7 +106,7 @@ async def append(request: Request) -> Response:
     elif key is None:
         seqs = await context.engine.enqueues.enqueue(policy, batch, size)
     else:
-        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, key)
+        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, size, key)
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
