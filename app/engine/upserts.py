@@ -1,4 +1,4 @@
-"""Enqueues of jobs with keys: what waits is updated. docs/semantics.md, section 7; docs/adr/0019."""
+"""Enqueues of jobs with keys: what waits is updated. docs/semantics.md, section 7; docs/adr/0025."""
 
 from __future__ import annotations
 

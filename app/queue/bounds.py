@@ -1,4 +1,4 @@
-"""Putting jobs into a queue that may hold no more than so many. docs/semantics.md, section 11; docs/adr/0018.
+"""Putting jobs into a queue that may hold no more than so many. docs/semantics.md, section 11; docs/adr/0022.
 
 Two who add to one topic do so one after the other, up to commit: what a queue holds is counted under a lock, so that no
 number of processes together exceeds its limit. Jobs that leave take no lock. What moves to a dead-letter topic is never

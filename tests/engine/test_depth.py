@@ -166,7 +166,7 @@ async def test_with_an_idempotency_key_too_and_a_refusal_is_not_kept(
 
     async def once(n: int) -> bool:
         try:
-            await processes[n % 2].engine.enqueues.enqueue_once(queue, batch(1), f"k{n}")
+            await processes[n % 2].engine.enqueues.enqueue_once(queue, batch(1), 10, f"k{n}")
         except Throttled:
             return False
         return True
@@ -176,7 +176,7 @@ async def test_with_an_idempotency_key_too_and_a_refusal_is_not_kept(
     [job] = await processes[0].claim(queue)
     await processes[0].engine.settlements.ack(queue, [held(job)])
     refused = taken.index(False)
-    seqs, known = await processes[1].engine.enqueues.enqueue_once(queue, batch(1), f"k{refused}")
+    seqs, known = await processes[1].engine.enqueues.enqueue_once(queue, batch(1), 10, f"k{refused}")
     assert not known
     assert len(seqs) == 1
 

@@ -309,9 +309,12 @@ async def test_a_full_queue_takes_updates_and_refuses_what_is_new(
     )
     assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placed", "Throttled"]
     with pytest.raises(Throttled):
-        await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"6"], keys=["d"]), "once")
-    once = await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"7"], keys=["b"]), "once")
+        await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"6"], keys=["d"]), 1, "once")
+    once = await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"7"], keys=["b"]), 1, "once")
     assert once == ([2], False)
-    assert await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"8"], keys=["b"]), "once") == ([2], True)
+    assert await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"8"], keys=["b"]), 1, "once") == (
+        [2],
+        True,
+    )
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"1", b"7"]
     assert await tallied(pools.hot, queue)
