@@ -100,12 +100,39 @@ class TopicFull(HoldfastError):
     code, status = "topic_full", 422
 
 
+class NotReplayable(HoldfastError):
+    code, status = "not_replayable", 422
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic!r} is not replayable: nothing of it is kept.", {"topic": topic})
+
+
+class OutsideWindow(HoldfastError):
+    code, status = "outside_window", 422
+
+    def __init__(self, topic: str, window_ms: int) -> None:
+        super().__init__(
+            f"Topic {topic!r} can be replayed from a time within the last {window_ms // 1000} s."
+            if window_ms
+            else "A topic can't be replayed from a time in the future.",
+            {"topic": topic, "replay_window_seconds": window_ms // 1000},
+        )
+
+
+class InvalidTime(HoldfastError):
+    code, status = "invalid_time", 422
+
+
 class InvalidSchedule(HoldfastError):
     code, status = "invalid_schedule", 422
 
 
 class RequestTimeout(HoldfastError):
     code, status = "request_timeout", 408
+
+
+class SlowReader(HoldfastError):
+    code, status = "slow_reader", 408
 
 
 class UriTooLong(HoldfastError):
@@ -125,6 +152,13 @@ class Unavailable(HoldfastError):
     a caller that needs to know repeats it, and a job's verbs are safe to repeat."""
 
     code, status, retry_after = "not_ready", 503, 1
+
+
+class TooManyWaiting(Unavailable):
+    """As many calls wait for one verb of one topic as may. Nothing of this one was done."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__("Too many calls are waiting for this topic. Try again.", {"limit": "waiting", "max": most})
 
 
 class ShuttingDown(HoldfastError):

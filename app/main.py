@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,17 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, topic_configs
-from app.api.messages import errors as messages_errors
-from app.api.messages import reapers as messages_reapers
+from app.api.messages import about, by_key, enqueues, lists, purges, topic_configs
+from app.api.messages import archive as message_log
+from app.api.messages import claims as message_claims
+from app.api.messages import errors as message_errors
+from app.api.messages import reapers as message_reapers
+from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
-from app.db.pool import open_pools
+from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.edge.quota import Gate, Quota
@@ -40,9 +43,14 @@ from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
 from app.topics.cache import Policies
 from app.topics.config import defaults_of
+from app.topics.hints import Hints
+from app.topics.names import Names
+from app.topics.relay import Relay
 
 if TYPE_CHECKING:
+    from app.topics.buckets import RedisBuckets
     from app.topics.bus import Bus
+    from app.topics.tier import Tier
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +59,9 @@ ROUTERS = (
     records.router,
     claims.router,
     settlements.router,
+    enqueues.router,
+    message_claims.router,
+    message_settlements.router,
     work.router,
     diffs.router,
     watches.router,
@@ -62,8 +73,12 @@ ROUTERS = (
     metrics.router,
     admin.router,
     reaper_routes.router,
+    lists.router,
+    purges.router,
+    by_key.router,
     about.router,
-    messages_reapers.router,
+    message_log.router,
+    message_reapers.router,
     topic_configs.router,
 )
 
@@ -90,38 +105,45 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             numbers=counted,
         )
         directory = Directory(pools.rest, of_environment)
+        # Before anything is known that could become old: what the other workers say waits here until it is heard.
+        hints, relay = _relay(settings, slot, folder, counted)
         try:
             await directory.reload()
             _must_not_be_open_to_others(settings, directory)
         except BaseException:
+            if relay is not None:
+                await relay.stop()
             await pools.close(settings.stop_seconds / 4)
             raise
         access = Access(directory, quota)
-        policies = Policies(pools.rest, defaults_of(settings))
+        policies = Policies(pools.rest, defaults_of(settings), counted)
         engine = Engine(
             pools,
             policies,
             max_waiting=settings.max_waiting,
             metrics=counted,
             most_topics=settings.metrics_topics,
+            max_total_bytes=settings.max_total_bytes,
         )
         reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
-        bus = _bus(settings, counted, policies, engine, directory)
+        _connect(hints, relay, policies, engine, directory)
+        redis = _redis(settings, pools, policies, engine, hints)
         app.state.stopping = engine.stop
         reapers.start()
         directory.start()
         counted.start()
         try:
-            yield {"context": Context(settings, access, quota, pools, policies, engine, reapers)}
+            yield {"context": Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))}
         finally:
             engine.stop()
             await reapers.stop()
             await directory.stop()
-            if bus is not None:
-                await bus.stop()
             # What is still under way afterwards is unanswered, and nothing worse.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
+            await asyncio.gather(*(end.stop() for end in redis))
+            if relay is not None:
+                await relay.stop()
             await pools.close(settings.stop_seconds / 4)
             await counted.stop()
 
@@ -140,7 +162,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    errors = Errors(v0_errors.render, {"/api": messages_errors.render})
+    errors = Errors(v0_errors.render, {"/api": message_errors.render})
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
         app.add_exception_handler(kind, errors.show)
     app.add_exception_handler(UnknownKey, errors.look_again)
@@ -149,23 +171,51 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
     return app
 
 
-def _bus(settings: Settings, counted: Metrics, policies: Policies, engine: Engine, directory: Directory) -> Bus | None:
-    """Started and told who wants to hear what; None where there is no Redis."""
-    if settings.redis_url is None:
-        return None
-    from app.topics.bus import Bus  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics) -> tuple[Hints, Relay | None]:
+    """Hints, and the relay to the other workers of this service; None where there are none."""
+    if folder is None or settings.workers == 1:
+        return Hints(), None
+    hints = Hints(folder.name)
+    try:
+        return hints, Relay(folder, slot, settings.workers, hints, counted)
+    except OSError as error:
+        log.warning("Workers can't tell each other of changes, and find them by themselves: %r", error)
+        return Hints(), None
+
+
+def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engine, directory: Directory) -> None:
+    """Tell hints who wants to hear what, and who says it; then they come."""
 
     def missed() -> None:
         policies.forget_all()
         directory.refresh()
 
-    bus = Bus(settings.redis_url.get_secret_value(), counted)
-    bus.on_changed, bus.on_work = policies.forget, engine.heard_of_work
-    bus.on_keys, bus.on_missed = directory.refresh, missed
-    policies.on_changed, engine.waiters.on_work, directory.on_changed = bus.changed, bus.work, bus.keys
-    engine.readers.on_appended = bus.work
+    hints.on_changed, hints.on_work = policies.forget, engine.heard_of_work
+    hints.on_keys, hints.on_missed = directory.refresh, missed
+    policies.on_changed, engine.waiters.on_work, directory.on_changed = hints.changed, hints.work, hints.keys
+    engine.readers.on_appended = hints.work
+    if relay is not None:
+        relay.start()
+
+
+def _redis(
+    settings: Settings, pools: Pools, policies: Policies, engine: Engine, hints: Hints
+) -> Sequence[Bus | Tier | RedisBuckets]:
+    """What is between all processes of a database, started; nothing where there is no Redis."""
+    if settings.redis_url is None:
+        return ()
+    from app.topics.buckets import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+    from app.topics.bus import Bus  # noqa: PLC0415
+    from app.topics.tier import Tier  # noqa: PLC0415
+
+    url = settings.redis_url.get_secret_value()
+    # Policies are what the service's defaults make of rows: who has others does not share them.
+    policies.second = tier = Tier(url, pools.rest, engine.metrics, variant=repr(policies.defaults))
+    bus = Bus(url, hints, engine.metrics, tier=tier)
+    engine.throttle.shared = buckets = RedisBuckets(url)
     bus.start()
-    return bus
+    tier.start()
+    return bus, tier, buckets
 
 
 def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:

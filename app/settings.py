@@ -41,6 +41,7 @@ class Settings(BaseModel):
         description="Comma list of key[:scopes[:prefixes]], besides those of `keys add`. No key: open, loopback only.",
     )
     allow_insecure_no_auth: bool = Field(False, description="1 allows an address that is not loopback without any key.")
+    probe_auth: bool = Field(False, description="1: /healthz and /readyz need a key as well, where there are any.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe line that is logged."
     )
@@ -59,10 +60,16 @@ class Settings(BaseModel):
         1_000, ge=0, le=100_000, description="Open streams of one API key in one process; more get 429. 0: no bound."
     )
     max_requests_per_key: int = Field(
-        0, ge=0, le=100_000, description="Requests of one API key under way in one process; more get 429. 0: no bound."
+        1_000,
+        ge=0,
+        le=100_000,
+        description="Requests of one API key under way in one process; more get 429. 0: no bound.",
     )
     max_buffered_bytes: int = Field(
         256 * MIB, ge=1024, le=64 * 1024 * MIB, description="Bytes of bodies held in one process; more get 429."
+    )
+    max_total_bytes: int = Field(
+        0, ge=0, le=2**62, description="Bytes that all topics together may hold; more get 429. 0: no bound."
     )
     max_connections: int = Field(
         10_000, ge=1, le=1_000_000, description="Open connections in one process; more get 503."

@@ -1,5 +1,5 @@
 -- The schema of Holdfast: made by `make schema` from the migrations, never by hand.
--- A partition of lease_events for each day is left out; the service makes them ahead.
+-- The partitions of lease_events and archive, one for each day, are left out; the service makes them ahead.
 
 --
 -- PostgreSQL database dump
@@ -66,7 +66,9 @@ CREATE TYPE holdfast.job_event AS ENUM (
     'dead_lettered',
     'failed',
     'expired',
-    'deleted'
+    'deleted',
+    'updated',
+    'superseded'
 );
 
 --
@@ -80,6 +82,14 @@ CREATE TYPE holdfast.job_state AS ENUM (
     'leased',
     'failed',
     'expired'
+);
+
+--
+-- Name: outcome; Type: TYPE; Schema: holdfast; Owner: -
+--
+
+CREATE TYPE holdfast.outcome AS ENUM (
+    'completed'
 );
 
 --
@@ -181,10 +191,10 @@ CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads b
     END $$;
 
 --
--- Name: create_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: create_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
+CREATE FUNCTION holdfast.create_day_partitions(parent text, ahead integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
@@ -194,18 +204,28 @@ CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
         made integer := 0;
         name text;
     BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.lease_events', 0));
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
         FOR day IN 0..ahead LOOP
-            name := 'lease_events_' || to_char(today + day, 'YYYYMMDD');
-            CONTINUE WHEN to_regclass('holdfast.' || name) IS NOT NULL;
-            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.lease_events INCLUDING DEFAULTS)', name);
+            name := parent || '_' || to_char(today + day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass(format('holdfast.%I', name)) IS NOT NULL;
+            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING STORAGE)',
+                           name, parent);
             EXECUTE format(
-                'ALTER TABLE holdfast.lease_events ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', name,
+                'ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', parent, name,
                 (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
             made := made + 1;
         END LOOP;
         RETURN made;
     END $$;
+
+--
+-- Name: create_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ SELECT holdfast.create_day_partitions('lease_events', ahead) $$;
 
 --
 -- Name: create_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -269,10 +289,10 @@ CREATE FUNCTION holdfast.delete_records(of_topic text, of_id integer, upto bigin
     END $$;
 
 --
--- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: drop_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS integer
+CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
@@ -282,11 +302,11 @@ CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS intege
         gone integer := 0;
         name text;
     BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.lease_events', 0));
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
         FOR name IN
             SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = 'holdfast.lease_events'::regclass
-              AND c.relname < 'lease_events_' || to_char(today - keep_days, 'YYYYMMDD')
+            WHERE i.inhparent = to_regclass(format('holdfast.%I', parent))
+              AND c.relname < parent || '_' || to_char(today - keep_days, 'YYYYMMDD')
             ORDER BY c.relname
         LOOP
             EXECUTE format('DROP TABLE holdfast.%I', name);
@@ -294,6 +314,15 @@ CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS intege
         END LOOP;
         RETURN gone;
     END $$;
+
+--
+-- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$ SELECT holdfast.drop_day_partitions('lease_events', keep_days) $$;
 
 --
 -- Name: drop_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -305,6 +334,172 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
     AS $$
     BEGIN
         EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
+    END $$;
+
+--
+-- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer, OUT touched integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        at timestamptz;
+        drawn bigint[];
+        lasts boolean[];
+        r record;
+        p record;
+        job holdfast.jobs;
+        lease uuid;
+        holder text;
+        starts timestamptz;
+        changed boolean;
+        n_ready integer := 0;
+        n_scheduled integer := 0;
+        n_leased integer := 0;
+        n_bytes bigint := 0;
+    BEGIN
+        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+        head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
+        at := clock_timestamp();  -- once the lock is held: no time is written that lies before it (ADR 0012)
+        ready := 0;
+        due := 0;
+        touched := 0;
+        -- Seqs in the order of the batch, for what is new as far as can be seen.
+        SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
+        FROM (
+            SELECT b.ord, b.is_last,
+                   CASE WHEN b.key IS NULL OR (b.is_last AND known.seq IS NULL) THEN nextval(sequence::regclass) END
+                       AS seq
+            FROM (
+                SELECT u.key, coalesce(u.tenant, '') AS tenant, u.ord,
+                       u.ord = max(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.key) AS is_last
+                FROM unnest(keys, tenants) WITH ORDINALITY AS u(key, tenant, ord)
+                ORDER BY u.ord
+            ) b
+            LEFT JOIN LATERAL (
+                SELECT j.seq FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.tenant = b.tenant AND j.key = b.key AND j.original_topic IS NULL
+                  AND j.state IN ('ready', 'scheduled', 'blocked')
+                LIMIT 1
+            ) known ON true
+        ) d;
+        seqs := array_fill(NULL::bigint, ARRAY[cardinality(keys)]);
+        updated := array_fill(false, ARRAY[cardinality(keys)]);
+        FOR r IN
+            SELECT u.payload, u.tag, u.producer, u.meta, coalesce(u.tenant, '') COLLATE "C" AS tenant, u.priority,
+                   greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
+                   at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
+                   u.most, u.key COLLATE "C" AS key, u.type, u.ord
+            FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
+                        types, keys)
+                WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
+                                     type, key, ord)
+            WHERE u.key IS NULL OR lasts[u.ord]
+            ORDER BY 5, 10, u.ord
+        LOOP
+            starts := CASE WHEN r.starts_at > at THEN r.starts_at END;
+            FOR attempt IN 1..100 LOOP
+                changed := false;
+                IF r.key IS NOT NULL THEN
+                    p := holdfast.lock_pending(of_topic, r.tenant, r.key);
+                    IF p.seq IS NOT NULL THEN
+                        UPDATE holdfast.jobs j
+                        SET payload = r.payload, content_type = r.type, metadata = r.meta,
+                            updated_at = clock_timestamp()
+                        WHERE j.topic = of_topic AND j.seq = p.seq;
+                        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
+                        VALUES (of_topic, of_id, p.seq, 'updated', p.deliveries);
+                        n_bytes := n_bytes + octet_length(r.payload) - p.bytes;
+                        touched := touched + 1;
+                        seqs[r.ord] := p.seq;
+                        updated[r.ord] := true;
+                        EXIT;
+                    END IF;
+                    -- A lease that has ended counts as pending, unless its job is on its way out. One that somebody has
+                    -- locked is being claimed or settled: to wait for that would be out of order, since holders' verbs
+                    -- lock by seq, and not by key.
+                    SELECT j.* INTO job FROM holdfast.jobs j
+                    WHERE j.topic = of_topic AND j.state = 'leased' AND j.tenant = r.tenant AND j.key = r.key
+                      AND j.original_topic IS NULL AND j.visible_at < clock_timestamp()
+                      AND (j.expires_at IS NULL OR j.expires_at > clock_timestamp())
+                      AND NOT (ends AND coalesce(j.max_deliveries, most_deliveries) > 0
+                               AND j.deliveries >= coalesce(j.max_deliveries, most_deliveries))
+                    ORDER BY j.updated_at DESC, j.seq DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
+                    IF FOUND THEN
+                        DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = job.seq;
+                        n_leased := n_leased - 1;
+                        n_bytes := n_bytes - octet_length(job.payload);
+                        lease := job.lease_id;
+                        holder := job.node;
+                        job.payload := r.payload;
+                        job.content_type := r.type;
+                        job.metadata := r.meta;
+                        job.updated_at := clock_timestamp();
+                        job.visible_at := job.updated_at;
+                        job.state := 'scheduled';
+                        job.lease_id := NULL;
+                        job.node := NULL;
+                        changed := holdfast.put_pending(job);
+                        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node,
+                                                           until)
+                        VALUES (of_topic, of_id, job.seq,
+                                CASE WHEN changed THEN 'updated' ELSE 'superseded' END::holdfast.job_event,
+                                job.deliveries, lease, holder, CASE WHEN changed THEN job.visible_at END);
+                        IF changed THEN
+                            n_scheduled := n_scheduled + 1;
+                            n_bytes := n_bytes + octet_length(r.payload);
+                            due := due + 1;
+                            seqs[r.ord] := job.seq;
+                            updated[r.ord] := true;
+                            EXIT;
+                        END IF;
+                        CONTINUE;  -- somebody was faster: there is a pending one now
+                    END IF;
+                END IF;
+                IF drawn[r.ord] IS NULL THEN
+                    drawn[r.ord] := nextval(sequence::regclass);
+                END IF;
+                INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
+                                           created_at, updated_at, expires_at, max_deliveries, tag, producer, metadata,
+                                           payload, content_type, key)
+                VALUES (of_topic, of_id, drawn[r.ord], drawn[r.ord],
+                        CASE WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END::holdfast.job_state, r.tenant,
+                        coalesce(r.priority, 0::smallint), coalesce(starts, at), at, clock_timestamp(), r.ends_at,
+                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key)
+                ON CONFLICT (topic, tenant, key)
+                    WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
+                DO NOTHING;
+                IF FOUND THEN
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
+                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts);
+                    n_ready := n_ready + (starts IS NULL)::integer;
+                    n_scheduled := n_scheduled + (starts IS NOT NULL)::integer;
+                    n_bytes := n_bytes + octet_length(r.payload);
+                    ready := ready + (starts IS NULL)::integer;
+                    seqs[r.ord] := drawn[r.ord];
+                    EXIT;
+                END IF;
+            END LOOP;
+            IF seqs[r.ord] IS NULL THEN
+                RAISE serialization_failure USING MESSAGE = 'a pending job came and went each time';
+            END IF;
+            head_seq := greatest(head_seq, seqs[r.ord]);
+        END LOOP;
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, bytes)
+        SELECT of_id, n_ready, n_scheduled, n_leased, n_bytes
+        WHERE (n_ready, n_scheduled, n_leased, n_bytes) <> (0, 0, 0, 0);
+        IF false = ANY (lasts) THEN
+            -- Of several with one key, the last one counts; the others were there before it, one after the other.
+            SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
+            FROM (
+                SELECT u.ord,
+                       CASE WHEN u.key IS NULL THEN u.seq ELSE max(u.seq) OVER w END AS seq,
+                       u.key IS NOT NULL AND (bool_or(u.changed) OVER w OR u.ord > min(u.ord) OVER w) AS changed
+                FROM unnest(keys, tenants, seqs, updated) WITH ORDINALITY AS u(key, tenant, seq, changed, ord)
+                WINDOW w AS (PARTITION BY coalesce(u.tenant, ''), u.key)
+            ) s;
+        END IF;
     END $$;
 
 SET default_tablespace = '';
@@ -350,6 +545,184 @@ CREATE FUNCTION holdfast.lock_log(of_topic text, of_id integer) RETURNS holdfast
             RAISE undefined_object USING MESSAGE = format('there is no log %s with id %s', of_topic, of_id);
         END IF;
         RETURN s;
+    END $$;
+
+--
+-- Name: lock_pending(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text, OUT seq bigint, OUT state holdfast.job_state, OUT updated_at timestamp with time zone, OUT deliveries integer, OUT bytes bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        id integer;
+        end_at timestamptz;
+    BEGIN
+        SELECT j.seq, j.state, j.updated_at, j.deliveries, octet_length(j.payload), j.topic_id, j.expires_at
+        INTO seq, state, updated_at, deliveries, bytes, id, end_at
+        FROM holdfast.jobs j
+        WHERE j.topic = of_topic AND j.tenant = of_tenant AND j.key = of_key AND j.original_topic IS NULL
+          AND j.state IN ('ready', 'scheduled', 'blocked')
+        FOR UPDATE;
+        IF end_at <= clock_timestamp() THEN
+            UPDATE holdfast.jobs j SET state = 'expired', updated_at = clock_timestamp()
+            WHERE j.topic = of_topic AND j.seq = lock_pending.seq;
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
+            VALUES (of_topic, id, seq, 'expired', deliveries);
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes)
+            VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer, 1,
+                    -bytes);
+            seq := NULL;
+        END IF;
+    END $$;
+
+--
+-- Name: nack_keyed(text, bigint[], uuid[], text[], bigint[], text[], boolean[]); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds boolean[], OUT done integer[], OUT superseded integer[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        r record;
+        p record;
+        job holdfast.jobs;
+        lease uuid;
+        holder text;
+        fits boolean;
+        id integer;
+        n_ready integer := 0;
+        n_scheduled integer := 0;
+        n_blocked integer := 0;
+        n_leased integer := 0;
+        n_bytes bigint := 0;
+    BEGIN
+        done := '{}';
+        superseded := '{}';
+        PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
+            SELECT j.seq FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.seq = a.seq AND j.state::text = 'leased' FOR UPDATE
+        ) x;
+        FOR r IN
+            SELECT a.*, x.tenant, x.key
+            FROM unnest(given, leases, nodes, delays_ms, errors, refunds)
+                WITH ORDINALITY AS a(seq, lease, node, delay_ms, error, refund, ord)
+            CROSS JOIN LATERAL (
+                SELECT j.tenant, j.key FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = a.seq OFFSET 0
+            ) x
+            ORDER BY x.tenant, x.key, a.seq
+        LOOP
+            DELETE FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+              AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
+            RETURNING j.* INTO job;
+            CONTINUE WHEN NOT FOUND;
+            done := done || r.ord::integer;
+            id := job.topic_id;
+            n_leased := n_leased - 1;
+            lease := job.lease_id;
+            holder := job.node;
+            job.state := 'scheduled';
+            job.visible_at := clock_timestamp() + r.delay_ms * interval '1 ms';
+            job.lease_id := NULL;
+            job.node := NULL;
+            job.deliveries := job.deliveries - r.refund::integer;
+            job.last_error := coalesce(r.error, job.last_error);
+            fits := false;
+            FOR attempt IN 1..100 LOOP
+                p := holdfast.lock_pending(of_topic, job.tenant, job.key);
+                IF p.seq IS NOT NULL THEN
+                    IF p.updated_at >= job.updated_at OR job.expires_at <= clock_timestamp() THEN
+                        superseded := superseded || r.ord::integer;
+                        n_bytes := n_bytes - octet_length(job.payload);
+                        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node,
+                                                           detail)
+                        VALUES (of_topic, id, job.seq, 'superseded', job.deliveries, lease, holder,
+                                'by ' || p.seq);
+                        fits := true;
+                        EXIT;
+                    END IF;
+                    DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = p.seq;
+                    n_ready := n_ready - (p.state = 'ready')::integer;
+                    n_scheduled := n_scheduled - (p.state = 'scheduled')::integer;
+                    n_blocked := n_blocked - (p.state = 'blocked')::integer;
+                    n_bytes := n_bytes - p.bytes;
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, detail)
+                    VALUES (of_topic, id, p.seq, 'superseded', p.deliveries, 'by ' || job.seq);
+                END IF;
+                IF holdfast.put_pending(job) THEN
+                    n_scheduled := n_scheduled + 1;
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
+                                                       detail)
+                    VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
+                            job.visible_at, r.error);
+                    fits := true;
+                    EXIT;
+                END IF;
+            END LOOP;
+            IF NOT fits THEN
+                RAISE serialization_failure USING MESSAGE = 'a pending job came and went each time';
+            END IF;
+        END LOOP;
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+        SELECT id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes WHERE n_leased < 0;
+    END $$;
+
+--
+-- Name: jobs; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.jobs (
+    seq bigint NOT NULL,
+    "position" bigint NOT NULL,
+    visible_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    original_seq bigint,
+    dlq_moved_at timestamp with time zone,
+    topic_id integer NOT NULL,
+    deliveries integer DEFAULT 0 NOT NULL,
+    max_deliveries integer,
+    original_deliveries integer,
+    state holdfast.job_state NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    lease_id uuid,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    tag text,
+    producer text,
+    last_error text,
+    original_topic text COLLATE pg_catalog."C",
+    metadata json,
+    payload bytea NOT NULL,
+    leased_at timestamp with time zone,
+    content_type text,
+    first_topic_id integer,
+    first_seq bigint,
+    key text COLLATE pg_catalog."C",
+    CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
+    CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
+    CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
+    CONSTRAINT jobs_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000)))
+)
+WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.05', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+--
+-- Name: put_pending(holdfast.jobs); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.put_pending(job holdfast.jobs) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        INSERT INTO holdfast.jobs VALUES (job.*)
+        ON CONFLICT (topic, tenant, key)
+            WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
+        DO NOTHING;
+        RETURN FOUND;
     END $$;
 
 --
@@ -479,6 +852,37 @@ CREATE TABLE holdfast.api_keys (
 );
 
 --
+-- Name: archive; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.archive (
+    finished_at timestamp with time zone NOT NULL,
+    seq bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    original_seq bigint,
+    first_seq bigint,
+    topic_id integer NOT NULL,
+    first_topic_id integer,
+    deliveries integer NOT NULL,
+    max_deliveries integer,
+    outcome holdfast.outcome NOT NULL,
+    priority smallint NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    key text COLLATE pg_catalog."C",
+    node text,
+    tag text,
+    producer text,
+    content_type text,
+    last_error text,
+    original_topic text COLLATE pg_catalog."C",
+    metadata json,
+    payload bytea NOT NULL
+)
+PARTITION BY RANGE (finished_at);
+ALTER TABLE ONLY holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+--
 -- Name: audit; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -507,6 +911,20 @@ ALTER TABLE holdfast.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: buckets; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE UNLOGGED TABLE holdfast.buckets (
+    at timestamp with time zone NOT NULL,
+    tokens double precision NOT NULL,
+    topic_id integer NOT NULL,
+    granted integer NOT NULL,
+    short boolean NOT NULL,
+    CONSTRAINT buckets_tokens_check CHECK ((tokens >= (0)::double precision))
+)
+WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
 -- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -519,47 +937,6 @@ CREATE TABLE holdfast.idempotency (
     key text NOT NULL COLLATE pg_catalog."C",
     seqs bigint[]
 );
-
---
--- Name: jobs; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.jobs (
-    seq bigint NOT NULL,
-    "position" bigint NOT NULL,
-    visible_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    original_seq bigint,
-    dlq_moved_at timestamp with time zone,
-    topic_id integer NOT NULL,
-    deliveries integer DEFAULT 0 NOT NULL,
-    max_deliveries integer,
-    original_deliveries integer,
-    state holdfast.job_state NOT NULL,
-    priority smallint DEFAULT 0 NOT NULL,
-    lease_id uuid,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    tenant text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
-    node text,
-    tag text,
-    producer text,
-    last_error text,
-    original_topic text COLLATE pg_catalog."C",
-    metadata json,
-    payload bytea NOT NULL,
-    leased_at timestamp with time zone,
-    content_type text,
-    first_topic_id integer,
-    first_seq bigint,
-    CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
-    CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
-    CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
-    CONSTRAINT jobs_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000)))
-)
-WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.05', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
-ALTER TABLE ONLY holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 --
 -- Name: lanes; Type: TABLE; Schema: holdfast; Owner: -
@@ -606,6 +983,27 @@ CREATE TABLE holdfast.records (
 )
 WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE ONLY holdfast.records ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+--
+-- Name: replays; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.replays (
+    asked_from timestamp with time zone NOT NULL,
+    from_time timestamp with time zone NOT NULL,
+    until_time timestamp with time zone NOT NULL,
+    after_time timestamp with time zone NOT NULL,
+    after_seq bigint NOT NULL,
+    enqueued bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    topic_id integer NOT NULL,
+    done boolean DEFAULT false NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT replays_enqueued_check CHECK ((enqueued >= 0)),
+    CONSTRAINT replays_skipped_check CHECK ((skipped >= 0))
+)
+WITH (fillfactor='50');
 
 --
 -- Name: sweeps; Type: TABLE; Schema: holdfast; Owner: -
@@ -769,11 +1167,25 @@ ALTER TABLE ONLY holdfast.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
 --
+-- Name: buckets buckets_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.buckets
+    ADD CONSTRAINT buckets_pkey PRIMARY KEY (topic_id);
+
+--
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
 ALTER TABLE ONLY holdfast.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (topic, key);
+
+--
+-- Name: jobs jobs_key_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.jobs
+    ADD CONSTRAINT jobs_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 256))) NOT VALID;
 
 --
 -- Name: jobs jobs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -802,6 +1214,13 @@ ALTER TABLE ONLY holdfast.log_state
 
 ALTER TABLE ONLY holdfast.records
     ADD CONSTRAINT records_pkey PRIMARY KEY (topic, seq);
+
+--
+-- Name: replays replays_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.replays
+    ADD CONSTRAINT replays_pkey PRIMARY KEY (topic, topic_id, asked_from);
 
 --
 -- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -845,6 +1264,18 @@ ALTER TABLE ONLY holdfast.watches
 CREATE INDEX api_keys_page ON holdfast.api_keys USING btree (created_at, id);
 
 --
+-- Name: archive_finished; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX archive_finished ON ONLY holdfast.archive USING btree (topic, topic_id, finished_at, seq);
+
+--
+-- Name: archive_keyed; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX archive_keyed ON ONLY holdfast.archive USING btree (topic, topic_id, tenant, key, finished_at, seq) WHERE (key IS NOT NULL);
+
+--
 -- Name: audit_subject; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -879,6 +1310,18 @@ CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHER
 --
 
 CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: jobs_keyed; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_keyed ON holdfast.jobs USING btree (topic, state, tenant, key, seq) WHERE (key IS NOT NULL);
+
+--
+-- Name: jobs_pending_key; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE UNIQUE INDEX jobs_pending_key ON holdfast.jobs USING btree (topic, tenant, key) WHERE ((key IS NOT NULL) AND (original_topic IS NULL) AND (state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'blocked'::holdfast.job_state])));
 
 --
 -- Name: jobs_ready; Type: INDEX; Schema: holdfast; Owner: -

@@ -17,6 +17,9 @@ _PARTS = (
     (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
     (r"^/v0/admin/reapers/[^/]+", "/v0/admin/reapers/{name}"),
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
+    (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
+    (r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}"),
+    (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
 )
 
 

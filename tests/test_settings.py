@@ -21,6 +21,7 @@ def test_nothing_set_is_a_service_for_this_machine_only() -> None:
     settings = Settings.from_env({})
     assert (settings.host, settings.port, settings.database_url) == ("127.0.0.1", 8080, None)
     assert settings.data_dir == Path("var")
+    assert settings.max_requests_per_key == 1_000, "one client must not be able to take all there is"
 
 
 def test_other_variables_and_those_of_the_tests_are_left_alone() -> None:

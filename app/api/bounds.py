@@ -18,6 +18,7 @@ MAX_NODES: Final = 1_000
 MAX_NODE_BYTES: Final = 128
 MAX_TAG_BYTES: Final = 256
 MAX_KEY_BYTES: Final = 256
+MAX_JOB_KEY: Final = 256  # characters
 MAX_ERROR_BYTES: Final = 8 * 1024
 MAX_META_KEYS: Final = 64
 MAX_META_BYTES: Final = 16 * 1024
@@ -39,8 +40,13 @@ def about(description: str, default: Any = None, **schema: Any) -> Meta:
     return Meta(description=description, extra_json_schema=shown)
 
 
+def seq_within(seq: int) -> int:
+    """The seq, or the last one that there can be."""
+    return min(seq, BIGINT_MAX)
+
+
 Count = Annotated[int, Meta(ge=0)]
-Seq = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+Seq = Annotated[int, Meta(ge=0)]  # above what PostgreSQL can count to it means "beyond the end"
 Wait = Annotated[int, Meta(ge=0, le=30_000)]
 
 Holder = Annotated[str, text("Who holds the leases, or is to hold them.", most=MAX_NODE_BYTES, least=1)]
@@ -55,6 +61,7 @@ BatchKey = Annotated[
         least=1,
     ),
 ]
+Key = Annotated[str, Meta(min_length=1, max_length=MAX_JOB_KEY, extra_json_schema={"pattern": NO_NUL})]
 Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
 LeaseIds = Annotated[
     list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],

@@ -16,8 +16,8 @@ OK: Final = "ok"
 LEFT: Final = "client_left"
 _VERB, _CODE = "holdfast.verb", "holdfast.code"
 # Modules whose functions are verbs by themselves; the others' are named with their module.
-_VERBS: Final = {"claims", "settlements", "records", "watches", "work"}
-_RENAMED: Final = {"append": "enqueue"}
+_VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
+_RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
 _UNTIMED: Final = {"watch", "work"}  # as long as their clients like
 
 

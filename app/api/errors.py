@@ -72,7 +72,9 @@ class Errors:
 def _allowed(request: Request) -> list[str]:
     """The methods that the request's path has. Starlette names those of the first route that it finds there."""
     found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-    return sorted({method for route in found for method in getattr(route, "methods", None) or ()})
+    # A path of its own, which one with an id in this place would match as well.
+    found = [route for route in found if route.path == request.url.path] or found
+    return sorted({method for route in found for method in getattr(route, "methods", None) or ()} - {request.method})
 
 
 def _known(request: Request, error: Exception) -> HoldfastError | None:

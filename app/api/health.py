@@ -1,4 +1,4 @@
-"""Liveness and readiness, without sign-in."""
+"""Liveness and readiness, without sign-in unless HOLDFAST_PROBE_AUTH asks for it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.api.openapi import operation
 from app.db.pool import UNREACHABLE
 from app.edge.context import context_of
 from app.errors import Unavailable
+from app.keys import Scope
 from app.topics import store
 
 router = direct.router("health")
@@ -38,30 +39,45 @@ class Ready(msgspec.Struct):
 
 
 @router.get(
-    "/v0/health", openapi_extra=operation(answers={200: Health}, errors=[], open_to_all=True), response_class=Response
+    "/v0/health",
+    openapi_extra=operation(answers={200: Health}, errors=[401], open_to_all=True),
+    response_class=Response,
 )
 @router.get(
-    "/healthz", openapi_extra=operation(answers={200: Health}, errors=[], open_to_all=True), response_class=Response
+    "/healthz", openapi_extra=operation(answers={200: Health}, errors=[401], open_to_all=True), response_class=Response
 )
 async def health(request: Request) -> Response:
     """Does the process run? Asks nothing of the database."""
+    _check(request)
     uptime = int((time.monotonic() - context_of(request).started) * 1000)
     return _json(Health("ok", __version__, uptime))
 
 
 @router.get(
-    "/v0/ready", openapi_extra=operation(answers={200: Ready}, errors=[503], open_to_all=True), response_class=Response
+    "/v0/ready",
+    openapi_extra=operation(answers={200: Ready}, errors=[401, 503], open_to_all=True),
+    response_class=Response,
 )
 @router.get(
-    "/readyz", openapi_extra=operation(answers={200: Ready}, errors=[503], open_to_all=True), response_class=Response
+    "/readyz",
+    openapi_extra=operation(answers={200: Ready}, errors=[401, 503], open_to_all=True),
+    response_class=Response,
 )
 async def ready(request: Request) -> Response:
     """Can the process work? Asks the database."""
+    _check(request)
     try:
         topics = await asyncio.wait_for(store.count(context_of(request).pools.rest), READY_SECONDS)
     except UNREACHABLE:
         raise Unavailable("The database does not answer.") from None
     return _json(Ready("ready", True, topics))
+
+
+def _check(request: Request) -> None:
+    """Any key will do, where one is needed for this. Raises Unauthorized."""
+    context = context_of(request)
+    if context.settings.probe_auth:
+        context.access.check(request, Scope(0))
 
 
 def _json(answer: msgspec.Struct) -> Response:

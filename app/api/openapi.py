@@ -136,7 +136,7 @@ _MEANING = {
     413: "The body is too large.",
     414: "Path and query are too long.",
     415: "The body must be JSON.",
-    422: "The topic is full, or the schedule makes no sense.",
+    422: "The topic is full, or can't do this; or the schedule makes no sense.",
     429: "Too many: try again after Retry-After seconds.",
     431: "The header fields are too many or too large.",
     503: "Not at the moment: try again after Retry-After seconds.",
@@ -152,7 +152,7 @@ def _answered(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any
 
 
 def _reference(struct: type[msgspec.Struct]) -> dict[str, str]:
-    STRUCTS[struct.__name__] = struct
+    assert STRUCTS.setdefault(struct.__name__, struct) is struct, f"{struct.__name__} is the name of two"
     return {"$ref": _REF.format(name=struct.__name__)}
 
 

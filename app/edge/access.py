@@ -58,8 +58,8 @@ class Access:
         if scopes not in key.scopes:
             missing = "+".join((scopes & ~key.scopes).words)
             raise Forbidden(f"This key lacks the scope {missing}.")
-        if topic is not None and not key.covers(topic):
-            raise Forbidden("This key is not for this topic.", {"topic": topic})
+        if topic is not None:
+            must_cover(key, topic)
         if self._quota.requests_per_key:
             self._quota.take_request(request.scope, key)
         return key
@@ -130,6 +130,12 @@ class Access:
                 continue
             for end in list(watchers):
                 end(_ended(digest))
+
+
+def must_cover(key: Key | None, topic: str) -> None:
+    """Refuse a key that was let in, and is not for this topic. Raises Forbidden."""
+    if key is not None and not key.covers(topic):
+        raise Forbidden("This key is not for this topic.", {"topic": topic})
 
 
 def actor_of(key: Key | None, request: Request) -> Actor:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.reapers.loop import Reapers
     from app.settings import Settings
     from app.topics.cache import Policies
+    from app.topics.names import Names
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Context:
     policies: Policies
     engine: Engine
     reapers: Reapers
+    names: Names
     started: float = field(default_factory=time.monotonic)
 
 

@@ -87,7 +87,8 @@ class Claims:
             jobs: list[Job] = []
             if wait_seconds == 0 or not self._shared.waiters.is_quiet(topic.id):
                 jobs = await self._submit(group, claimer)
-                if not jobs:
+                # Where it was tokens that lacked, there may be jobs.
+                if not jobs and not self._shared.throttle.sends_away(topic.id):
                     self._shared.waiters.found_nothing(topic.id, mark)
             if jobs:
                 return jobs
@@ -137,9 +138,42 @@ class Claims:
         if not lanes:
             self._numbers.shared([0] * len(cohort))
             return list(shares)
+        if policy.config.throughput_limit:
+            await self._spend(policy, cohort, shares, lanes)
+        else:
+            await self._fill(policy, cohort, shares, lanes, MAX_SLOTS)
+        return list(shares)
+
+    async def _spend(
+        self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
+    ) -> None:
+        """Claim for the cohort as far as there are tokens."""
+        wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
+        tokens = await self._shared.throttle.take(policy, wanted)
+        try:
+            if tokens:
+                await self._fill(policy, cohort, shares, lanes, tokens)
+            else:
+                self._numbers.shared([0] * len(cohort))
+        finally:
+            claimed = sum(map(len, shares))
+            await self._shared.throttle.put_back(policy, tokens - claimed)
+        if claimed == tokens < wanted:
+            short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
+            self._shared.metrics.topic(policy.topic.name).throttled.add(short)
+
+    async def _fill(
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
+    ) -> None:
+        """Claim up to `most` jobs for the cohort, into `shares`. Raises only where there are none."""
         try:
             for _ in range(MAX_PASSES):
-                if not await self._pass(policy, cohort, shares, lanes):
+                if not await self._pass(policy, cohort, shares, lanes, most):
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
@@ -152,14 +186,18 @@ class Claims:
         if any(shares):
             soonest = min(claimer.lease_ms for claimer in cohort)
             self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
-        return list(shares)
 
     async def _pass(
-        self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
     ) -> bool:
-        """Claim what the cohort still lacks, into `shares`; whether another pass may find more: something stood in the
-        way and was taken out, or the due parts were not looked at."""
-        slots = _seats(cohort, shares, even=policy.config.claim_jitter_ms > 0)
+        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; whether another pass may find
+        more: something stood in the way and was taken out, or the due parts were not looked at."""
+        slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return False
         cursor = self._shared.cursors.of(policy.topic)
@@ -193,8 +231,9 @@ class Claims:
         return moved > 0
 
 
-def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], *, even: bool) -> Slots:
-    """One seat for each job that is still wanted: caller by caller, or, evenly, one each in turn."""
+def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:
+    """One seat for each job that is still wanted, as far as `most` jobs in all allow: caller by caller, or, evenly, one
+    each in turn."""
     lacking = [claimer.max - len(share) for claimer, share in zip(cohort, shares, strict=True)]
     callers: list[int] = []
     if even:
@@ -204,8 +243,8 @@ def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], *, even: bool
             for i in open_callers:
                 lacking[i] -= 1
             open_callers = [i for i in open_callers if lacking[i] > 0]
-        del callers[MAX_SLOTS:]
     else:
         for i, n in enumerate(lacking):
             callers.extend([i] * n)
+    del callers[max(most - sum(map(len, shares)), 0) :]
     return Slots(callers, [claimer.node for claimer in cohort], [claimer.lease_ms for claimer in cohort])

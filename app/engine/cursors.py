@@ -48,6 +48,7 @@ class Plan:
     reaches: list[Reach]
     sweeps: bool  # from the low marks
     epoch: int  # of the cursor, when it was made
+    hurries: int  # how often it had been hurried
 
 
 @dataclass(slots=True)
@@ -63,10 +64,13 @@ class Cursor:
     epoch: int = 0  # what was learned in an earlier one counts no more
     _swept: float = 0.0
     _pause: float = SWEEP_SECONDS
+    _hurries: int = 0
+    _planned: float = 0.0
+    _learned: float = 0.0
 
     def plan(self, lanes: Sequence[Lane]) -> Plan:
         """Where the next claim of these lanes begins."""
-        now = time.monotonic()
+        now = self._planned = time.monotonic()
         sweeps = now >= self._swept + self._pause
         reaches = []
         for lane in lanes:
@@ -76,15 +80,15 @@ class Cursor:
             else:
                 looks = now >= mark.looked + LOOK_SECONDS
                 reaches.append(Reach(lane, mark.after, mark.due if looks else None))
-        return Plan(reaches, sweeps, self.epoch)
+        return Plan(reaches, sweeps, self.epoch, self._hurries)
 
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
         """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
         self.saw_clock(claimed.at)
         if plan.epoch != self.epoch:
             return
-        now = time.monotonic()
-        if plan.sweeps:
+        now = self._learned = time.monotonic()
+        if plan.sweeps and plan.hurries == self._hurries:
             self._swept, self._pause = now, max(SWEEP_SECONDS, seconds / SWEEP_SHARE)
         full = claimed.met >= wanted
         last = max(claimed.seen, default=-1)
@@ -114,6 +118,13 @@ class Cursor:
     def hurry(self) -> None:
         """Sweep with the next claim: what kept jobs from being seen is gone."""
         self._pause = 0.0
+        self._hurries += 1
+
+    def touched(self, began: float) -> None:
+        """This process has changed jobs that are claimable, since a time of the monotonic clock: a claim that ran
+        meanwhile met them locked, and went past them."""
+        if self._learned >= began or self._planned > self._learned:
+            self.hurry()
 
     def returned(self) -> None:
         """Look at the due parts with the next claim: this process has put a job there."""
@@ -176,6 +187,12 @@ class Cursors:
         cursor = self._topics.get(topic_id)
         if cursor is not None:
             cursor.returned()
+
+    def touched(self, topic_id: int, began: float) -> None:
+        """See Cursor.touched."""
+        cursor = self._topics.get(topic_id)
+        if cursor is not None:
+            cursor.touched(began)
 
     def reset(self) -> None:
         """See Cursor.reset: a connection was lost, and who knows to what the next one goes."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from app.errors import TopicNotFound
+from app.metrics import catalogue
 from app.queue import inspector, log
 from app.queue.log import Ask, Extent, Records
 from app.topics.config import Policy, TopicType
@@ -32,6 +33,7 @@ class Diffs:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._sizes = shared.metrics.histogram(catalogue.CALL_JOBS, "diff")
         self._proven: dict[int, int] = {}
         self._proving: dict[int, asyncio.Task[None]] = {}
 
@@ -59,9 +61,13 @@ class Diffs:
                 found = await log.read(self._shared.pools.hot, policy.topic, ask, policy.config.ttl_ms)
                 if found is None:
                     raise await self._gone(policy)
-                return Diff(*found)
+                diff = Diff(*found)
             case TopicType.QUEUE:
-                return await self._jobs(policy, ask, proof_seconds)
+                diff = await self._jobs(policy, ask, proof_seconds)
+        read = len(diff.records.seqs)
+        self._sizes.observe(read)
+        self._shared.metrics.topic(policy.topic.name).read.add(read)
+        return diff
 
     async def _jobs(self, policy: Policy, ask: Ask, proof_seconds: float) -> Diff:
         """Seqs of jobs are drawn before they commit. So: how far is the sequence? Then, who holds a lock on it? When

@@ -15,10 +15,14 @@ from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
+from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.replays import Replays
+from app.engine.room import Room
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
+from app.engine.throttle import Throttle
 from app.engine.waiters import Waiters
 from app.engine.watches import Watches
 from app.metrics import catalogue
@@ -43,6 +47,7 @@ class Engine:
         max_waiting: int,
         metrics: Metrics | None = None,
         most_topics: int = MOST_TOPICS,
+        max_total_bytes: int = 0,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
@@ -52,6 +57,7 @@ class Engine:
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
         self.waiters = Waiters(pools, self.cursors)
         self.readers = Readers(pools)
+        self.throttle = Throttle(pools, self.waiters.wake)
         shared = Shared(
             pools,
             policies,
@@ -61,12 +67,16 @@ class Engine:
             self.counters,
             self.waiters,
             self.readers,
+            self.throttle,
             max_waiting,
             self.metrics,
+            Room(pools, max_total_bytes),
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
         self.logs = Logs(shared)
+        self.replays = Replays(shared)
+        self.purges = Purges(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
@@ -88,6 +98,7 @@ class Engine:
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
+        self.throttle.drop(topic.id)
         self.metrics.forget([topic.name])
         self.diffs.drop(topic.id)
         self.readers.wake(topic.id)
@@ -97,16 +108,18 @@ class Engine:
         self.streams.stop()
         self.watches.stop()
         self.readers.stop()
+        self.replays.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
+        self.throttle.close()
         self.marks.close()
         self.readers.close()
         self.watches.close()
         await self.levels.close()
-        await self.enqueues.group.drain()
+        await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
         await self.settlements.drain()
@@ -115,6 +128,7 @@ class Engine:
         yield catalogue.PARKED, (), self.waiters.count()
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
-        groups = {**self.claims.groups(), **self.settlements.groups(), "enqueue": [self.enqueues.group]}
+        groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
+        groups["append"] = [self.logs.group]
         for verb, some in groups.items():
             yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

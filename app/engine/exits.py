@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from app.engine.group import tried_again
 from app.errors import TopicNotFound
-from app.queue import consumer, exits
+from app.queue import consumer, exits, log
 from app.queue.exits import Spent
 from app.queue.model import Lane
 from app.topics import store
@@ -30,27 +31,52 @@ class Exits:
     async def retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         """Take out jobs that have no delivery left: the places in `spent` (ascending by seq) that went.
 
-        To the dead-letter topic, which is created when it is absent; where it is a log, or none is named, they stay
-        as failed.
+        To the dead-letter topic, which is created as a queue when it is absent, and gets records if it is a log; where
+        none is named, they stay as failed.
         """
-        db = self._shared.verbs(policy)
+        try:
+            return await self._retire(policy, spent)
+        except (asyncpg.InternalServerError, log.Gone):
+            # What a missing sequence and a missing log raise: the dead-letter topic was deleted through another
+            # process, and is made anew now.
+            if policy.config.dead_letter is None:
+                raise
+            self._shared.policies.forget(policy.config.dead_letter)
+            return await self._retire(policy, spent)
+
+    async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         target = await self._dead_letter(policy)
         if target is None:
             return await self._fail(policy, spent)
-        try:
-            done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
-        except asyncpg.InternalServerError:
-            # What a missing sequence raises: it was deleted through another process, and is made anew now.
-            self._shared.policies.forget(target.topic.name)
-            target = await self._dead_letter(policy)
-            if target is None:
-                return await self._fail(policy, spent)
-            done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
+        if target.config.type is TopicType.LOG:
+            return await self._inter(policy, spent, target)
+        db = self._shared.verbs(policy)
+        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
         self._shared.metrics.topic(policy.topic.name).dead_lettered.add(len(done))
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
         return done
+
+    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> set[int]:
+        """As many transactions as their bytes need."""
+        numbers = self._shared.metrics.topic(policy.topic.name)
+        gone: set[int] = set()
+        while len(gone) < len(spent):
+            left = [place for place in range(len(spent)) if place not in gone]
+            async with self._shared.verbs(policy).acquire() as db, db.transaction():
+                part = await exits.inter(
+                    db, policy.topic, policy.budget, [spent[i] for i in left], target.topic, limits=target.log_limits
+                )
+            done = {left[i] for i in part.recorded | part.failed}
+            if not done:
+                break
+            gone |= done
+            numbers.dead_lettered.add(len(part.recorded))
+            numbers.failed.add(len(part.failed))
+            if part.recorded:
+                self._shared.readers.appended(target.topic.id, len(part.recorded))
+        return gone
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
         """Take out a batch of each lane's jobs whose last delivery ended in silence: how many."""
@@ -71,6 +97,26 @@ class Exits:
             self._shared.metrics.topic(policy.topic.name).expired.add(count)
         return count
 
+    async def supersede(self, policy: Policy) -> int:
+        """End jobs whose lease ended in silence, where a newer one of their key waits: how many."""
+        count, after = 0, exits.Lease()
+        while True:
+            ended, last = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
+            count += ended
+            if last is None:
+                return count
+            after = last
+
+    async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
+        """Delete all jobs of a tenant and key, for good, whatever their state: how many. In batches."""
+        topic, db = policy.topic, self._shared.verbs(policy)
+        count, more = 0, True
+        while more:
+            gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
+            self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
+            count, more = count + gone.count, gone.more
+        return count
+
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         done = await exits.fail(self._shared.verbs(policy), policy.topic, policy.budget, spent)
         self._shared.metrics.topic(policy.topic.name).failed.add(len(done))
@@ -88,4 +134,4 @@ class Exits:
                 await store.put(self._shared.pools.rest, name, config)
                 self._shared.policies.changed(name)
                 continue
-            return target if target.config.type is TopicType.QUEUE else None
+            return target

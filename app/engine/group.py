@@ -15,12 +15,22 @@ from typing import Final, Generic, TypeVar
 import asyncpg
 
 from app.db.pool import LOST_RACE, as_unavailable
-from app.errors import HoldfastError, Unavailable
+from app.errors import HoldfastError, TooManyWaiting
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 RETRIES: Final = 3  # of a statement that lost a deadlock, rolled back whole
+
+
+async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
+    """Run one statement, and again when it lost a race. Raises what it raises."""
+    for _ in range(RETRIES):
+        try:
+            return await run()
+        except LOST_RACE:
+            await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
+    return await run()
 
 
 class GroupCommit(Generic[Item, Result]):
@@ -30,7 +40,7 @@ class GroupCommit(Generic[Item, Result]):
     `weight(item)` is what it adds to a statement; a statement carries `most` at most, or one item that is heavier.
     `left(item, result)` is told of a result whose caller had gone. `window(item)` is for how many seconds the first
     of a group waits for others (0: not at all).
-    At most `max_waiting` calls wait for one key: more raise Unavailable.
+    At most `max_waiting` calls wait for one key: more raise TooManyWaiting.
     """
 
     def __init__(
@@ -55,7 +65,7 @@ class GroupCommit(Generic[Item, Result]):
     def submit(self, key: Hashable, item: Item) -> asyncio.Future[Result]:
         """Join the group that is forming; the future is done once its statement is committed.
 
-        Cancelling it takes the item out, if its statement has not been sent yet. Raises Unavailable at once when too
+        Cancelling it takes the item out, if its statement has not been sent yet. Raises TooManyWaiting at once when too
         many wait; the future raises what `commit` answers, or Unavailable.
         """
         waiting = self._waiting.get(key)
@@ -63,7 +73,7 @@ class GroupCommit(Generic[Item, Result]):
             waiting = self._waiting[key] = deque()
             self._runners[key] = asyncio.create_task(self._run(key, waiting))
         elif len(waiting) >= self._max_waiting:
-            raise Unavailable("Too many calls are waiting for this topic. Try again.")
+            raise TooManyWaiting(self._max_waiting)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         waiting.append((item, future))
         return future
@@ -120,19 +130,19 @@ class GroupCommit(Generic[Item, Result]):
                 return await self._commit(items)
             except LOST_RACE as error:
                 if attempt == RETRIES:
-                    return [_shown(error)] * len(items)
+                    return [shown(error)] * len(items)
                 await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
             except asyncpg.PostgresError as error:
                 # The server refused it, so nothing was done: find out whose fault it is.
                 if len(items) == 1 or as_unavailable(error) is not None:
-                    return [_shown(error)] * len(items)
+                    return [shown(error)] * len(items)
                 return [(await self._attempt([item]))[0] for item in items]
             except Exception as error:
-                return [_shown(error)] * len(items)
+                return [shown(error)] * len(items)
         raise AssertionError("unreachable")
 
 
-def _shown(error: Exception) -> Exception:
+def shown(error: Exception) -> Exception:
     """The error for a caller. Each future gets the same object; its traceback is of no use to them."""
     if isinstance(error, HoldfastError):
         return error

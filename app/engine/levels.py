@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from app.db.pool import UNREACHABLE
 from app.errors import HoldfastError
 from app.metrics import catalogue
-from app.queue import inspector
+from app.queue import inspector, survey
+from app.queue import log as records
 from app.topics import store
 from app.topics.config import Policy, TopicType
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from app.engine.cursors import Cursors
     from app.metrics.slots import Merged, Metrics
     from app.queue.inspector import Depth
+    from app.queue.log import LogState
+    from app.queue.survey import Sight
     from app.topics.cache import Policies
 
 BOUND: Final = 10_001  # jobs of a topic that are looked at, of those whose time has come or passed
@@ -54,6 +57,9 @@ class Levels:
         self._census: dict[tuple[str, str], int] = {}
         self._policies: list[Policy] = []
         self._depths: dict[str, Depth] = {}
+        self._sights: dict[str, Sight] = {}
+        self._graves: dict[str, str | None] = {}  # where the queues' dead letters go
+        self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
         self._next = 0.0
         self._up = False
@@ -92,6 +98,21 @@ class Levels:
             merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
             merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
             merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
+        for name, sight in self._sights.items():
+            merged.level(catalogue.TOPIC_HEAD, (name,), sight.head_seq)
+            if sight.earliest_seq is not None or self._live(name) == 0:
+                merged.level(catalogue.TOPIC_EARLIEST, (name,), sight.earliest_seq or sight.head_seq + 1)
+            merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.failed + self._live(self._graves[name]))
+        for name, state in self._logs.items():
+            merged.level(catalogue.TOPIC_HEAD, (name,), state.head_seq)
+            merged.level(catalogue.TOPIC_EARLIEST, (name,), state.earliest_seq)
+            merged.level(catalogue.TOPIC_RECORDS, (name,), state.count)
+            merged.level(catalogue.TOPIC_BYTES, (name,), state.bytes)
+
+    def _live(self, queue: str | None) -> int:
+        """Jobs of a queue that are not finished; 0 for one that is not shown."""
+        depth = self._depths.get(queue or "")
+        return 0 if depth is None else depth.ready + depth.in_flight + depth.scheduled + depth.blocked
 
     async def _refresh(self) -> None:
         began = time.monotonic()
@@ -137,3 +158,8 @@ class Levels:
             depth = depths[queue.topic.name]
             depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
         self._depths, self._looked = depths, time.monotonic()
+        sights = await survey.survey(self._pools.rest, [queue.topic for queue in queues])
+        self._graves = {queue.topic.name: queue.config.dead_letter for queue in queues}
+        self._sights = sights
+        logs = [(p.topic, p.config.ttl_ms) for p in self._policies if p.config.type is TopicType.LOG]
+        self._logs = await records.states(self._pools.rest, logs, BOUND)

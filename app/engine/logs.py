@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.engine.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
-from app.engine.group import GroupCommit
+from app.engine.group import GroupCommit, tried_again
 from app.errors import TopicFull, TopicNotFound
+from app.metrics.numbers import Verb
 from app.queue import exits, inspector, log
 from app.queue.log import Appended, Match, Outcome, Part, Place
 from app.queue.model import Batch, merge
@@ -32,6 +34,7 @@ class Logs:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._numbers = Verb(shared.metrics, "append")
         self.group: GroupCommit[_Call, Appended] = GroupCommit(
             self._commit,
             max_waiting=shared.max_waiting,
@@ -43,8 +46,10 @@ class Logs:
         """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
 
         When it returns, the commit is flushed if the topic is durable. Raises TopicFull (nothing was appended),
-        Unavailable (it may have happened; with a key it is safe to repeat), TopicNotFound.
+        Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
         """
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         part = Part(len(batch), size, key)
         try:
             appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
@@ -75,7 +80,7 @@ class Logs:
         TopicNotFound.
         """
         topic, db = policy.topic, self._shared.pools.rest
-        state = (await log.states(db, [topic])).get(topic.name)
+        state = (await log.states(db, [(topic, 0)])).get(topic.name)
         if state is None:
             raise TopicNotFound(topic.name)
         upto = state.head_seq if before is None else min(state.head_seq, before - 1)
@@ -99,7 +104,10 @@ class Logs:
         count = 0
         after: int | None = 0
         while after is not None and after < upto:
-            done = await exits.delete(db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
+            # It locks by seq, and those who enqueue jobs with keys lock by key.
+            done = await tried_again(
+                partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
+            )
             self._shared.moved(topic, ready=-done.ready)
             count, after = count + done.count, done.last_seq
         return count
@@ -112,6 +120,8 @@ class Logs:
         written = sum(
             part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
         )
+        self._numbers.shared([part.records for part in parts])
         if written:
+            self._shared.metrics.topic(policy.topic.name).appended.add(written)
             self._shared.readers.appended(policy.topic.id, written)
         return list(shares)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
@@ -19,6 +19,8 @@ from app.topics.config import TopicType
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
+    from app.engine.sharing import Read
+    from app.queue.log import Ask
     from app.topics.config import Policy
 
 POLL_SECONDS: Final = 0.5
@@ -27,13 +29,25 @@ MOST_MARKS: Final = 50_000
 log = logging.getLogger(__name__)
 
 
-class _Parked:
-    """A reader: which seq it has of each topic, and what ends its wait."""
+class Parked:
+    """A reader: which seq it has of each topic, and what ends its wait. `asks` are reads, by topic, that it wants to be
+    woken with; for another topic it is woken at once. `changed` and `reads` are what it was woken for."""
 
-    def __init__(self, seen: Mapping[int, int], woken: asyncio.Future[None]) -> None:
+    __slots__ = ("asks", "changed", "reads", "seen", "woken")
+
+    def __init__(self, seen: Mapping[int, int], asks: Mapping[int, Ask]) -> None:
         self.seen = seen
-        self.woken = woken
+        self.asks = asks
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.changed: set[int] = set()
+        self.reads: dict[int, Read] = {}
+
+    def hand(self, topic_id: int, read: Read | None) -> None:
+        """Wake it with this read; None: it is to read for itself."""
+        if not self.woken.done():
+            if read is not None:
+                self.reads[topic_id] = read
+            self.woken.set_result(None)
 
 
 class _Topic:
@@ -41,7 +55,7 @@ class _Topic:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.parked: set[_Parked] = set()
+        self.parked: set[Parked] = set()
 
 
 class Readers:
@@ -58,6 +72,8 @@ class Readers:
         self._stopping = False
         # Told of (topic id, records) that this process has appended: other processes' readers want to know.
         self.on_appended: Callable[[int, int], None] = lambda _topic_id, _records: None
+        # Told of a topic that has changed, and who is parked there, by what they want to be woken with.
+        self.on_wanted: Callable[[Policy, Mapping[Ask, Sequence[Parked]]], None] = lambda _policy, _wanted: None
 
     def mark(self) -> int:
         """What to hand to `wait`: taken before the read that found nothing."""
@@ -74,24 +90,28 @@ class Readers:
 
         Both maps are by topic id. A topic that is deleted may have more, too: a read finds out.
         """
+        return (await self.park(Parked(seen, {}), policies, mark, seconds)).changed
+
+    async def park(self, reader: Parked, policies: Mapping[int, Policy], mark: int, seconds: float) -> Parked:
+        """The same for a reader that may be woken with reads; itself, once it was woken or the time is over."""
+        seen = reader.seen
         if self._stopping:
-            return set()
-        changed = {topic_id for topic_id in seen if self.changed(topic_id, mark)}
-        if changed:
-            return changed
-        loop = asyncio.get_running_loop()
-        reader = _Parked(seen, loop.create_future())
+            return reader
+        reader.changed.update([topic_id for topic_id in seen if self.changed(topic_id, mark)])
+        if reader.changed:
+            return reader
         for topic_id in seen:
             waited = self._topics.get(topic_id)
             if waited is None:
                 waited = self._topics[topic_id] = _Topic(policies[topic_id])
+            waited.policy = policies[topic_id]
             waited.parked.add(reader)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
-        timer = loop.call_later(seconds, _end, reader.woken)
+        timer = asyncio.get_running_loop().call_later(seconds, _end, reader.woken)
         try:
             await reader.woken
-            return reader.changed
+            return reader
         finally:
             timer.cancel()
             for topic_id in seen:
@@ -113,9 +133,16 @@ class Readers:
         self._now = self._changes[topic_id] = next(self._clock)
         waited = self._topics.get(topic_id)
         if waited is not None:
+            wanted: dict[Ask, list[Parked]] = {}
             for reader in waited.parked:
                 reader.changed.add(topic_id)
-                _end(reader.woken)
+                ask = reader.asks.get(topic_id)
+                if ask is None:
+                    _end(reader.woken)
+                else:
+                    wanted.setdefault(ask, []).append(reader)
+            if wanted:
+                self.on_wanted(waited.policy, wanted)
 
     def parked(self, topic: str) -> int:
         """How many wait for a topic."""

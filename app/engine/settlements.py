@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncpg.pgproto.pgproto import UUID
 
-from app.engine.group import GroupCommit
+from app.engine.group import GroupCommit, shown, tried_again
 from app.metrics.numbers import Verb
 from app.queue import consumer
 from app.queue.consumer import Ended, Return
@@ -78,7 +78,9 @@ class Settlements:
             return
         held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
         try:
-            await self.nack(policy, held, [Return(refund=refund)] * len(held))
+            returned = await self.nack(policy, held, [Return(refund=refund)] * len(held))
+            if refund:  # nobody was handed these
+                await self._shared.throttle.put_back(policy, len(returned))
         except Exception as error:
             log.warning("%d leases of %s wait for their deadline: %r", len(jobs), policy.topic.name, error)
 
@@ -94,7 +96,13 @@ class Settlements:
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         ended = Ended()
-        done = await consumer.ack(self._shared.verbs(policy), policy.topic, [entry.held for entry in entries], ended)
+        done = await consumer.ack(
+            self._shared.verbs(policy),
+            policy.topic,
+            [entry.held for entry in entries],
+            ended,
+            archived=policy.config.replayable,
+        )
         self._acked.shared([len(call.held) for call in calls])
         topic = self._shared.metrics.topic(policy.topic.name)
         topic.acked.add(len(done))
@@ -109,17 +117,38 @@ class Settlements:
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         result = await consumer.nack(self._shared.verbs(policy), policy.topic, policy.budget, held, returns)
         done = result.done | await self._retire(policy, entries, returns, result.spent)
+        keyed = sorted(result.keyed)
+        more, ended, failed = await self._return_keyed(policy, keyed, held, returns) if keyed else _NONE
+        done |= more
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
         self._shared.metrics.topic(policy.topic.name).nacked.add(len(done))
         self._shared.cursors.returned(policy.topic.id)
-        now = sum(1 for i in result.done if returns[i].delay_ms == 0)
+        back = (result.done | more) - ended
+        now = sum(1 for i in back if returns[i].delay_ms == 0)
         self._shared.moved(policy.topic, ready=now)
         self._shared.waiters.added(policy.topic.id, now)
-        delays = [returns[i].delay_ms for i in result.done if returns[i].delay_ms > 0]
+        delays = [returns[i].delay_ms for i in back if returns[i].delay_ms > 0]
         if delays:
             self._shared.waiters.due_in(policy.topic.id, min(delays) / 1000)
-        return _shares(calls, entries, done)
+        shares = _shares(calls, entries, done)
+        if failed is not None:
+            for i in keyed:
+                shares[entries[i].call] = failed
+        return shares
+
+    async def _return_keyed(
+        self, policy: Policy, keyed: Sequence[int], held: Sequence[Held], returns: Sequence[Return]
+    ) -> tuple[set[int], set[int], BaseException | None]:
+        """Return jobs with keys: the places that were held, those that ended instead, and an error if it failed. The
+        jobs without keys are returned by then, so that error is for these callers alone."""
+        jobs, how = [held[i] for i in keyed], [returns[i] for i in keyed]
+        db = self._shared.verbs(policy)
+        try:
+            done, ended = await tried_again(lambda: consumer.nack_keyed(db, policy.topic, jobs, how))
+        except Exception as error:
+            return set(), set(), shown(error)
+        return {keyed[i] for i in done}, {keyed[i] for i in ended}, None
 
     async def _retire(
         self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseId]
@@ -155,6 +184,9 @@ class Settlements:
     def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
         self._shared.moved(policy.topic, in_flight=-len(done))
         self.on_settled(policy.topic.id, [entries[i].held.seq for i in done])
+
+
+_NONE: tuple[set[int], set[int], None] = (set(), set(), None)
 
 
 def _sorted(calls: Sequence[_Call]) -> list[_Entry]:

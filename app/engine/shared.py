@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from app.engine.lanes import Lanes
     from app.engine.marks import Marks
     from app.engine.readers import Readers
+    from app.engine.room import Room
+    from app.engine.throttle import Throttle
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -31,8 +33,10 @@ class Shared:
     counters: Counters
     waiters: Waiters
     readers: Readers
+    throttle: Throttle
     max_waiting: int  # calls that may wait for one verb of one topic
     metrics: Numbers
+    room: Room
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

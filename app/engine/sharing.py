@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,20 +12,25 @@ from app.topics.config import Policy
 
 if TYPE_CHECKING:
     from app.engine.diffs import Diff, Diffs
-    from app.engine.readers import Readers
+    from app.engine.readers import Parked, Readers
+    from app.topics.cache import Policies
 
 READS_AT_ONCE: Final = 3  # of the hot pool's connections: claims need the others
 PROOF_SECONDS: Final = 0.1
 
 
 class Read:
-    """What was read, for all who asked. `shown` is what an edge makes of it: whoever is first fills it in."""
+    """What was read, for all who asked; `mark` is the readers' from when the statement was sent. `shown` is what an
+    edge makes of it, and `alone` the same for those who watch nothing else: whoever is first fills them in."""
 
-    __slots__ = ("diff", "shown")
+    __slots__ = ("alone", "diff", "mark", "policy", "shown")
 
-    def __init__(self, diff: Diff) -> None:
+    def __init__(self, diff: Diff, policy: Policy, mark: int) -> None:
         self.diff = diff
+        self.policy = policy
+        self.mark = mark
         self.shown: bytes | None = None
+        self.alone: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -38,11 +44,16 @@ class _Flight:
 class SharedReads:
     """One read in flight for each topic, cursor and set of options. Nothing is kept once it has been answered."""
 
-    def __init__(self, diffs: Diffs, readers: Readers) -> None:
+    def __init__(self, diffs: Diffs, readers: Readers, policies: Policies) -> None:
         self._diffs = diffs
         self._readers = readers
+        self._policies = policies
         self._flights: dict[tuple[int, Ask], _Flight] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE)
+        # Who is handed a read as soon as it has landed.
+        self._parked: dict[tuple[int, Ask], set[Parked]] = {}
+        self._handing: set[asyncio.Task[None]] = set()
+        readers.on_wanted = self._wanted
 
     async def read(self, policy: Policy, ask: Ask) -> Read:
         """What comes after the cursor, as of this call or later; of `ask`, `without` must be a tuple.
@@ -60,10 +71,38 @@ class SharedReads:
         assert flight.task is not None
         return await asyncio.shield(flight.task)
 
+    def _wanted(self, policy: Policy, wanted: Mapping[Ask, Sequence[Parked]]) -> None:
+        """The topic has changed: read for those who are parked, and wake each of them once, with the read in hand.
+
+        Those of a read that is under way already get that one: it says from when it is, and whoever missed something
+        since finds that out when it parks again.
+        """
+        for ask, parked in wanted.items():
+            key = (policy.topic.id, ask)
+            if key in self._parked:
+                self._parked[key].update(parked)
+                continue
+            self._parked[key] = set(parked)
+            task = asyncio.create_task(self._hand(policy, ask))
+            self._handing.add(task)
+            task.add_done_callback(self._handing.discard)
+
+    async def _hand(self, policy: Policy, ask: Ask) -> None:
+        read = None
+        try:
+            now = await self._policies.get(policy.topic.name)
+            if now.topic.id == policy.topic.id and now.version == policy.version:
+                read = await self.read(policy, ask)
+        except Exception:  # noqa: S110  who is woken without a read reads for itself, and meets the same
+            pass
+        finally:
+            for parked in self._parked.pop((policy.topic.id, ask)):
+                parked.hand(policy.topic.id, read)
+
     async def _fly(self, flight: _Flight, policy: Policy, ask: Ask) -> Read:
         async with self._gate:
             flight.mark = self._readers.mark()
-            return Read(await self._diffs.once(policy, ask, PROOF_SECONDS))
+            return Read(await self._diffs.once(policy, ask, PROOF_SECONDS), policy, flight.mark)
 
     def _land(self, key: tuple[int, Ask], flight: _Flight) -> None:
         if self._flights.get(key) is flight:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE, as_unavailable
+from app.engine.readers import Parked
 from app.engine.sharing import Read, SharedReads
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
 from app.metrics import catalogue
@@ -61,6 +62,8 @@ class Watch:
         self.mark = 0
         self.seen: dict[int, int] = {}
         self.policies: dict[int, Policy] = {}
+        self.asks: dict[int, Ask] = {}  # what comes next of each topic
+        self.landed: dict[int, Read] = {}  # reads that it was woken with
         self.pending = deque(self.places)  # may have more
         self.again: set[str] = set()  # have more, that can't be read yet
         self.behind = set(self.places)
@@ -91,7 +94,7 @@ class Watches:
 
     def __init__(self, shared: Shared, diffs: Diffs) -> None:
         self._shared = shared
-        self._reads = SharedReads(diffs, shared.readers)
+        self._reads = SharedReads(diffs, shared.readers, shared.policies)
         self._open: dict[str, Watch] = {}
         self._saving: asyncio.Task[None] | None = None
         self._stopping = False
@@ -112,10 +115,10 @@ class Watches:
             for error in got:
                 if isinstance(error, BaseException) and not isinstance(error, TopicNotFound):
                     raise error
-            kinds = {kind: [p.topic for p in known if p.config.type is kind] for kind in TopicType}
-            logs, queues = kinds[TopicType.LOG], kinds[TopicType.QUEUE]
+            logs = [(p.topic, p.config.ttl_ms) for p in known if p.config.type is TopicType.LOG]
+            queues = [p.topic for p in known if p.config.type is TopicType.QUEUE]
             heads = await core.newest(db, [], queues)
-            extents = {s.topic: Extent(s.head_seq, s.earliest_seq) for s in (await core.states(db, logs)).values()}
+            extents = {s.topic: Extent(s.head_seq, s.earliest_seq) for s in (await core.states(db, logs, 1)).values()}
             for state in (await inspector.states(db, [q for q in queues if q.id in heads], 1)).values():
                 head, earliest = state.head_seq, state.earliest_seq
                 extents[state.topic] = Extent(head, head + 1 if earliest is None else earliest)
@@ -169,10 +172,13 @@ class Watches:
             if left <= 0:
                 return None
             left = min(left, AGAIN_SECONDS) if watch.again else left
-            changed = await readers.wait(watch.seen, watch.policies, watch.mark, left)
-            # At once: what changes from now on wakes the next wait.
+            news = await readers.park(Parked(watch.seen, watch.asks), watch.policies, watch.mark, left)
+            # At once, or from when the reads are: what changes from then on wakes the next wait.
             watch.mark = readers.mark()
-            names = {watch.policies[topic_id].topic.name for topic_id in changed} | watch.again
+            if news.reads:
+                watch.mark = min([read.mark for read in news.reads.values()])
+                watch.landed.update(news.reads)
+            names = {watch.policies[topic_id].topic.name for topic_id in news.changed} | watch.again
             watch.again.clear()
             watch.pending.extend(names)
 
@@ -216,25 +222,19 @@ class Watches:
 
     async def _look(self, watch: Watch, name: str) -> Told | None:
         """Read a topic on; None where there is nothing to tell."""
-        place, options = watch.places[name], watch.options
-        try:
-            policy = await self._policy(name, place.topic_id)
-            ask = Ask(
-                after=place.seq,
-                limit=options.limit,
-                max_bytes=options.max_bytes,
-                without=options.nodes if policy.config.dedupe_node else (),
-                tags=options.tags,
-                metadata=options.metadata,
-                payloads=options.data,
-            )
-            read = await self._reads.read(policy, ask)
-        except TopicNotFound:
-            watch.seen.pop(place.topic_id, None)
-            return Told(name, place, None, None)
+        place = watch.places[name]
+        read = watch.landed.pop(place.topic_id, None)
+        if read is None:
+            try:
+                policy = await self._policy(name, place.topic_id)
+                read = await self._reads.read(policy, _ask(watch.options, policy, place.seq))
+            except TopicNotFound:
+                watch.seen.pop(place.topic_id, None)
+                return Told(name, place, None, None)
         head, at = read.diff.extent.head_seq, read.diff.records.next_seq
         watch.seen[place.topic_id] = head
-        watch.policies[place.topic_id] = policy
+        watch.policies[place.topic_id] = read.policy
+        watch.asks[place.topic_id] = _ask(watch.options, read.policy, at)
         caught_up = False
         if at == head:
             caught_up = name in watch.behind
@@ -277,6 +277,18 @@ class Watches:
     def _rows(self) -> Pool:
         # Not flushed: what a crash takes is a watch that its client makes anew.
         return self._shared.pools.verbs(durable=False)
+
+
+def _ask(options: Options, policy: Policy, after: int) -> Ask:
+    return Ask(
+        after=after,
+        limit=options.limit,
+        max_bytes=options.max_bytes,
+        without=options.nodes if policy.config.dedupe_node else (),
+        tags=options.tags,
+        metadata=options.metadata,
+        payloads=options.data,
+    )
 
 
 def _taken() -> WatchTaken:

@@ -113,8 +113,22 @@ SWEEP_LAST: Final = _gauge(
     "sweep_last_run_timestamp_seconds", "sweep", "When a sweep last succeeded, in s since 1970.", Merge.MOST
 )
 
+# Topics' configurations, and what processes tell each other.
+CONFIG_READS: Final = _counter(
+    "config_reads",
+    "tier outcome",
+    "Looks for a topic's configuration in the process, in Redis, in PostgreSQL: hit, miss; in Redis also failed, and "
+    "skipped while it is away.",
+)
+RELAY_HINTS: Final = _counter(
+    "relay_hints", "outcome", "Hints to and from other workers of this service: sent, dropped, heard."
+)
+
 # Redis.
 REDIS: Final = _gauge("redis_connected", "", "1 if every process hears Redis. Absent where none is set.", Merge.LEAST)
+REDIS_CACHE: Final = _gauge(
+    "redis_cache_usable", "", "1 if Redis answers every process in time. Absent where none is set.", Merge.LEAST
+)
 HINTS: Final = _counter("redis_hints", "outcome", "Hints to and from other processes: sent, dropped, heard.")
 
 # The processes.
@@ -127,6 +141,14 @@ CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process
 
 # Topics: verbs, by what this service's processes did.
 TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
+TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs that max_depth, or a queue's cap, refused.")
+TOPIC_THROTTLED: Final = _counter(
+    "topic_throttled",
+    "topic",
+    "Looks for jobs that got fewer than they asked for, or none, for lack of throughput_limit's tokens.",
+)
+TOPIC_APPENDED: Final = _counter("topic_appended", "topic", "Records appended to a log.")
+TOPIC_READ: Final = _counter("topic_read", "topic", "Records and jobs that readers were handed, watches too.")
 TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed: deliveries.")
 TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
@@ -150,7 +172,21 @@ TOPIC_READY: Final = _gauge("topic_ready", "topic", "Jobs that can be claimed no
 TOPIC_IN_FLIGHT: Final = _gauge("topic_in_flight", "topic", "Jobs under a good lease.")
 TOPIC_SCHEDULED: Final = _gauge("topic_scheduled", "topic", "Jobs whose time is yet to come.")
 TOPIC_BLOCKED: Final = _gauge("topic_blocked", "topic", "Jobs that wait for another of their group.")
-TOPIC_BYTES: Final = _gauge("topic_bytes", "topic", "Payloads of jobs that are not finished, in bytes.")
+TOPIC_BYTES: Final = _gauge(
+    "topic_bytes", "topic", "Payloads of jobs that are not finished, in bytes; of a log, data and meta."
+)
+TOPIC_DEAD_NOW: Final = _gauge(
+    "topic_dead",
+    "topic",
+    "Jobs that failed and are kept, up to 1000, and those in the queue that it names for dead letters.",
+)
+TOPIC_RECORDS: Final = _gauge("topic_records", "topic", "Records of a log.")
+TOPIC_HEAD: Final = _gauge("topic_head_seq", "topic", "The last seq that was given; 0: none.")
+TOPIC_EARLIEST: Final = _gauge(
+    "topic_earliest_seq",
+    "topic",
+    "The lowest seq that is live; one above the head: none. Absent behind many finished jobs.",
+)
 TOPIC_OLDEST: Final = _gauge(
     "topic_oldest_claimable_age_seconds",
     "topic",

@@ -26,16 +26,19 @@ ORIGINAL: Final = {
     "topics_topics_by_class": "Topics by durability class.",
     "topics_queue_topics": "Topics that are queues.",
     "topics_routers": "0: there are none.",
-    "topics_records_live": "Jobs that are not finished, in the topics that are shown one by one.",
-    "topics_bytes_live": "Their payloads, in bytes.",
+    "topics_records_live": "Records, and jobs that are not finished, in the topics that are shown one by one.",
+    "topics_bytes_live": "Their data in bytes; of logs, with meta.",
     "topics_queue_leases_in_flight": "Jobs in flight, in the topics that are shown one by one.",
-    "topics_sse_connections": "Open work streams.",
+    "topics_sse_connections": "Open work streams and watches.",
+    "topics_watch_sessions": "Open watches.",
     "topics_ready": "1 if the database answers.",
     "topics_recovery_progress": "1: recovery is the database's.",
     "topics_uptime_ms": "How long the oldest server process has run.",
     "topics_topic_metrics_truncated": "1 if there are more topics than are shown one by one.",
-    "topics_topic_records_live": "Jobs that are not finished.",
-    "topics_topic_bytes_live": "Their payloads, in bytes.",
+    "topics_topic_head_seq": "The last seq that was given.",
+    "topics_topic_earliest_seq": "The lowest seq that is live; one above the head: none.",
+    "topics_topic_records_live": "Records, or jobs that are not finished.",
+    "topics_topic_bytes_live": "Their data in bytes; of a log, with meta.",
     "topics_topic_queue_ready": "Jobs that can be claimed now.",
     "topics_topic_queue_in_flight": "Jobs under a good lease.",
 }
@@ -74,7 +77,9 @@ class Scrape(Collector):
             self._shown(catalogue.TOPIC_SCHEDULED),
         )
         blocked, size = self._shown(catalogue.TOPIC_BLOCKED), self._shown(catalogue.TOPIC_BYTES)
+        watches = self._one(catalogue.WATCHES)
         live = {topic: n + in_flight[topic] + scheduled[topic] + blocked[topic] for topic, n in ready.items()}
+        live |= self._shown(catalogue.TOPIC_RECORDS)
         return {
             "topics_topics": {(): sum(topics.values())},
             "topics_topics_by_class": {
@@ -85,11 +90,14 @@ class Scrape(Collector):
             "topics_records_live": {(): sum(live.values())},
             "topics_bytes_live": {(): sum(size.values())},
             "topics_queue_leases_in_flight": {(): sum(in_flight.values())},
-            "topics_sse_connections": {(): self._one(catalogue.STREAMS)},
+            "topics_sse_connections": {(): self._one(catalogue.STREAMS) + watches},
+            "topics_watch_sessions": {(): watches},
             "topics_ready": {(): self._one(catalogue.DATABASE_UP)},
             "topics_recovery_progress": {(): 1},
             "topics_uptime_ms": {(): int(max(levels.get(catalogue.UPTIME.name, {(): 0.0}).values()) * 1000)},
             "topics_topic_metrics_truncated": {(): self._one(catalogue.TRUNCATED)},
+            "topics_topic_head_seq": self._shown(catalogue.TOPIC_HEAD),
+            "topics_topic_earliest_seq": self._shown(catalogue.TOPIC_EARLIEST),
             "topics_topic_records_live": live,
             "topics_topic_bytes_live": dict(size),
             "topics_topic_queue_ready": dict(ready),
@@ -109,7 +117,7 @@ class Scrape(Collector):
             "queue_topics": one["topics_queue_topics"],
             "queue_leases_in_flight": one["topics_queue_leases_in_flight"],
             "sse_connections": int(one["topics_sse_connections"]),
-            "watch_sessions": 0,
+            "watch_sessions": int(one["topics_watch_sessions"]),
             "ready": bool(one["topics_ready"]),
             "replay_progress": 1.0,
             "uptime_ms": one["topics_uptime_ms"],

@@ -70,6 +70,7 @@ class TopicNumbers:
 
     __slots__ = (
         "acked",
+        "appended",
         "claimed",
         "dead_lettered",
         "deliveries",
@@ -79,11 +80,18 @@ class TopicNumbers:
         "failed",
         "nacked",
         "processing_ms",
+        "read",
+        "refused",
+        "throttled",
         "wait_us",
     )
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
+        self.refused = numbers.counter(catalogue.TOPIC_REFUSED, name)
+        self.throttled = numbers.counter(catalogue.TOPIC_THROTTLED, name)
+        self.appended = numbers.counter(catalogue.TOPIC_APPENDED, name)
+        self.read = numbers.counter(catalogue.TOPIC_READ, name)
         self.claimed = numbers.counter(catalogue.TOPIC_CLAIMED, name)
         self.acked = numbers.counter(catalogue.TOPIC_ACKED, name)
         self.nacked = numbers.counter(catalogue.TOPIC_NACKED, name)

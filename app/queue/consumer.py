@@ -20,7 +20,9 @@ from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach,
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
+_ACK_ARCHIVED = sql.load(__package__, "ack_archived")
 _NACK = sql.load(__package__, "nack")
+_NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LANES = sql.load(__package__, "lanes")
@@ -142,12 +144,18 @@ class Ended:
     ages_ms: list[int] = field(default_factory=list)
 
 
-async def ack(db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None) -> set[int]:
-    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`."""
+async def ack(
+    db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
+) -> set[int]:
+    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
+
+    With `archived`, each goes into the archive in the same statement.
+    """
+    statement = _ACK_ARCHIVED if archived else _ACK
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, _ACK, topic.name, *_columns(held, places))
+        row = await _one(db, statement, topic.name, *_columns(held, places))
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.deliveries += row["deliveries"]
@@ -169,9 +177,11 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Places in `held`: returned to the queue; and out of deliveries, with the lease that still holds the job."""
+    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, with the
+    lease that still holds the job."""
 
     done: set[int]
+    keyed: set[int]
     spent: dict[int, LeaseId]
 
 
@@ -180,12 +190,13 @@ async def nack(
 ) -> Returned:
     """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
 
-    What is `spent` has had its last delivery: the caller takes it out (`retire`).
+    What is `spent` has had its last delivery: the caller takes it out (`retire`). What is `keyed` takes `nack_keyed`.
     """
     done: set[int] = set()
+    keyed: set[int] = set()
     spent: dict[int, LeaseId] = {}
     for _ in range(MAX_RUNS):
-        places = _open(held, done | spent.keys())
+        places = _open(held, done | keyed | spent.keys())
         row = await _one(
             db,
             _NACK,
@@ -199,9 +210,30 @@ async def nack(
         )
         done.update(places[i - 1] for i in row["done"])
         spent.update((places[i - 1], lease) for i, lease in zip(row["spent"], row["leases"], strict=True))
+        keyed.update(places[i - 1] for i in row["keyed"])
         if len(row["done"]) == len(row["picked"]):
             break
-    return Returned(done, spent)
+    return Returned(done, keyed, spent)
+
+
+async def nack_keyed(
+    db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return]
+) -> tuple[set[int], set[int]]:
+    """Return jobs that have keys: the places in `held` (ascending by seq) that were their holders'; and of those, the
+    ones that ended, since a newer job of their key waits.
+
+    Waits for whoever writes the same keys. Raises SerializationError where it is worth a retry.
+    """
+    row = await _one(
+        db,
+        _NACK_KEYED,
+        topic.name,
+        *_columns(held, _open(held, set())),
+        [one.delay_ms for one in returns],
+        [one.error for one in returns],
+        [one.refund for one in returns],
+    )
+    return {i - 1 for i in row["done"]}, {i - 1 for i in row["superseded"]}
 
 
 async def extend(db: Connection, topic: Topic, held: Sequence[Held], leases_ms: Sequence[int]) -> dict[int, int]:

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from app.db import sql
-from app.queue.log import Match
-from app.queue.model import Budget, Connection, Lane, LeaseId, Topic
+from app.queue import log
+from app.queue.log import Limits, Match, Outcome, Part
+from app.queue.model import Batch, Budget, Connection, Lane, LeaseId, Topic
 
 _BURY = sql.load(__package__, "bury")
+_SPENT = sql.load(__package__, "spent")
+_INTER = sql.load(__package__, "inter")
 _FAIL = sql.load(__package__, "fail")
 _EXPIRE = sql.load(__package__, "expire")
 _EXHAUSTED = sql.load(__package__, "exhausted")
 _SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
 _DELETE_EXPIRED = sql.load(__package__, "delete_expired")
 _DELETE_JOBS = sql.load(__package__, "delete_jobs")
+_DELETE_KEY = sql.load(__package__, "delete_key")
+_SUPERSEDE = sql.load(__package__, "supersede")
+
+RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one transaction moves to a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,52 @@ async def bury(db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spe
     """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq."""
     done = await db.fetchval(_BURY, *_who(topic, budget, spent), dead_letter.name, dead_letter.id, dead_letter.sequence)
     return {place - 1 for place in done}
+
+
+@dataclass(frozen=True, slots=True)
+class Interred:
+    """Places in `spent`: those whose record is in the log, and those that failed in place, as the log was full."""
+
+    recorded: set[int]
+    failed: set[int]
+
+
+async def inter(
+    db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent], dead_letter: Topic, *, limits: Limits
+) -> Interred:
+    """Turn jobs into records of a log, as many as RECORDED_AT_ONCE allows, at least one: call it again for the rest,
+    until it finds nothing. `spent` must ascend by seq.
+
+    `db` is a connection with a transaction of its own: jobs go and records come in one commit. The log's caps and age
+    hold; a job for which a log that refuses has no room fails in place, and its error says so. Raises log.Gone where
+    there is no such log any more.
+    """
+    name, seqs, leases, _, most = _who(topic, budget, spent)
+    rows = await db.fetch(_SPENT, name, seqs, leases, most, RECORDED_AT_ONCE)
+    if not rows:
+        return Interred(set(), set())
+    batch = Batch(
+        payloads=[row["payload"] for row in rows],
+        tags=[row["tag"] for row in rows],
+        producers=[row["producer"] for row in rows],
+        metadata=[row["metadata"] for row in rows],
+    )
+    parts = [Part(1, len(row["payload"]) + len(row["metadata"].encode())) for row in rows]
+    places = [row["ord"] - 1 for row in rows]
+    outcomes = [one.outcome for one in await log.append(db, dead_letter, batch, parts, limits)]
+    written = [i for i, outcome in enumerate(outcomes) if outcome is Outcome.WRITTEN]
+    if written:
+        tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
+        await db.fetchval(_INTER, name, tids, said)
+    refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not Outcome.WRITTEN]
+    if refused:
+        await fail(db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused])
+    return Interred({places[i] for i in written}, set(refused))
+
+
+def _without_room(job: Spent, dead_letter: Topic) -> Spent:
+    reason = f"The log for dead letters, {dead_letter.name}, is full"
+    return Spent(job.seq, job.lease, f"{reason}: {job.error}" if job.error else reason)
 
 
 async def fail(db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent]) -> set[int]:
@@ -88,7 +142,50 @@ async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto
             return Deleted(count, ready, row["last_seq"])
 
 
-def _who(topic: Topic, budget: Budget, spent: Sequence[Spent]) -> tuple[object, ...]:
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What a batch of a deletion by key did: how many went; of those, how many were fresh, and how many leased; and
+    whether there may be more."""
+
+    count: int
+    ready: int
+    leased: int
+    more: bool
+
+
+async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit: int) -> Cleared:
+    """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
+    row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
+    assert row is not None, "it answers one row always"
+    more = row["picked"] >= limit or row["deleted"] < row["picked"]
+    return Cleared(row["deleted"], row["ready"], row["leased"], more)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A place among a topic's leases of jobs that have keys: those behind it come next. None comes before any."""
+
+    tenant: str = ""
+    key: str = ""
+    seq: int = 0
+
+
+async def supersede(db: Connection, topic: Topic, budget: Budget, after: Lease, limit: int) -> tuple[int, Lease | None]:
+    """End jobs whose lease ended in silence while a newer one of their key waits, or those that wait and are older.
+
+    Looks at up to `limit` leases behind a place: how many jobs ended, and the place of the last; None at the end.
+    """
+    row = await db.fetchrow(
+        _SUPERSEDE, topic.name, after.tenant, after.key, after.seq, limit, budget.ends, budget.max_deliveries
+    )
+    assert row is not None, "it answers one row always"
+    last = None if row["seq"] is None else Lease(row["tenant"], row["key"], row["seq"])
+    return row["ended"], last
+
+
+def _who(
+    topic: Topic, budget: Budget, spent: Sequence[Spent]
+) -> tuple[str, list[int], list[LeaseId | None], list[str | None], int]:
     seqs = [job.seq for job in spent]
     assert seqs == sorted(seqs), "spent must ascend by seq: rows are locked in this order"
     return topic.name, seqs, [job.lease for job in spent], [job.error for job in spent], budget.max_deliveries

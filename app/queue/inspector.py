@@ -20,6 +20,7 @@ _RECONCILE = sql.load(__package__, "reconcile")
 _RECONCILE_LOCK = sql.load(__package__, "reconcile_lock")
 _DEPTHS = sql.load(__package__, "depths")
 _DRAWERS = sql.load(__package__, "drawers")
+_TOTAL_BYTES = sql.load(__package__, "total_bytes")
 _READ_JOBS = sql.load(__package__, "read_jobs")
 
 
@@ -116,6 +117,12 @@ async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[st
     names, ids = [topic.name for topic in topics], [topic.id for topic in topics]
     rows = await db.fetch(_STATE, names, ids, [topic.sequence for topic in topics], bound)
     return {row["topic"]: State(**dict(row)) for row in rows}
+
+
+async def total_bytes(db: Connection) -> int:
+    """Bytes of all that topics hold and that is not finished."""
+    held: int = await db.fetchval(_TOTAL_BYTES)
+    return held
 
 
 @dataclass(frozen=True, slots=True)

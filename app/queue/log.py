@@ -173,7 +173,7 @@ def records_of(columns: Sequence[object]) -> Records:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What a log holds. `bytes` are of payloads and metadata."""
+    """What a log holds, without what is too old. `bytes` are of payloads and metadata."""
 
     topic: str
     head_seq: int
@@ -183,9 +183,14 @@ class LogState:
     last_write_ms: int | None
 
 
-async def states(db: Connection, topics: Sequence[Topic]) -> dict[str, LogState]:
-    """Logs' states by name; one that was deleted is left out."""
-    rows = await db.fetch(_STATES, [topic.name for topic in topics], [topic.id for topic in topics])
+async def states(db: Connection, logs: Sequence[tuple[Topic, int]], bound: int = 10_000) -> dict[str, LogState]:
+    """The states of logs by name, each given with its TTL in ms (0: none); one that was deleted is left out.
+
+    Of each, at most `bound` records are looked at that are too old and have not been taken out yet: with more of those,
+    `count` and `bytes` are too high until the next sweep.
+    """
+    names, ids = [topic.name for topic, _ in logs], [topic.id for topic, _ in logs]
+    rows = await db.fetch(_STATES, names, ids, [ttl_ms for _, ttl_ms in logs], bound)
     return {row["topic"]: LogState(**dict(row)) for row in rows}
 
 

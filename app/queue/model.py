@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, NewType, Protocol
@@ -22,6 +23,12 @@ class Connection(Protocol):
     async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None: ...
     async def fetchval(self, query: str, *args: Any) -> Any: ...
     async def execute(self, query: str, *args: Any) -> str: ...
+
+
+class Session(Connection, Protocol):
+    """A connection, which can have transactions of its own, and savepoints in them."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     original_seq: int | None
     original_deliveries: int | None
     content_type: str | None  # of the payload; None is application/json
+    key: str | None
     more: asyncpg.Record | None  # where the claim asked for it
 
     @property
@@ -110,7 +118,7 @@ class Batch:
     """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
-    JSON object.
+    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -124,13 +132,19 @@ class Batch:
     ttls_ms: list[int | None] = field(default_factory=list)
     max_deliveries: list[int | None] = field(default_factory=list)
     content_types: list[str | None] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """All columns, in the order of the enqueue statement's parameters."""
-        return [getattr(self, name) for name in _COLUMNS]
+        """All columns but keys, in the order of the enqueue statements' parameters."""
+        return [getattr(self, name) for name in _COLUMNS if name != "keys"]
+
+    @property
+    def undelayed(self) -> int:
+        """How many records are to be had at once, as far as delays_ms says."""
+        return len(self) - sum(1 for delay in self.delays_ms if delay)
 
     def lanes(self) -> set[Lane]:
         """The lanes that these records go into."""

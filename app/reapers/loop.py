@@ -15,7 +15,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import runs, sweeps
+from app.reapers import archive, runs, sweeps
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -32,13 +32,16 @@ log = logging.getLogger(__name__)
 
 EXPIRY: Final = Sweep("expiry", sweeps.expiry, 60, EASE)
 DELETE: Final = Sweep("delete", sweeps.delete, None, EASE)
+ARCHIVE: Final = Sweep("archive", archive.sweep, 3600, EASE)
 SWEEPS: Final = (
     Sweep("partitions", sweeps.partitions, 3600),
     EXPIRY,
     Sweep("exhaustion", sweeps.exhaustion, 60, EASE),
+    Sweep("superseded", sweeps.superseded, 60, EASE),
     DELETE,
     Sweep("finished", sweeps.finished, 3600, EASE),
     Sweep("retention", sweeps.retention, 3600),
+    ARCHIVE,
     Sweep("tallies", sweeps.tallies, 3600),
     Sweep("logs", sweeps.logs, 5),
     Sweep("idempotency", sweeps.idempotency, 60, EASE),

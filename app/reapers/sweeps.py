@@ -43,22 +43,20 @@ _EXPIRING = sql.load(__package__, "expiring")
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """A table that has a partition for each day: the statements that make them ahead and drop old ones, each of which
-    takes a number of days and answers how many partitions it was; and how many days are kept."""
+    """A table that has a partition for each day, and how many of them are kept; None: a sweep of its own drops them."""
 
-    create: str
-    drop: str
-    kept: int
+    table: str
+    kept: int | None
 
 
-BY_DAY: Final = (Days(_CREATE_PARTITIONS, _DROP_PARTITIONS, EVENTS_KEPT),)
+BY_DAY: Final = (Days("lease_events", EVENTS_KEPT), Days("archive", None))
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Make the days of tables by day ahead of time: how many."""
     pace = pace or Pace()
     for days in BY_DAY:
-        await pace.batch(partial(pools.rest.fetchval, days.create, PARTITIONS_AHEAD))
+        await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, days.table, PARTITIONS_AHEAD))
     return pace.moved
 
 
@@ -67,7 +65,8 @@ async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> 
     goes another time."""
     pace = pace or Pace()
     for days in BY_DAY:
-        await pace.batch(partial(pools.rest.fetchval, days.drop, days.kept))
+        if days.kept is not None:
+            await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, days.table, days.kept))
     return pace.moved
 
 
@@ -90,6 +89,14 @@ async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
     async for policy in _queues(pools, engine):
         if policy.budget.ends:
             await pace.drain(partial(engine.exits.exhaust_all, policy))
+    return pace.moved
+
+
+async def superseded(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """End jobs whose lease ended in silence while a newer one of their key waits: how many."""
+    pace = pace or Pace()
+    async for policy in _queues(pools, engine):
+        await pace.batch(partial(engine.exits.supersede, policy))
     return pace.moved
 
 

@@ -1,9 +1,6 @@
-"""Hints between processes, over Redis pub/sub: a topic changed, there is work, API keys changed. docs/semantics.md,
-sections 4, 15 and 21.
+"""Hints over Redis pub/sub, between all processes of a database. See hints.py.
 
-Nothing waits for Redis and nothing is lost with it: a hint that can't be sent is dropped, and what it would have said
-is found by the cache's TTL or by the poll. Messages: `c <process> <topic>`, `w <process> <topic id> <jobs>` and, for
-changed API keys, `k <process>`.
+A hint that Redis does not take at the moment is told later, if it is of a change, and dropped, if it is of work.
 """
 
 from __future__ import annotations
@@ -12,18 +9,19 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
+from app.topics.hints import GATHER_SECONDS, Hints
+
+if TYPE_CHECKING:
+    from app.topics.tier import Tier
 
 CHANNEL: Final = "holdfast:hints"
-GATHER_SECONDS: Final = 0.02  # hints of so long go out together
-MOST_WAITING: Final = 1_000
 TIMEOUT_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 1.0
 LISTEN_SECONDS: Final = 5.0
@@ -32,14 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class Bus:
-    """One process's ends of the channel.
+    """One process's ends of the channel. A copy of a changed topic is taken out of the `tier` before its hint is sent:
+    who hears the hint does not find it."""
 
-    `on_changed(topic)`: its configuration is another now. `on_work(topic id, jobs)`: so many were added elsewhere.
-    `on_keys()`: API keys were made, rotated or revoked. `on_missed()`: hints may have been lost, because the
-    subscription is new.
-    """
-
-    def __init__(self, url: str, numbers: Numbers | None = None) -> None:
+    def __init__(self, url: str, hints: Hints, numbers: Numbers | None = None, *, tier: Tier | None = None) -> None:
         counted = numbers or Numbers()
         self._sent, self._dropped, self._heard_of = (
             counted.counter(catalogue.HINTS, outcome) for outcome in ("sent", "dropped", "heard")
@@ -49,16 +43,10 @@ class Bus:
         self._redis = Redis.from_url(
             url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, health_check_interval=15
         )
-        self._me = secrets.token_hex(8)
-        self._changed: set[str] = set()
-        self._work: dict[int, int] = {}
-        self._keys = False
-        self._something = asyncio.Event()
+        self._hints = hints
+        self._outbox = hints.outbox()
+        self._tier = tier
         self._tasks: list[asyncio.Task[None]] = []
-        self.on_changed: Callable[[str], None] = lambda _topic: None
-        self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
-        self.on_keys: Callable[[], None] = lambda: None
-        self.on_missed: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Start sending and listening."""
@@ -72,45 +60,24 @@ class Bus:
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
 
-    def changed(self, topic: str) -> None:
-        """Tell the others that a topic's configuration is another now. Never waits."""
-        if len(self._changed) < MOST_WAITING:
-            self._changed.add(topic)
-            self._something.set()
-        else:
-            self._dropped.add()
-
-    def work(self, topic_id: int, jobs: int) -> None:
-        """Tell the others that so many jobs can be claimed. Never waits."""
-        if topic_id in self._work or len(self._work) < MOST_WAITING:
-            self._work[topic_id] = self._work.get(topic_id, 0) + jobs
-            self._something.set()
-        else:
-            self._dropped.add()
-
-    def keys(self) -> None:
-        """Tell the others that API keys have changed. Never waits."""
-        self._keys = True
-        self._something.set()
-
     async def _send(self) -> None:
         while True:
-            await self._something.wait()
-            self._something.clear()
-            messages = [f"c {self._me} {topic}" for topic in self._changed]
-            messages += [f"w {self._me} {topic_id} {jobs}" for topic_id, jobs in self._work.items()]
-            messages += [f"k {self._me}"] if self._keys else []
-            self._changed.clear()
-            self._work.clear()
-            self._keys = False
+            batch = await self._outbox.take()
+            messages = batch.messages(self._hints.me)
             try:
                 pipeline = self._redis.pipeline(transaction=False)
+                copies = (
+                    [] if self._tier is None else [key for topic in batch.changed for key in self._tier.keys(topic)]
+                )
+                if copies:
+                    pipeline.delete(*copies)
                 for message in messages:
                     pipeline.publish(CHANNEL, message)
                 await pipeline.execute()
                 self._sent.add(len(messages))
             except (RedisError, OSError, TimeoutError) as error:
-                self._dropped.add(len(messages))
+                self._dropped.add(len(batch.work))
+                self._outbox.put_back(batch)
                 log.warning("Redis does not take hints at the moment: %r", error)
                 await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(GATHER_SECONDS)
@@ -126,28 +93,13 @@ class Bus:
                             await channel.ping()
                         elif message["type"] == "subscribe":
                             self._connected = True
-                            self.on_missed()
+                            self._hints.on_missed()
                         elif message["type"] == "message":
-                            self._heard(message["data"])
+                            self._heard_of.add(self._hints.heard(message["data"]))
             except (RedisError, OSError, TimeoutError) as error:
                 self._connected = False
                 log.warning("Redis gives no hints at the moment: %r", error)
                 await asyncio.sleep(RETRY_SECONDS)
-
-    def _heard(self, data: bytes) -> None:
-        match data.decode(errors="replace").split(" "):
-            case [_, me, *_] if me == self._me:
-                pass
-            case ["c", _, topic]:
-                self._heard_of.add()
-                self.on_changed(topic)
-            case ["w", _, topic_id, jobs] if topic_id.isdecimal() and jobs.isdecimal() and len(topic_id + jobs) < 30:
-                self._heard_of.add()
-                self.on_work(int(topic_id), int(jobs))
-            case ["k", _]:
-                self.on_keys()
-            case _:
-                log.warning("A hint of another kind: %r", data[:100])
 
 
 async def announce_keys(url: str) -> bool:

@@ -1,15 +1,19 @@
-"""What a process knows of its topics, so that a verb does not ask PostgreSQL for a configuration first."""
+"""What a process knows of its topics, so that a verb does not ask PostgreSQL for a configuration first: its own memory,
+and before PostgreSQL the copies in Redis, where there is one. docs/adr/0018-two-tiers-of-policies.md.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from app.audit import trail
 from app.audit.trail import Actor
 from app.errors import NotAQueue, TopicNotFound
+from app.metrics import catalogue
+from app.metrics.numbers import Numbers
 from app.topics import store
 from app.topics.config import DEFAULTS, Defaults, Policy, TopicType, of_messages
 
@@ -22,14 +26,42 @@ TTL_SECONDS: Final = 30.0
 MOST: Final = 10_000
 
 
-class Policies:
-    """Policies by name. A hit is at most TTL_SECONDS old; a miss is never kept: a 404 is always PostgreSQL's word.
+class Found(NamedTuple):
+    """What the second tier has: a policy that is good until then, by time.monotonic(), or a lease to store one."""
 
-    A load is stored only if nobody changed the topic while it ran, so that an old row never covers a newer one.
+    policy: Policy | None = None
+    until: float = 0.0
+    lease: str | None = None
+
+
+NOTHING: Final = Found()
+
+
+class SecondTier(Protocol):
+    """Where processes share policies. None of its methods waits for long, and none raises. See tier.py."""
+
+    async def read(self, name: str) -> Found: ...
+    def store(self, name: str, lease: str, policy: Policy) -> None: ...
+    def doubt(self, name: str) -> None: ...
+
+
+class Policies:
+    """Policies by name. A hit is at most TTL_SECONDS old, counted from before its row was read, in whichever tier it
+    was; a miss is never kept: a 404 is always PostgreSQL's word.
+
+    A load is stored only if nobody changed the topic while it ran, so that an old row never covers a newer one. What
+    was forgotten is asked of PostgreSQL the next time, and not of the second tier.
     """
 
-    def __init__(self, pool: Pool, defaults: Defaults = DEFAULTS) -> None:
+    def __init__(self, pool: Pool, defaults: Defaults = DEFAULTS, numbers: Numbers | None = None) -> None:
+        counted = numbers or Numbers()
+        self._hits, self._misses, self._loaded, self._absent = (
+            counted.counter(catalogue.CONFIG_READS, tier, outcome)
+            for tier in ("process", "postgres")
+            for outcome in ("hit", "miss")
+        )
         self._pool = pool
+        self.second: SecondTier | None = None
         self.defaults = defaults  # what topics get that were left to the service
         # Told of a topic that this process has changed: other processes' caches want to know.
         self.on_changed: Callable[[str], None] = lambda _name: None
@@ -40,7 +72,9 @@ class Policies:
         """The topic's policy. Raises TopicNotFound, and asyncpg's errors."""
         known = self._known.get(name)
         if known is not None and time.monotonic() < known[1]:
+            self._hits.add()
             return known[0]
+        self._misses.add()
         load = self._loads.get(name)
         if load is None:
             load = asyncio.create_task(self._load(name))
@@ -94,6 +128,8 @@ class Policies:
         """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""
         self._known.pop(name, None)
         self._loads.pop(name, None)
+        if self.second is not None:
+            self.second.doubt(name)
 
     def forget_all(self) -> None:
         """The same for every topic: changes may have been missed."""
@@ -102,8 +138,13 @@ class Policies:
 
     async def _load(self, name: str) -> Policy | None:
         this = asyncio.current_task()
+        second = self.second
         try:
-            policy = await store.get(self._pool, name, self.defaults)
+            policy, until, lease = NOTHING if second is None else await second.read(name)
+            if policy is None:
+                until = time.monotonic() + TTL_SECONDS
+                policy = await store.get(self._pool, name, self.defaults)
+                (self._absent if policy is None else self._loaded).add()
         except BaseException:
             if self._loads.get(name) is this:
                 del self._loads[name]
@@ -113,5 +154,7 @@ class Policies:
             if policy is not None:
                 if len(self._known) >= MOST:
                     self._known.clear()
-                self._known[name] = (policy, time.monotonic() + TTL_SECONDS)
+                self._known[name] = (policy, until)
+                if second is not None and lease is not None:
+                    second.store(name, lease, policy)
         return policy

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from app.errors import InvalidRequest
+from app.queue.bounds import Bounds
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 
@@ -24,7 +25,7 @@ BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
 
-Millis = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 
 
 def _about(description: str, default: Any = None) -> Meta:
@@ -67,15 +68,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Literal["ephemeral", "memory", "disk", "fsync"] | None,
         _about("fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable."),
     ] = None
-    lease_ms: Annotated[Millis | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
-    claim_jitter_ms: Annotated[Millis | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = None
+    lease_ms: Annotated[Unbounded | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
+    claim_jitter_ms: Annotated[Unbounded | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = (
+        None
+    )
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
         _about("How often a job is delivered at most; 0: no limit.", 0),
     ] = None
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
-        _about("Where jobs go whose deliveries are spent: another topic, a queue if it exists."),
+        _about(
+            "Where jobs go whose deliveries are spent: another topic. A log gets records; one that is absent is made."
+        ),
     ] = None
     on_exhausted: Annotated[
         Literal["redeliver", "fail", "dead_letter"] | None,
@@ -84,8 +89,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
     ] = None
-    cap_records: Annotated[Millis | None, _about("Most records of a log; 0: no limit.", 0)] = None
-    cap_bytes: Annotated[Millis | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
+    cap_records: Annotated[Unbounded | None, _about("Most records of a log; 0: no limit.", 0)] = None
+    cap_bytes: Annotated[Unbounded | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
     discard: Annotated[
         Literal["old", "reject"] | None, _about("What a full log does: forget the oldest, or refuse.", "old")
     ] = None
@@ -96,13 +101,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, _about("Kept and shown, clamped to ±1000.")
     ] = None
     auto_priority: Annotated[bool | None, _about("Kept and shown.", True)] = None
-    max_depth: Annotated[Millis | None, _about("Most live jobs of a queue; 0: no limit.", 0)] = None
+    max_depth: Annotated[Unbounded | None, _about("Most live jobs of a queue; 0: no limit.", 0)] = None
     throughput_limit: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, _about("Most jobs a second that claims get; 0: no limit.", 0)
     ] = None
     replayable: Annotated[bool | None, _about("Whether acknowledged jobs are kept for a replay.", False)] = None
     replay_window_ms: Annotated[
-        Millis | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
+        Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
     ] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
@@ -203,6 +208,15 @@ class Policy(msgspec.Struct, frozen=True):
         return Budget(self.config.on_exhausted is not OnExhausted.REDELIVER, self.config.max_deliveries)
 
     @property
+    def bounds(self) -> Bounds | None:
+        """What it may hold before more is refused, if it is a queue; None: any number of jobs."""
+        config = self.config
+        if config.max_depth == 0 and (config.discard != "reject" or config.cap_records == config.cap_bytes == 0):
+            return None
+        caps = (config.cap_records, config.cap_bytes) if config.discard == "reject" else (0, 0)
+        return Bounds(config.max_depth, *caps)
+
+    @property
     def log_limits(self) -> Limits:
         """What it may hold, if it is a log."""
         config = self.config
@@ -249,11 +263,24 @@ def resolve(topic: str, asked: Asked) -> Config:
         lease_ms=clamp_lease(30_000 if asked.lease_ms is None else asked.lease_ms),
         claim_jitter_ms=min(asked.claim_jitter_ms or 0, 5_000),
         replay_window_ms=clamp_window(SEVEN_DAYS_MS if asked.replay_window_ms is None else asked.replay_window_ms),
+        cap_records=min(asked.cap_records or 0, BIGINT_MAX),
+        cap_bytes=min(asked.cap_bytes or 0, BIGINT_MAX),
+        max_depth=min(asked.max_depth or 0, BIGINT_MAX),
         **plain,
     )
 
 
-_WORKED_OUT: Final = {"type", "durability", "on_exhausted", "lease_ms", "claim_jitter_ms", "replay_window_ms"}
+_WORKED_OUT: Final = {
+    "type",
+    "durability",
+    "on_exhausted",
+    "lease_ms",
+    "claim_jitter_ms",
+    "replay_window_ms",
+    "cap_records",
+    "cap_bytes",
+    "max_depth",
+}
 
 
 def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:

@@ -215,7 +215,6 @@ READS = [
     Bad(f"{path.rpartition('/')[2]}, {name}", path, b"{%b}" % fields)
     for path, name, fields in (
         (DIFF, "from_seq below 0", b'"from_seq":-1'),
-        (DIFF, "from_seq 2^63", b'"from_seq":%d' % 2**63),
         (DIFF, "from_seq a string", b'"from_seq":"1"'),
         (DIFF, "limit below 0", b'"limit":-1'),
         (DIFF, "node a number", b'"node":5'),
@@ -261,9 +260,6 @@ SETTLEMENTS = [
     *_settling('"node":"n","seqs":[null]', "seq null"),
     *_settling('"node":"n","seqs":[1.5]', "seq 1.5"),
     *_settling('"node":"n","seqs":[1,-1]', "seq -1"),
-    *_settling(f'"node":"n","seqs":[1,{2**63}]', "seq 2^63"),
-    *_settling(f'"node":"n","seqs":[1,{2**64}]', "seq 2^64"),
-    *_settling(f'"node":"n","seqs":[1,{10**400}]', "seq of 401 digits"),
     *_settling(b'"node":"n","seqs":[1,%b]' % (b"9" * 5_000), "seq of 5,000 digits"),
     *_settling(b'"node":"n","seqs":[1,1e999]', "seq 1e999"),
     *_settling(
@@ -296,7 +292,6 @@ PUTS = [
     for name, fields in {
         "lease_ms a string": b'"lease_ms":"30000"',
         "lease_ms below 0": b'"lease_ms":-1',
-        "lease_ms 2^64": b'"lease_ms":%d' % 2**64,
         "lease_ms NaN": b'"lease_ms":NaN',
         "durable a string": b'"durable":"yes"',
         "durability unknown": b'"durability":"gold"',

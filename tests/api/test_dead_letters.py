@@ -258,16 +258,3 @@ async def test_a_lower_limit_counts_for_jobs_that_had_more_already(queue: Topic,
     await queue.put(max_deliveries=2, dead_letter=dead.name)
     assert (await queue.take())["$seq"] == 2
     assert (await dead.take())["meta"]["$dead_letter_deliveries"] == 3
-
-
-@pytest.mark.parametrize("how", ["put", "inline"])
-async def test_a_log_takes_no_dead_letters_yet(queue: Topic, dead: Topic, topic: str, how: str) -> None:
-    await dead.put(type="log")
-    config = {"type": "queue", "max_deliveries": 1, "dead_letter": dead.name}
-    path = f"/v0/topics/{topic}.new"
-    if how == "put":
-        answer = await queue.http.put(path, json=config)
-    else:
-        answer = await queue.http.post(path, json={"records": [{"data": 1}], "config": config})
-    assert refused(answer, 409, "not_a_queue")["detail"] == {"topic": dead.name}
-    refused(await queue.http.get(path), 404, "topic_not_found")

@@ -290,3 +290,25 @@ async def test_of_fifty_with_one_key_one_writes(http: httpx.AsyncClient, topic: 
     assert {tuple(answer["seqs"]) for answer in answers} == {(1, 2)}
     assert sum(not answer["deduped"] for answer in answers) == 1
     assert (await there.state())["count"] == 2
+
+
+async def test_state_list_and_read_agree_at_once_on_what_is_too_old(log: Topic) -> None:
+    """Before any sweep or append has taken it out."""
+    await log.put(type="log", ttl_ms=1_000)
+    await log.append({"data": 1, "meta": {"a": 1}}, {"data": 22})
+    await asyncio.sleep(0.6)  # what is measured: ages
+    await log.append({"data": 333})
+    seen = set()
+
+    async def one_is_left() -> bool:
+        before = await log.state()
+        read = await log.post("diff")
+        after = await log.state()
+        assert before["earliest_seq"] <= read["earliest_seq"] <= after["earliest_seq"]
+        seen.add((before["earliest_seq"], before["count"], before["bytes"]))
+        return bool(after["earliest_seq"] == 3 and len(read["records"]) == 1)
+
+    await eventually(one_is_left)
+    listed = (await log.http.get("/v0/topics", params={"prefix": log.name})).json()["topics"][0]
+    assert (listed["earliest_seq"], listed["count"], listed["bytes"]) == (3, 1, 3)
+    assert seen <= {(1, 3, 13), (3, 1, 3)}

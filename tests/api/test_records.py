@@ -239,3 +239,34 @@ async def test_the_times_of_a_durable_write_are_told(queue: Topic) -> None:
     assert answer["performance"]["server_total_ms"] >= answer["performance"]["fsync_ms"]
     await queue.put(durable=False)
     assert "fsync_ms" not in (await queue.append({"data": 1}))["performance"]
+
+
+async def test_a_record_with_a_key_updates_the_job_that_waits(queue: Topic) -> None:
+    first = await queue.append({"data": 1, "key": "a"}, {"data": 2}, {"data": 3, "key": "b"})
+    assert first["seqs"] == [1, 2, 3]
+    again = await queue.append({"data": 4, "key": "a", "meta": {"n": 1}}, {"data": 5, "key": "a"})
+    assert (again["seqs"], again["first_seq"], again["last_seq"], again["head_seq"], again["count"]) == (
+        [1, 1],
+        1,
+        1,
+        3,
+        2,
+    )
+    claimed = (await queue.claim(max=10))["claimed"]
+    assert [(job["$seq"], job["data"], job.get("key")) for job in claimed] == [(1, 5, "a"), (2, 2, None), (3, 3, "b")]
+    assert (await queue.append({"data": 6, "key": "a"}, {"data": 7}))["seqs"] == [4, 5]
+    assert (await queue.nack("n", [1]))["nacked"] == 1  # a newer one waits
+    assert [job["$seq"] for job in (await queue.claim(max=10))["claimed"]] == [4, 5]
+
+
+async def test_a_batch_with_keys_is_written_once(queue: Topic) -> None:
+    for deduped in (False, True):
+        answer = await queue.append({"data": 1, "key": "b"}, {"data": 2, "key": "a"}, idempotency_key="once")
+        assert (answer["seqs"], answer["deduped"], answer["head_seq"]) == ([1, 2], deduped, 2)
+
+
+@pytest.mark.parametrize("key", [5, "", "a\0", "x" * 257])
+async def test_what_is_no_key_is_refused(queue: Topic, key: object) -> None:
+    answer = await queue.http.post(queue.path, json={"records": [{"data": 1, "key": key}]})
+    refused(answer, 400, "invalid_request")
+    assert (await queue.append({"data": 1, "key": "\U0001f680" * 256}))["seqs"] == [1]

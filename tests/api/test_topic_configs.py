@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import httpx
@@ -11,10 +11,9 @@ import pytest
 
 from tests.api.configs import OPEN, Configs
 from tests.api.dialect import Body, Topic, accepted, refused
-from tests.api.keyring import Services, bearer, client, make
+from tests.api.keyring import bearer, client, make
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
 
 
@@ -285,11 +284,6 @@ async def test_changes_at_once_are_each_whole(configs: Configs, queue: Topic) ->
         await asyncio.gather(*(configs.put(max_retries=4, **one) for one in settings))
         assert await configs.get() == OPEN | {"max_retries": 4} | settings[0] | settings[1] | settings[2] | settings[3]
         await configs.drop()
-
-
-@pytest.fixture(scope="module")
-async def guarded(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
-    return await (await Services.make(serve, new_database)).start(api_keys="root")
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class World:
                 topic.name, topic.id, [b"x" * 200] * N, *nothing, [N], [200 * N], [None], CAP, 0, False, 0, 0,
             ),
             "read_records": (topic.name, topic.id, after, N, 2**20, [], 10_000, 0, True, True, True),
-            "log_states": ([topic.name], [topic.id]),
+            "log_states": ([topic.name], [topic.id], [0], 10_000),
             "newest": ([topic.name], [topic.id], [topic.id], [topic.sequence]),
             "read_jobs": (topic.name, 0, 1_000, N, 2**20, [], 10_000, True, True, True),
         }  # fmt: skip

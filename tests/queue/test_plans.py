@@ -44,7 +44,9 @@ FROM holdfast.topics t, generate_series($1::bigint, $2::bigint) n, LATERAL (SELE
 WHERE t.name = 'busy'
 """
 DIGEST = "SELECT seq, lease_id::text AS lease FROM holdfast.jobs WHERE topic = 'busy' AND state = 'leased' "
-
+PLACES = """
+SELECT array_agg(quote_ident(ctid::text) ORDER BY seq) FROM holdfast.jobs WHERE topic = 'busy' AND seq = ANY ($1)
+"""
 FIRST_DUE = """
 SELECT (date_part('epoch', least(min(visible_at), now())) * 1000000)::bigint - 2 FROM holdfast.jobs
 WHERE topic = 'busy' AND state IN ('leased', 'scheduled')
@@ -65,10 +67,13 @@ class Promise:
 PROMISES = {
     "claim": Promise({"jobs_due", "jobs_ready"}, 30),
     "ack": Promise({"jobs_pkey"}, 20),
+    "ack_archived": Promise({"jobs_pkey"}, 26),
     "nack": Promise({"jobs_pkey"}, 20),
     "extend": Promise({"jobs_pkey"}, 34),
     "bury": Promise({"jobs_pkey"}, 34),
     "fail": Promise({"jobs_pkey"}, 34),
+    "spent": Promise({"jobs_pkey"}, 14, changes=False),
+    "inter": Promise(set(), 24),
     "held": Promise({"jobs_pkey"}, 8, changes=False),
     "expire": Promise({"jobs_expiring"}, 30),
     "sweep_finished": Promise({"jobs_finished"}, 14),
@@ -119,10 +124,13 @@ class World:
         every: dict[str, tuple[object, ...]] = {
             "claim": (busy.name, count, *lanes, *slots, True, 3, False),
             "ack": (busy.name, seqs, leases, nothing),
+            "ack_archived": (busy.name, seqs, leases, nothing),
             "nack": (busy.name, seqs, leases, ["worker"] * count, [0] * count, nothing, [False] * count, True, 3),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
             "held": (busy.name, seqs, leases),
             "bury": (busy.name, spent, nothing, nothing, 3, dead.name, dead.id, dead.sequence),
+            "spent": (busy.name, spent, nothing, 3, 1_000_000),
+            "inter": (busy.name, await self.db.fetchval(PLACES, spent), nothing),
             "fail": (busy.name, spent, nothing, nothing, 3),
             "expire": (busy.name, count),
             "sweep_finished": (busy.name, timedelta(0), count),

@@ -101,7 +101,7 @@ async def test_readers_see_each_record_once_and_in_order(a_log: Policy, processe
 
 async def test_an_append_waits_for_one_that_has_not_committed(a_log: Policy, rivals: Rivals) -> None:
     for end in ("commit", "rollback"):
-        head = (await log.states(rivals.observer, [a_log.topic]))[a_log.topic.name].head_seq
+        head = (await log.states(rivals.observer, [(a_log.topic, 0)]))[a_log.topic.name].head_seq
         late = rivals.one.transaction()
         await late.start()
         assert (await append(rivals.one, a_log, 2)).first_seq == head + 1
@@ -218,7 +218,7 @@ async def test_fifty_enqueues_with_one_key_make_one_batch(
 ) -> None:
     queue = await make_queue(topic)
     answers = await asyncio.gather(
-        *(processes[i % 4].engine.enqueues.enqueue_once(queue, records(2, str(i)), "k") for i in range(50))
+        *(processes[i % 4].engine.enqueues.enqueue_once(queue, records(2, str(i)), 2, "k") for i in range(50))
     )
     assert {tuple(seqs) for seqs, _ in answers} == {(1, 2)}
     assert sum(not known for _, known in answers) == 1

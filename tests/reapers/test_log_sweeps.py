@@ -45,7 +45,7 @@ async def old(own: Pools, policy: Policy) -> None:
 
 
 async def state(own: Pools, policy: Policy) -> log.LogState:
-    return (await log.states(own.rest, [policy.topic]))[policy.topic.name]
+    return (await log.states(own.rest, [(policy.topic, 0)]))[policy.topic.name]
 
 
 async def test_what_is_too_old_goes_for_good(machine: Machine, make_log: Make, own: Pools) -> None:
@@ -81,7 +81,7 @@ async def test_keys_are_forgotten_after_their_window(machine: Machine, make: Mak
     long = await make("jobs", idempotency_window_ms=3_600_000)
     for i in range(30):
         await machine.engine.logs.append(short, Batch(payloads=[b"1"]), 1, str(i))
-    await machine.engine.enqueues.enqueue_once(long, Batch(payloads=[b"1"]), "k")
+    await machine.engine.enqueues.enqueue_once(long, Batch(payloads=[b"1"]), 1, "k")
     query = "SELECT count(*) = 30 FROM holdfast.idempotency WHERE expires_at < clock_timestamp()"
     await until(lambda: own.rest.fetchval(query), "their window has passed")
     assert sum(await at_once(own, sweeps.idempotency)) == 30

@@ -1,4 +1,4 @@
-"""The ledger's days: made ahead, dropped when they are old, by any number of processes, and in nobody's way."""
+"""The days of tables by day: made ahead, dropped when they are old, by any number of processes, in nobody's way."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ async def fresh(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[Poo
     await pools.close(5)
 
 
-async def days(pools: Pools) -> list[int]:
-    """The days that the ledger has partitions for, counted from today."""
+async def days(pools: Pools, table: str = "lease_events") -> list[int]:
+    """The days that a table has partitions for, counted from today."""
     rows = await pools.rest.fetch(
         """
         SELECT to_date(right(c.relname, 8), 'YYYYMMDD') - (clock_timestamp() AT TIME ZONE 'UTC')::date AS day
         FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'holdfast.lease_events'::regclass ORDER BY 1
-        """
+        WHERE i.inhparent = to_regclass('holdfast.' || $1) ORDER BY 1
+        """,
+        table,
     )
     return [row["day"] for row in rows]
 
@@ -46,8 +47,9 @@ async def test_they_are_made_ahead_once(fresh: Pools, monkeypatch: pytest.Monkey
     assert await days(fresh) == [0, 1, 2, 3]
     assert await sweep(fresh) == 0
     monkeypatch.setattr(sweeps, "PARTITIONS_AHEAD", 9)
-    assert sum(await asyncio.gather(*(sweep(fresh) for _ in range(4)))) == 6
-    assert await days(fresh) == list(range(10))
+    assert sum(await asyncio.gather(*(sweep(fresh) for _ in range(4)))) == 12
+    for table in ("lease_events", "archive"):
+        assert await days(fresh, table) == list(range(10))
 
 
 async def test_they_are_dropped_once(fresh: Pools) -> None:
@@ -55,8 +57,8 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
     async with fresh.rest.acquire() as first:
         dropping = first.transaction()
         await dropping.start()
-        assert await first.fetchval(sweeps._DROP_PARTITIONS, -3) == 3
-        second = asyncio.create_task(fresh.rest.fetchval(sweeps._DROP_PARTITIONS, -3))
+        assert await first.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -3) == 3
+        second = asyncio.create_task(fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -3))
         waits = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
         pid = first.get_server_pid()
         await until(lambda: fresh.rest.fetchval(waits, pid), "the second waits")
@@ -66,8 +68,8 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
 
 
 async def test_only_old_ones_are_dropped(fresh: Pools) -> None:
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, 0) == 0
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, sweeps.EVENTS_KEPT) == 0
+    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", 0) == 0
+    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", sweeps.EVENTS_KEPT) == 0
     assert await days(fresh) == [0, 1, 2, 3]
 
 
@@ -90,7 +92,7 @@ async def test_they_are_made_while_verbs_are_under_way(fresh: Pools, monkeypatch
             "INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)"
             " VALUES ('t', 1, 1, 'enqueued', 0)"
         )
-        assert await asyncio.wait_for(sweep(fresh), 5) == 2
+        assert await asyncio.wait_for(sweep(fresh), 5) == 4
 
 
 async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
@@ -98,7 +100,34 @@ async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
     async with fresh.rest.acquire() as reader, reader.transaction():
         await reader.fetchval("SELECT count(*) FROM holdfast.lease_events")
         with pytest.raises(asyncpg.LockNotAvailableError):
-            await asyncio.wait_for(fresh.rest.fetchval(sweeps._DROP_PARTITIONS, -1), 2)
+            await asyncio.wait_for(fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -1), 2)
         await asyncio.wait_for(reader.fetchval("SELECT count(*) FROM holdfast.lease_events"), 1)
     assert await days(fresh) == [0, 1, 2, 3]
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, -1) == 1
+    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -1) == 1
+
+
+async def test_no_table_but_one_by_day_has_days(fresh: Pools) -> None:
+    with pytest.raises(asyncpg.PostgresError):
+        await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "topics", 1)
+    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "topics", -9) == 0
+    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "none", -9) == 0
+
+
+async def test_processes_of_the_version_before_find_what_they_call(fresh: Pools) -> None:
+    assert await fresh.rest.fetchval("SELECT holdfast.create_event_partitions(5)") == 2
+    assert await fresh.rest.fetchval("SELECT holdfast.drop_event_partitions(-1)") == 1
+    assert await days(fresh) == [1, 2, 3, 4, 5]
+    assert await days(fresh, "archive") == [0, 1, 2, 3]
+
+
+async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they_are(fresh: Pools) -> None:
+    assert await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "archive", 4) == 1
+    made = await fresh.rest.fetch(
+        """
+        SELECT a.attstorage::text AS storage,
+               (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid) AS indexes
+        FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE h.inhparent = 'holdfast.archive'::regclass AND a.attname = 'payload'
+        """
+    )
+    assert [tuple(row) for row in made] == [("e", 2)] * 5

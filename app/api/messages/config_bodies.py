@@ -8,10 +8,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import about
-from app.topics.config import BIGINT_MAX, MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Millis
+from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Unbounded
 
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
-Seconds = Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+Seconds = Annotated[int, Meta(ge=0)]
 
 # Two names of one thing: at most one of each pair is given.
 PAIRS = (
@@ -58,18 +58,18 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
             SEVEN_DAYS_MS // 1000,
         ),
     ] = None
-    max_depth: Annotated[Millis | None, about("Most live jobs; 0: no limit.", 0)] = None
+    max_depth: Annotated[Unbounded | None, about("Most live jobs; 0: no limit.", 0)] = None
     throughput_limit: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, about("Most jobs a second that dequeues get; 0: no limit.", 0)
     ] = None
     replayable: Annotated[bool | None, about("Whether acknowledged jobs are kept for a replay.", False)] = None
     durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
     type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
-    lease_ms: Annotated[Millis | None, about("In place of visibility_timeout_seconds.")] = None
+    lease_ms: Annotated[Unbounded | None, about("In place of visibility_timeout_seconds.")] = None
     ttl_ms: Annotated[Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("In place of message_ttl_seconds.")] = (
         None
     )
-    replay_window_ms: Annotated[Millis | None, about("In place of replay_window_seconds.")] = None
+    replay_window_ms: Annotated[Unbounded | None, about("In place of replay_window_seconds.")] = None
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
         about("Where dead letters go: another topic. null: <topic>.dlq."),

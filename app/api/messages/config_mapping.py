@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from app.api.messages.config_bodies import PAIRS, TopicConfig, TopicConfigBody
 from app.errors import InvalidRequest, NotAQueue
 from app.topics.config import (
+    BIGINT_MAX,
     DEAD_LETTERS,
     SEVEN_DAYS_MS,
     Chosen,
@@ -35,6 +36,7 @@ OF_V0: Final = (
     "leases_durable",
 )
 _V0_DEFAULTS: Final = Chosen()
+_CLAMPED: Final = {"claim_jitter_ms": 5_000, "cap_records": BIGINT_MAX, "cap_bytes": BIGINT_MAX}
 
 
 class Wanted(msgspec.Struct):
@@ -80,7 +82,7 @@ def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
         "ttl_ms": _millis(body.message_ttl_seconds, body.ttl_ms),
         "max_retries": body.max_retries,
         "dlq_threshold": body.dlq_threshold,
-        "max_depth": body.max_depth or 0,
+        "max_depth": min(body.max_depth or 0, BIGINT_MAX),
         "throughput_limit": body.throughput_limit or 0,
         "replayable": bool(body.replayable),
         "replay_window_ms": SEVEN_DAYS_MS if window_ms is None else clamp_window(window_ms),
@@ -91,8 +93,9 @@ def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
         if field in asked.given:
             value = getattr(body, field)
             settings[field] = getattr(_V0_DEFAULTS, field) if value is None else value
-    if body.claim_jitter_ms is not None:
-        settings["claim_jitter_ms"] = min(body.claim_jitter_ms, 5_000)
+    for field, most in _CLAMPED.items():
+        if field in settings:
+            settings[field] = min(settings[field], most)
     return msgspec.structs.replace(was, **settings)
 
 

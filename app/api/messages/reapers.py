@@ -15,7 +15,7 @@ from app.api.body import read_json
 from app.api.messages.errors import operation
 from app.cron import MOST_LENGTH
 from app.edge.context import context_of
-from app.reapers.loop import DELETE, EXPIRY
+from app.reapers.loop import ARCHIVE, DELETE, EXPIRY
 
 router = direct.router("messages")
 
@@ -102,7 +102,16 @@ async def run_delete(request: Request) -> Response:
     return await _run(request, DELETE.name, ReaperDeleted, ReaperDeletedSoFar)
 
 
-# /api/admin/archive-reaper/run: as above, once there is a sweep of the archive.
+@router.post(
+    "/api/admin/archive-reaper/run",
+    response_class=Response,
+    openapi_extra=operation(
+        body=RunBody, body_required=False, answers={200: ReaperDeleted, 202: ReaperDeletedSoFar}, errors=_ERRORS
+    ),
+)
+async def run_archive(request: Request) -> Response:
+    """Delete from message logs what is past its topic's replay window. A run that is under way is joined."""
+    return await _run(request, ARCHIVE.name, ReaperDeleted, ReaperDeletedSoFar)
 
 
 @router.get(

@@ -269,6 +269,7 @@ class JobShown(msgspec.Struct, kw_only=True):
     deliveries: int
     data: Raw
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    key: str | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = UNSET
     token: str
 

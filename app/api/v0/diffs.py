@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import MAX_NODE_BYTES, MAX_NODES
+from app.api.bounds import MAX_NODE_BYTES, MAX_NODES, seq_within
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import while_connected
 from app.api.fields import check_text, encode, topic_in
@@ -87,7 +87,7 @@ def nodes_of(node: str | list[str] | None) -> list[str]:
 def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
     """What a reader wants, with defaults and clamps."""
     return Ask(
-        after=body.from_seq or 0,
+        after=seq_within(body.from_seq or 0),
         limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
         max_bytes=min(body.max_batch_bytes or DEFAULT_BYTES, MAX_BYTES),
         without=nodes if policy.config.dedupe_node else (),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from abc import ABC, abstractmethod
-from typing import Final
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.api.fields import encode
-from app.errors import HoldfastError, NotAcceptable
+from app.errors import HoldfastError, NotAcceptable, SlowReader
 
 SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
 SLICE_BYTES: Final = 64 * 1024  # goes out at a time: one that takes this much in SEND_SECONDS is slow, and not gone
@@ -35,6 +38,9 @@ class EventStream(Response, ABC):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await push(send, BEGINNING)
             await self._serve(send, leaving)
+        except SlowReader as error:
+            _let_last_words_pass(receive)
+            await close(send, error_frame(error))
         except (OSError, TimeoutError):
             pass  # the reader is gone, or as good as
         finally:
@@ -51,11 +57,45 @@ class EventStream(Response, ABC):
 
 
 async def push(send: Send, frames: bytes) -> None:
-    """Send whole frames. Raises TimeoutError for a reader that takes nothing, OSError for one that has left."""
+    """Send whole frames. Raises OSError for a reader that has left; SlowReader for one that takes nothing, or
+    TimeoutError where it has got a part of them, after which it can't be told."""
     for start in range(0, len(frames), SLICE_BYTES):
         piece = frames[start : start + SLICE_BYTES]
-        async with asyncio.timeout(SEND_SECONDS):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        sending = send({"type": "http.response.body", "body": piece, "more_body": True}).__await__()
+        try:
+            waits_for = next(sending)
+        except StopIteration:
+            continue  # as ever for a reader that keeps up; a timeout costs as much as all of this
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await _going_on(sending, waits_for)
+        except TimeoutError:
+            if start > 0:
+                raise
+            raise SlowReader(f"Nothing was read for {SEND_SECONDS:.0f} s. Connect again.") from None
+
+
+@types.coroutine
+def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """The rest of what was begun by its first step, which `waits_for` came from."""
+    while True:
+        try:
+            answer = yield waits_for
+        except BaseException as error:
+            resume: Callable[[], Any] = partial(step.throw, error)
+        else:
+            resume = partial(step.send, answer)
+        try:
+            waits_for = resume()
+        except StopIteration:
+            return
+
+
+def _let_last_words_pass(receive: Receive) -> None:
+    """Let a last frame be written behind what a slow reader has not read: uvicorn would wait with it for ever."""
+    flow = getattr(getattr(receive, "__self__", None), "flow", None)
+    if flow is not None:
+        flow.resume_writing()
 
 
 async def close(send: Send, frame: bytes) -> None:

@@ -6,11 +6,12 @@ import time
 
 from starlette.responses import Response
 
-from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS
+from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS, seq_within
 from app.api.fields import check_text, encode, lease_of
 from app.api.payloads import Form, form_of, is_utf8, to_base64
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.model import Held, Job, LeaseId, Seq
+from app.topics.config import BIGINT_MAX
 
 
 def check_node(node: str) -> str:
@@ -33,6 +34,8 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
     check_node(node)
     if len(seqs) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+    if seqs and max(seqs) > BIGINT_MAX:
+        seqs = [seq_within(seq) for seq in seqs]
     if not leases:
         return [Held(Seq(seq), None, node) for seq in seqs]
     if len(leases) != len(seqs):
@@ -43,15 +46,17 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
 def job_fields(topic: str, job: Job) -> bytes:
     """A leased job's fields, without the braces round them."""
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
+    key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),
             job.deadline_ms,
             job.created_ms,
             tag,
+            key,
             job.deliveries,
             topic.encode(),
             job.seq,

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Producer, Tag, about
+from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.topics.config import TEN_YEARS_MS, Asked
 
@@ -40,6 +40,10 @@ class Record(msgspec.Struct, gc=False):
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=10_000)] | None, about("How often it is delivered at most; the topic's if absent.")
     ] = None
+    key: Annotated[
+        Key | None,
+        about("A job of this key that waits is updated: data and meta; it keeps its seq. One that is leased is left."),
+    ] = None
     content_type: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
         about('Of data: JSON, unless it is a text whose type is text/…, or {"$base64": "…"}, which is bytes.', JSON),
@@ -47,7 +51,6 @@ class Record(msgspec.Struct, gc=False):
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
     group: None = None
-    key: None = None
     dedupe_id: None = None
     user_id: None = None
     webhook: None = None

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import MAX_KEY_BYTES
+from app.api.calls import count_as
 from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, header, operation, query
 from app.api.v0.bodies import AppendAnswer
@@ -68,7 +69,7 @@ _either = _Either()
         ],
         body=[AppendBody, LogAppendBody],
         answers={200: AppendAnswer, 201: AppendAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
     ),
 )
 async def append(request: Request) -> Response:
@@ -91,23 +92,29 @@ async def append(request: Request) -> Response:
     if policy is not None and body.config is not None:
         resolve(name, body.config)  # which counts for nothing here; but what makes no sense is said every time
     created = deduped = False
+    head = 0  # unless it is known, the last of these is
     if policy is None:
         policy, created = await _created(request, context, name, body)
     sent = time.perf_counter()
+    _must_fit(policy.config, batch, size)
     if policy.config.type is TopicType.LOG:
+        count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
+    elif key is None and batch.keys:
+        placed = await context.engine.enqueues.upsert(policy, batch, size)
+        seqs, head = placed.seqs, placed.head_seq
     elif key is None:
         seqs = await context.engine.enqueues.enqueue(policy, batch, size)
     else:
-        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, key)
+        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, size, key)
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
         name.encode(),
-        seqs[0],
-        seqs[-1],
+        min(seqs) if batch.keys else seqs[0],
+        last := max(seqs) if batch.keys else seqs[-1],
         shown,
-        seqs[-1],
+        max(head, last),
         len(seqs),
         b"true" if created else b"false",
         b"true" if deduped else b"false",
@@ -115,14 +122,19 @@ async def append(request: Request) -> Response:
     return answer(fields, began, timings, 201 if created else 200)
 
 
-async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
-    """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
-    config = policy.config
+def _must_fit(config: Config, batch: Batch, size: int) -> None:
+    """Raises RecordTooLarge where the batch would be refused however empty the topic is."""
+    if config.type is TopicType.QUEUE:
+        size = sum(map(len, batch.payloads))  # what a queue counts
     if config.discard == "reject" and (0 < config.cap_records < len(batch) or 0 < config.cap_bytes < size):
         raise RecordTooLarge(
             "The batch is larger than all that this topic may hold.",
             {"records": len(batch), "bytes": size, "cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
         )
+
+
+async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
+    """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
     appended = await context.engine.logs.append(policy, batch, size, key)
     seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
     return seqs, appended.outcome is Outcome.DEDUPED

@@ -26,7 +26,7 @@ from app.api.v0.bodies import (
 )
 from app.api.v0.fields import answer
 from app.edge.context import Context, context_of
-from app.errors import InvalidRequest, NotAQueue, TopicNotFound
+from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector, log
 from app.queue.inspector import State
@@ -100,7 +100,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     """How far a topic goes and what it holds; and its last write, and a queue's counts. Raises TopicNotFound."""
     topic, db = policy.topic, context.pools.rest
     if policy.config.type is TopicType.LOG:
-        log_state = (await log.states(db, [topic])).get(topic.name)
+        log_state = (await log.states(db, [(topic, policy.config.ttl_ms)], EXACT)).get(topic.name)
         if log_state is None:
             raise TopicNotFound(topic.name)
         return _log_extent(log_state), {"last_write_ts": log_state.last_write_ms}
@@ -185,27 +185,15 @@ async def configure(
     """Store what was asked for; the configuration in full, and whether the topic was created. Without `replace`, one
     that exists stays as it is.
 
-    Raises InvalidRequest, Forbidden, NotAQueue for a dead-letter topic that can't be one; TopicExistsIncompatible.
+    Raises InvalidRequest; Forbidden for a dead-letter topic that the key may not write to; TopicExistsIncompatible.
     """
     config = resolve(name, asked)
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
-        await _must_take_jobs(context, config)
     store_it = store.put if replace else store.create
     created = await store_it(context.pools.rest, name, config, context.access.actor(request))
     context.policies.changed(name)
     return config, created
-
-
-async def _must_take_jobs(context: Context, config: Config) -> None:
-    """A dead-letter topic that exists must be a queue, as long as logs take no jobs."""
-    assert config.dead_letter is not None
-    try:
-        await context.policies.queue(config.dead_letter)
-    except TopicNotFound:
-        return  # it is made when the first job moves there
-    except NotAQueue as error:
-        raise NotAQueue(config.dead_letter) from error
 
 
 def config_shown(config: Config) -> dict[str, Any]:
@@ -234,9 +222,9 @@ def _log_extent(state: LogState) -> dict[str, int]:
 async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
     """Of topics by name; a log that was just deleted is left out."""
     queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
-    logs = [policy.topic for policy in policies if policy.config.type is TopicType.LOG]
+    logs = [(policy.topic, policy.config.ttl_ms) for policy in policies if policy.config.type is TopicType.LOG]
     states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}
-    log_states = await log.states(context.pools.rest, logs) if logs else {}
+    log_states = await log.states(context.pools.rest, logs, EXACT) if logs else {}
     return {name: _extent(state) for name, state in states.items()} | {
         name: _log_extent(state) for name, state in log_states.items()
     }

@@ -16,7 +16,7 @@ from starlette.types import Send
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import Seq
+from app.api.bounds import Seq, seq_within
 from app.api.fields import encode, flag
 from app.api.openapi import events, operation, path, query
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
@@ -102,7 +102,7 @@ async def make_watch(request: Request) -> Response:
             continue
         topic_id, extent = found[name]
         tail = asked is not None and asked.tail
-        seq = extent.head_seq if tail else (asked and asked.from_seq) or 0
+        seq = extent.head_seq if tail else seq_within((asked and asked.from_seq) or 0)
         places[name] = Place(topic_id, seq, chosen=not tail)
         shown[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
     wid = await context.engine.watches.make(_owner(key), options, places)
@@ -199,8 +199,20 @@ class WatchStream(EventStream):
                 quiet_since = time.monotonic()
             watch.advance(told)
 
+    def _tells_alone(self, told: Told) -> bool:
+        """Whether all there is to tell is a record event which is the same for all who watch this topic alone."""
+        return (
+            len(self._watch.places) == 1
+            and not told.caught_up
+            and told.read is not None
+            and bool(told.read.diff.records.seqs)
+            and tombstone(told.before.seq, told.read.diff) is None
+        )
+
     def _frames(self, told: Told) -> list[tuple[str, bytes]]:
         """What a client is to read of this; nothing, where all that came was none of its business."""
+        if told.read is not None and told.read.alone is not None and self._tells_alone(told):
+            return [("record", told.read.alone)]
         topic, position = encode(told.topic), _position(self._watch.places, told)
         if told.read is None:
             return [("topic-deleted", b'%bevent: topic-deleted\ndata: {"topic":%b}\n\n' % (position, topic))]
@@ -217,6 +229,8 @@ class WatchStream(EventStream):
             if told.read.shown is None:
                 told.read.shown = _record_event(told, topic)
             frames.append(("record", position + told.read.shown))
+            if self._tells_alone(told):
+                told.read.alone = frames[-1][1]
         if told.caught_up:
             data = b'{"topic":%b,"head_seq":%d}' % (topic, head)
             frames.append(("caught-up", b"%bevent: caught-up\ndata: %b\n\n" % (position, data)))

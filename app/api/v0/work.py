@@ -159,6 +159,6 @@ def _frame(topic: str, job: Job) -> bytes:
 def _whole(text: str | None, field: str) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if not (text.isascii() and text.isdigit() and len(text) <= 1000):
         raise InvalidRequest(f"{field} must be a whole number, 0 or more.")
     return int(text)

@@ -3,8 +3,8 @@
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
 --   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
 -- Answers one row: the places in $2 (from 1) that were moved. The job starts there with no delivery, no end of its
--- time and its own priority; where it came from stands in
--- original_*, and the job that it was at first in first_*: of that one it keeps the id that the messages dialect shows.
+-- time and its own priority; its key is data there; where it came from stands in original_*, and the job that it
+-- was at first in first_*: of that one it keeps the id that the messages dialect shows.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
@@ -21,16 +21,16 @@ WITH picked AS MATERIALIZED (
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.error, p.lease_id, p.node, p.held, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
-              j.producer, j.last_error, j.metadata, j.payload, j.content_type,
+              j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key,
               coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq
 ), arriving AS MATERIALIZED (
     SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at FROM (SELECT * FROM gone ORDER BY ord) g
 ), moved AS (
     INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at, updated_at, tag,
                                producer, metadata, payload, last_error, original_topic, original_seq,
-                               original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq)
+                               original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq, key)
     SELECT $6, $7, new_seq, new_seq, 'ready', priority, at, created_at, at, tag, producer, metadata, payload,
-           coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq
+           coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq, key
     FROM arriving
 ), lane AS (
     INSERT INTO holdfast.lanes (topic, priority) SELECT DISTINCT $6, priority FROM arriving ORDER BY 2

@@ -2,16 +2,17 @@
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 delays in ms
 --   $6 errors, or NULL  $7 whether the delivery is given back; one each per seq
 --   $8 whether deliveries run out here  $9 the topic's max_deliveries, 0 for no end
--- Answers one row: `done` and `picked` as in ack, and `spent`, places whose job has no delivery left, with the `leases`
--- under which they are still held: the caller takes those out with bury or fail.
+-- Answers one row: `done` and `picked` as in ack; `spent`, places whose job has no delivery left, with the `leases` under
+-- which they are still held: the caller takes those out with bury or fail; and `keyed`, places whose job has a key, and is
+-- returned with nack_keyed: its place may be taken.
 -- A returned job enters the due lane, never the ready lane: its position lies below what claims have passed.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
-    SELECT r.ord, r.delay_ms, r.error, r.refund, x.tid, x.lease_id, x.node, x.spent AND NOT r.refund AS spent
+    SELECT r.ord, r.delay_ms, r.error, r.refund, x.tid, x.lease_id, x.node, x.spent AND NOT r.refund AS spent, x.keyed
     FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::boolean[])
         WITH ORDINALITY AS r(seq, lease, node, delay_ms, error, refund, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.lease_id, j.node,
+        SELECT ctid AS tid, j.lease_id, j.node, j.key IS NOT NULL AND j.original_topic IS NULL AS keyed,
                $8::boolean AND coalesce(j.max_deliveries, $9::integer) > 0
                AND j.deliveries >= coalesce(j.max_deliveries, $9::integer) AS spent
         FROM holdfast.jobs j
@@ -24,7 +25,7 @@ WITH picked AS MATERIALIZED (
     SET state = 'scheduled', visible_at = clock_timestamp() + p.delay_ms * interval '1 ms',
         updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
         deliveries = j.deliveries - p.refund::integer, last_error = coalesce(p.error, j.last_error)
-    FROM picked p WHERE j.ctid = p.tid AND NOT p.spent
+    FROM picked p WHERE j.ctid = p.tid AND NOT p.spent AND NOT p.keyed
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, p.lease_id, p.node, j.visible_at, p.error
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, detail)
@@ -33,6 +34,7 @@ WITH picked AS MATERIALIZED (
     INSERT INTO holdfast.tallies (topic_id, scheduled, leased)
     SELECT min(topic_id), count(*), -count(*) FROM done HAVING count(*) > 0
 )
-SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked WHERE NOT spent) AS picked,
+SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked WHERE NOT spent AND NOT keyed) AS picked,
        array(SELECT ord FROM picked WHERE spent ORDER BY ord) AS spent,
-       array(SELECT lease_id FROM picked WHERE spent ORDER BY ord) AS leases
+       array(SELECT lease_id FROM picked WHERE spent ORDER BY ord) AS leases,
+       array(SELECT ord FROM picked WHERE keyed AND NOT spent ORDER BY ord) AS keyed

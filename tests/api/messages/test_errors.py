@@ -15,6 +15,7 @@ from tests.api.messages.client import refused
         ("GET", "/api", 404, "not_found"),
         ("GET", "/api/nothing", 404, "not_found"),
         ("POST", "/api/version", 405, "method_not_allowed"),
+        ("GET", "/api/messages/dequeue", 405, "method_not_allowed"),
         ("GET", "/api/topics/a%2Fb/purge", 400, "invalid_request"),
     ],
 )
@@ -30,3 +31,4 @@ async def test_other_paths_answer_as_v0_does(http: httpx.AsyncClient, path: str)
 async def test_a_405_says_what_is_allowed(http: httpx.AsyncClient) -> None:
     answer = await http.delete("/api/version")
     assert answer.headers["allow"] == "GET"
+    assert (await http.get("/api/messages/ack")).headers["allow"] == "POST"

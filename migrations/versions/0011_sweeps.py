@@ -1,12 +1,12 @@
 """Sweeps: a row for each, which says who runs it, and from which schedule.
 
-Revision ID: 0009
+Revision ID: 0010
 """
 
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,236 @@
+"""What the routes of the messages dialect take and answer. Fields that are not listed are ignored where the original
+ignores them, and refused on routes that it does not have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
+from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
+from app.engine.claims import MAX_CLAIM
+from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
+
+MOST_SECONDS = TEN_YEARS_MS // 1000
+MOST_LEASE_SECONDS = 86_400
+
+TopicName = Annotated[str, about("The topic's name.", pattern=PATTERN)]
+_MOST_OF_NAME = 254 - len(DEAD_LETTERS)  # room for the name of its dead letters' topic
+NewTopicName = Annotated[
+    str,
+    about(
+        f"The topic's name; none that ends in {DEAD_LETTERS}.",
+        pattern=PATTERN.replace("254", str(_MOST_OF_NAME)),
+    ),
+]
+Encoding = Annotated[
+    Literal["base64"] | None, about('"base64": payloads come as base64, as bytes that are no text do anyway.')
+]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
+Id = Annotated[str, about("A message's id.", format="uuid")]
+LeaseId = Annotated[
+    str,
+    about(
+        "The lease_id that the dequeue answered: fences off who lost the lease.", pattern="^(lease_[0-9a-fA-F]{1,64})?$"
+    ),
+]
+Visibility = Annotated[
+    float | None,
+    about("How long the message stays hidden, clamped to 0.1 to 86400 s; the topic's if absent, 0 or less."),
+]
+
+
+class Enqueued(msgspec.Struct, kw_only=True, gc=False):
+    """One message."""
+
+    payload: Annotated[str, about("A text of up to 1 MiB, kept byte for byte; or bytes, as base64.", minLength=1)]
+    encoding: Annotated[Literal["base64"] | None, about("base64: payload is the base64 of bytes.")] = None
+    content_type: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
+        about("application/json if payload is JSON, else text/plain; of base64, application/octet-stream."),
+    ] = None
+    metadata: Annotated[
+        Annotated[dict[str, str], Meta(max_length=MAX_META_KEYS)] | None,
+        about("Comes back with the message; up to 16 KiB."),
+    ] = None
+    priority: Annotated[Annotated[int, Meta(ge=0, le=9)] | None, about("High first.", 0)] = None
+    delay_seconds: Annotated[Seconds | None, about("How long it stays hidden.", 0)] = None
+    run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
+        None
+    )
+    ttl_seconds: Annotated[
+        Seconds | None, about("It expires so long from now, 0 for never; as the topic says if absent.")
+    ] = None
+    max_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
+        about("How often it is delivered at most, 0 for no end; as the topic says if absent."),
+    ] = None
+    key: Annotated[
+        Key | None,
+        about("A message of this key that waits is updated, and keeps its id. One that is processed is left alone."),
+    ] = None
+    # Not built yet, and refused: a client that counts on one of these must not take it for granted.
+    tenant: None = None
+    group: None = None
+    dedupe_id: None = None
+
+
+class EnqueueBody(Enqueued, kw_only=True, gc=False):
+    """A message and its topic, which is made if it is absent."""
+
+    topic: NewTopicName
+
+
+class BatchMessage(Enqueued, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """One message of a batch."""
+
+
+class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages for one topic: all of them are enqueued, or none is."""
+
+    topic: NewTopicName
+    messages: Annotated[list[BatchMessage], about(f"1 to {MAX_RECORDS}.", minItems=1, maxItems=MAX_RECORDS)]
+
+
+class EnqueueAnswer(msgspec.Struct):
+    """The message's id."""
+
+    id: str
+
+
+class BatchAnswer(msgspec.Struct):
+    """The messages' ids, in their order."""
+
+    ids: list[str]
+
+
+class DequeueBody(msgspec.Struct):
+    """From where, how many and for how long. There are no consumer groups here."""
+
+    topic: TopicName
+    count: Annotated[Annotated[int, Meta(ge=1, le=MAX_CLAIM)] | None, about("Most messages.", 1)] = None
+    visibility_timeout_seconds: Visibility = None
+    wait_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=30)] | None, about("How long to wait for the first message.", 0)
+    ] = None
+    encoding: Encoding = None
+    consumer_group: Literal[""] | None = None
+
+
+class MessageAck(msgspec.Struct, forbid_unknown_fields=True):
+    """The lease, to be fenced."""
+
+    lease_id: LeaseId | None = None
+
+
+class AckBatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages, and perhaps their leases."""
+
+    ids: Annotated[list[str], about(f"At most {MAX_SEQS}.", maxItems=MAX_SEQS)]
+    lease_ids: Annotated[list[LeaseId] | None, about("One for each id, or none at all.", maxItems=MAX_SEQS)] = None
+
+
+class AckBatchAnswer(msgspec.Struct):
+    """How many were completed; those in `skipped` the caller does not hold."""
+
+    acked: int
+    skipped: list[str]
+
+
+class MessageNack(msgspec.Struct):
+    """What went wrong."""
+
+    error: Annotated[
+        Annotated[str, text("Kept as the message's last_error.", most=MAX_ERROR_BYTES)] | None, about("Why.")
+    ] = None
+    delay_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=MOST_LEASE_SECONDS)] | None, about("How long the message stays hidden.", 0)
+    ] = None
+    lease_id: LeaseId | None = None
+    consumer_group: Literal[""] | None = None
+
+
+class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):
+    """For how long from now, and the lease, to be fenced."""
+
+    visibility_timeout_seconds: Visibility = None
+    lease_id: LeaseId | None = None
+
+
+class MessageExtended(msgspec.Struct):
+    """Until when the message is hidden now."""
+
+    id: str
+    visibility_timeout: str
+
+
+class PurgeBody(msgspec.Struct):
+    """Which messages are deleted."""
+
+    statuses: Annotated[
+        list[Literal["pending", "processing", "expired", "failed"]] | None,
+        about("Those of these statuses; of none given, all but failed ones."),
+    ] = None
+
+
+class PurgeAnswer(msgspec.Struct):
+    """How many were deleted."""
+
+    deleted: int
+
+
+class Message(msgspec.Struct, kw_only=True):
+    """A message. What it does not have is left out. retry_count is of deliveries that ended without an ack."""
+
+    id: str
+    topic: str
+    key: str | UnsetType = UNSET
+    payload: str
+    encoding: Literal["base64"] | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    metadata: dict[str, str]
+    status: Literal["pending", "processing", "failed", "expired"]
+    retry_count: int
+    max_retries: int
+    priority: int | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+    visibility_timeout: str | UnsetType = UNSET
+    lease_id: str | UnsetType = UNSET
+    expires_at: str | UnsetType = UNSET
+    created_at: str
+    updated_at: str | UnsetType = UNSET
+    original_topic: str | UnsetType = UNSET
+    dlq_moved_at: str | UnsetType = UNSET
+
+
+class DequeueAnswer(msgspec.Struct):
+    """The messages that the caller holds now, in the order in which they are to be worked on; perhaps none."""
+
+    messages: list[Message]
+
+
+class MessagePage(msgspec.Struct):
+    """A page of messages, the newest first. `total` is how many there are on all pages; a page after this one, if there
+    is one, comes by next_cursor too."""
+
+    items: list[Message]
+    total: int
+    limit: int
+    offset: int
+    next_cursor: str | UnsetType = UNSET
+
+
+class TopicCount(msgspec.Struct):
+    """How many messages a topic has of a status."""
+
+    topic: str
+    status: str
+    count: int
+
+
+class StatsAnswer(msgspec.Struct):
+    """By topic and status; what there is none of is left out."""
+
+    topics: list[TopicCount]

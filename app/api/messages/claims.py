@@ -1,0 +1,100 @@
+"""POST /api/messages/dequeue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.calls import LEFT, count_as, ended_with
+from app.api.departure import has_left, while_connected
+from app.api.messages.bodies import DequeueAnswer, DequeueBody
+from app.api.messages.errors import operation
+from app.api.messages.show import claimed
+from app.edge.access import must_cover
+from app.edge.context import Context, context_of
+from app.engine.claims import Claimer
+from app.errors import TopicNotFound, Unauthorized
+from app.keys import Scope
+from app.queue.model import Job
+from app.topics.config import Policy, check_name, clamp_lease
+
+router = direct.router("messages")
+
+NODE: Final = "messages"  # who holds what is claimed in this dialect, which has no nodes
+NEEDED: Final = Scope.READ | Scope.WRITE
+ABSENT_SECONDS: Final = 1.0  # how often who waits on a topic that is yet to be made looks for it
+
+_body = msgspec.json.Decoder(DequeueBody)
+
+
+@router.post(
+    "/api/messages/dequeue",
+    response_class=Response,
+    openapi_extra=operation(body=DequeueBody, answers={200: DequeueAnswer}, errors=[400, 401, 403, 409, 413, 415, 503]),
+)
+async def dequeue(request: Request) -> Response:
+    """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
+    with `wait_seconds`, wait so long for the first. A topic that is absent has none."""
+    context = context_of(request)
+    key = context.access.check(request, NEEDED)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    check_name(body.topic)
+    must_cover(key, body.topic)
+    wait = body.wait_seconds or 0
+    if wait:
+        count_as(request, "claim_wait")  # its time is the wait's
+    try:
+        policy = await context.policies.queue(body.topic)
+    except TopicNotFound:
+        found = await while_connected(request, _made(context, body.topic, wait)) if wait else None
+        if found is None:
+            return _answer([])
+        policy, wait = found
+    claimer = Claimer(policy, NODE, body.count or 1, lease_of(policy, body.visibility_timeout_seconds), whole=True)
+    claims, settlements = context.engine.claims, context.engine.settlements
+    jobs: list[Job]
+    if wait or policy.config.claim_jitter_ms:
+        # What is claimed for one who left goes back.
+        jobs = await while_connected(request, claims.claim(claimer, wait)) or []
+        if not context.access.still_good(key):
+            await settlements.give_back(policy, NODE, jobs)
+            raise Unauthorized("This key was revoked or has expired.")
+    else:
+        jobs = await claims.claim(claimer)
+    if jobs and has_left(request):
+        await settlements.give_back(policy, NODE, jobs)
+        ended_with(request, LEFT)
+        return Response(status_code=499)  # nobody reads it
+    context.names.learn(policy.topic)
+    base64 = body.encoding is not None
+    return _answer([claimed(policy, job, base64=base64) for job in jobs])
+
+
+def lease_of(policy: Policy, seconds: float | None) -> int:
+    """The length of a lease in ms: what was asked for, clamped; else the topic's."""
+    if seconds is None or seconds <= 0:
+        return policy.config.lease_ms
+    return clamp_lease(round(min(seconds, 1_000_000) * 1000))
+
+
+async def _made(context: Context, name: str, seconds: float) -> tuple[Policy, float] | None:
+    """The policy of a topic that is absent, once somebody has made it, and the seconds that are left; or None."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, ABSENT_SECONDS))
+        try:
+            return await context.policies.queue(name), max(until - time.monotonic(), 0)
+        except TopicNotFound:
+            continue
+    return None
+
+
+def _answer(messages: list[bytes]) -> Response:
+    return Response(b'{"messages":[%b]}' % b",".join(messages), media_type="application/json")

@@ -1,0 +1,182 @@
+"""POST /api/messages and /api/messages/batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import has_nul, read_json
+from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
+from app.api.fields import encode, time_of
+from app.api.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
+from app.api.messages.errors import operation
+from app.api.messages.ids import id_of
+from app.api.payloads import BYTES, check_type, kept, of_base64, type_of
+from app.edge.access import must_cover
+from app.edge.context import Context, context_of
+from app.engine.enqueues import Gone
+from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
+from app.keys import Scope
+from app.queue.model import Batch
+from app.topics.config import DEAD_LETTERS, Policy, check_name
+
+router = direct.router("messages")
+
+ERRORS: Final = [400, 401, 403, 409, 413, 415, 503]
+
+_one = msgspec.json.Decoder(EnqueueBody)
+_many = msgspec.json.Decoder(BatchBody)
+
+
+@router.post(
+    "/api/messages",
+    status_code=201,
+    response_class=Response,
+    openapi_extra=operation(body=EnqueueBody, answers={201: EnqueueAnswer}, errors=ERRORS),
+)
+async def enqueue(request: Request) -> Response:
+    """Enqueue a message. Its topic is made if it is absent."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
+    _check_topic(body.topic)
+    must_cover(key, body.topic)
+    (shown,) = await _enqueue(request, context, body.topic, [body])
+    return _created(b'{"id":"%b"}' % shown.encode())
+
+
+@router.post(
+    "/api/messages/batch",
+    status_code=201,
+    response_class=Response,
+    openapi_extra=operation(body=BatchBody, answers={201: BatchAnswer}, errors=ERRORS),
+)
+async def enqueue_batch(request: Request) -> Response:
+    """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
+    _check_topic(body.topic)
+    must_cover(key, body.topic)
+    if not body.messages:
+        raise InvalidRequest("messages must hold at least one message.")
+    if len(body.messages) > MAX_RECORDS:
+        raise BatchTooLarge(f"At most {MAX_RECORDS} messages a call.")
+    return _created(encode({"ids": await _enqueue(request, context, body.topic, body.messages)}))
+
+
+async def _enqueue(request: Request, context: Context, name: str, messages: Sequence[Enqueued]) -> list[str]:
+    """Their ids."""
+    batch, size = _columns(messages)
+    policy = await _queue(request, context, name)
+    enqueues = context.engine.enqueues
+    try:
+        seqs = await enqueues.enqueue_there(policy, batch, size)
+    except Gone:
+        # The topic may have been deleted through another process: then it is made anew.
+        context.policies.forget(name)
+        fresh = await _queue(request, context, name)
+        if fresh.topic.id == policy.topic.id:
+            raise
+        policy = fresh
+        seqs = await enqueues.enqueue_there(policy, batch, size)
+    context.names.learn(policy.topic)
+    topic_id = policy.topic.id
+    return [id_of(topic_id, seq) for seq in seqs]
+
+
+async def _queue(request: Request, context: Context, name: str) -> Policy:
+    try:
+        return await context.policies.queue(name)
+    except TopicNotFound:
+        return await context.policies.queue_or_new(name, context.access.actor(request))
+
+
+def _check_topic(name: str) -> None:
+    check_name(name)
+    if name.endswith(DEAD_LETTERS):
+        raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters: nothing is enqueued there.")
+
+
+def _created(content: bytes) -> Response:
+    return Response(content, 201, media_type="application/json")
+
+
+def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
+    """Check the messages and turn them into columns; and the bytes of their payloads and metadata.
+
+    Raises InvalidRequest and RecordTooLarge; of several messages, it names the one by its place, from 0.
+    """
+    payloads: list[bytes] = []
+    types: list[str | None] = []
+    metadata: list[str | None] = []
+    size = 0
+    for i, message in enumerate(messages):
+        try:
+            payload, kind = _payload(message)
+            text = _metadata(message.metadata)
+            if message.key is not None and "\0" in message.key:
+                raise InvalidRequest("key has a NUL character (U+0000), which can't be stored.")
+            weight = len(payload) + (0 if text is None else len(text.encode()))
+            if weight > MAX_RECORD_BYTES:
+                raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
+        except (InvalidRequest, RecordTooLarge) as error:
+            if len(messages) == 1:
+                raise
+            raise type(error)(f"Message {i}: {error.message}") from None
+        payloads.append(payload)
+        types.append(kind)
+        metadata.append(text)
+        size += weight
+    batch = Batch(
+        payloads=payloads,
+        metadata=_unless_default(metadata),
+        priorities=_unless_default([message.priority for message in messages]),
+        delays_ms=_unless_default([_ms(message.delay_seconds) for message in messages]),
+        run_ats=_unless_default(
+            [None if message.run_at is None else time_of(message.run_at, "run_at") for message in messages]
+        ),
+        ttls_ms=_unless_default([_ms(message.ttl_seconds) for message in messages]),
+        max_deliveries=_unless_default([message.max_deliveries for message in messages]),
+        content_types=_unless_default(types),
+        keys=_unless_default([message.key for message in messages]),
+    )
+    return batch, size
+
+
+def _payload(message: Enqueued) -> tuple[bytes, str | None]:
+    """The bytes, and their type as a job has it."""
+    if not message.payload:
+        raise InvalidRequest("topic and payload are required.")
+    asked = None if message.content_type is None else check_type(message.content_type)
+    if message.encoding is not None:
+        payload = of_base64(message.payload)
+        return payload, kept(payload, asked or BYTES)
+    payload = message.payload.encode()
+    return payload, kept(payload, asked or type_of(message.payload))
+
+
+def _metadata(metadata: dict[str, str] | None) -> str | None:
+    if metadata is None:
+        return None
+    text = encode(metadata)
+    if len(text) > MAX_META_BYTES:
+        raise InvalidRequest(f"metadata is longer than {MAX_META_BYTES} bytes.")
+    if has_nul(text):
+        raise InvalidRequest("metadata has a NUL character (U+0000), which can't be stored.")
+    return text.decode()
+
+
+def _ms(seconds: float | None) -> int | None:
+    """In whole ms, but never so few that they mean none."""
+    return None if seconds is None else max(round(seconds * 1000), seconds > 0)
+
+
+def _unless_default(column: list[Any]) -> list[Any]:
+    """The column, or none at all where every message leaves it to its default: it is not sent then."""
+    return [] if column.count(None) == len(column) else column

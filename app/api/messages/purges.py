@@ -1,0 +1,55 @@
+"""POST /api/topics/:topic/purge."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.fields import encode, topic_in
+from app.api.messages.bodies import PurgeAnswer, PurgeBody
+from app.api.messages.errors import operation
+from app.api.openapi import TOPIC
+from app.edge.context import context_of
+from app.errors import TopicNotFound
+from app.keys import Scope
+from app.queue.shown import Status
+from app.topics.config import check_name
+
+router = direct.router("messages")
+
+UNLESS_SAID: Final = (Status.PENDING, Status.PROCESSING, Status.EXPIRED)  # as in the original, which keeps failed ones
+
+_body = msgspec.json.Decoder(PurgeBody)
+
+
+@router.post(
+    "/api/topics/{topic}/purge",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=PurgeBody,
+        body_required=False,
+        answers={200: PurgeAnswer},
+        errors=[400, 401, 403, 409, 413, 415, 503],
+    ),
+)
+async def purge(request: Request) -> Response:
+    """Delete a topic's messages by their status, for good, those that somebody holds too. The topic stays."""
+    context = context_of(request)
+    name = topic_in(request)
+    context.access.check(request, Scope.ADMIN, name)
+    body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
+    check_name(name)
+    statuses = sorted({Status(status) for status in body.statuses or ()}, key=lambda one: one.value) or UNLESS_SAID
+    try:
+        policy = await context.policies.queue(name)
+    except TopicNotFound:
+        deleted = 0
+    else:
+        deleted = await context.engine.purges.purge(policy, statuses)
+    return Response(encode({"deleted": deleted}), media_type="application/json")

@@ -1,0 +1,180 @@
+"""POST /api/messages/:id/ack, /nack and /extend, and /api/messages/ack: what holders do with their messages.
+
+Who knows the id holds the message, as long as its visibility timeout has not ended; with a lease_id, that one only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.bounds import MAX_ERROR_BYTES, MAX_SEQS
+from app.api.fields import check_text, encode, lease_of
+from app.api.messages import claims
+from app.api.messages.bodies import (
+    AckBatchAnswer,
+    AckBatchBody,
+    MessageAck,
+    MessageExtend,
+    MessageExtended,
+    MessageNack,
+)
+from app.api.messages.errors import operation
+from app.api.messages.ids import job_of, no_message
+from app.api.messages.places import Place, first_place, later_places
+from app.api.messages.show import time_of
+from app.api.openapi import path
+from app.edge.context import context_of
+from app.errors import BatchTooLarge, InvalidRequest, NotFound
+from app.keys import Scope
+from app.queue.consumer import Return
+from app.queue.model import Held, Seq
+from app.topics.config import Policy
+
+router = direct.router("messages")
+
+ID: Final = {**path("id", "The message's id.", {"type": "string"}), "example": "00000001-0000-8000-8000-000000000001"}
+ERRORS: Final = [400, 401, 403, 404, 413, 415, 503]
+
+_ack_body = msgspec.json.Decoder(MessageAck)
+_ack_batch_body = msgspec.json.Decoder(AckBatchBody)
+_nack_body = msgspec.json.Decoder(MessageNack)
+_extend_body = msgspec.json.Decoder(MessageExtend)
+
+Settle = Callable[[Policy, Held], Awaitable[bool]]
+
+
+def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struct] | None]) -> dict[str, Any]:
+    return operation(parameters=[ID], body=body, body_required=False, answers=answers, errors=ERRORS)
+
+
+@router.post(
+    "/api/messages/{id}/ack",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageAck, {204: None}),
+)
+async def ack(request: Request) -> Response:
+    """Complete a message: it is gone then. 404 if the caller does not hold it any more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
+    settlements = context.engine.settlements
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        return bool(await settlements.ack(policy, [held]))
+
+    await _settle(request, key, body.lease_id, settle)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/api/messages/{id}/nack",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageNack, {204: None}),
+)
+async def nack(request: Request) -> Response:
+    """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. 404 if the
+    caller does not hold it any more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
+    error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
+    back = Return(round((body.delay_seconds or 0) * 1000), error)
+    settlements = context.engine.settlements
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        return bool(await settlements.nack(policy, [held], [back]))
+
+    await _settle(request, key, body.lease_id, settle)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/api/messages/{id}/extend",
+    response_class=Response,
+    openapi_extra=_operation(MessageExtend, {200: MessageExtended}),
+)
+async def extend(request: Request) -> Response:
+    """Hide a message for so long from now: the heartbeat of long work. 404 if the caller does not hold it any more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
+    settlements = context.engine.settlements
+    until: list[int] = []
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        lease_ms = claims.lease_of(policy, body.visibility_timeout_seconds)
+        until.extend((await settlements.extend(policy, [held], lease_ms)).values())
+        return bool(until)
+
+    await _settle(request, key, body.lease_id, settle)
+    shown = b'{"id":%b,"visibility_timeout":"%b"}' % (encode(request.path_params["id"].lower()), time_of(until[0]))
+    return Response(shown, media_type="application/json")
+
+
+@router.post(
+    "/api/messages/ack",
+    response_class=Response,
+    openapi_extra=operation(body=AckBatchBody, answers={200: AckBatchAnswer}, errors=[400, 401, 403, 413, 415, 503]),
+)
+async def ack_batch(request: Request) -> Response:
+    """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    body = await read_json(request, _ack_batch_body, context.settings.max_body_bytes)
+    if len(body.ids) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} ids a call.")
+    if body.lease_ids is not None and len(body.lease_ids) != len(body.ids):
+        raise InvalidRequest(f"lease_ids has {len(body.lease_ids)} entries for {len(body.ids)} ids.")
+    leases = [lease_of(token) for token in body.lease_ids or [""] * len(body.ids)]
+    jobs: dict[int, tuple[int, Seq]] = {}
+    for i, message_id in enumerate(body.ids):
+        try:
+            jobs[i] = job_of(message_id)
+        except NotFound:
+            continue
+    settlements = context.engine.settlements
+
+    async def settle(places: dict[int, Place]) -> set[int]:
+        by_topic: dict[int, list[int]] = {}
+        for i, (policy, _) in places.items():
+            by_topic.setdefault(policy.topic.id, []).append(i)
+
+        async def of_topic(members: Sequence[int]) -> set[int]:
+            held = [Held(places[i][1], leases[i], None) for i in members]
+            return {members[n] for n in await settlements.ack(places[members[0]][0], held)}
+
+        done = await asyncio.gather(*map(of_topic, by_topic.values()))
+        return set().union(*done)
+
+    first = {i: await first_place(context, key, job) for i, job in jobs.items()}
+    acked = await settle({i: place for i, place in first.items() if place is not None})
+    left = [i for i in jobs if i not in acked]
+    if left:
+        later = await later_places(context, key, [jobs[i] for i in left])
+        acked |= await settle({left[n]: place for n, place in later.items()})
+    skipped = [message_id for i, message_id in enumerate(body.ids) if i not in acked]
+    return Response(encode({"acked": len(acked), "skipped": skipped}), media_type="application/json")
+
+
+async def _settle(request: Request, key: Any, token: str | None, settle: Settle) -> None:
+    """Do this to the message in the path; to the dead letter that it may be, too. Raises NotFound where its caller does
+    not hold it."""
+    context = context_of(request)
+    message_id: str = request.path_params["id"]
+    lease = lease_of(token or "")
+    job = job_of(message_id)
+    place = await first_place(context, key, job)
+    if place is None or not await settle(place[0], Held(place[1], lease, None)):
+        place = (await later_places(context, key, [job])).get(0)
+        if place is None or not await settle(place[0], Held(place[1], lease, None)):
+            raise no_message(message_id)

@@ -1,0 +1,180 @@
+"""Jobs as people look at them: one by one, by status, newest first. Only `purge` changes any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from app.db import sql
+from app.queue.model import Connection, Seq, Topic
+
+_LIST_JOBS = sql.load(__package__, "list_jobs")
+_LIST_HELD = sql.load(__package__, "list_held")
+_LIST_FINISHED = sql.load(__package__, "list_finished")
+_LIST_NEWEST = sql.load(__package__, "list_newest")
+_SHOW_JOBS = sql.load(__package__, "show_jobs")
+_FIND_LETTERS = sql.load(__package__, "find_letters")
+_STATUSES = sql.load(__package__, "statuses")
+_COUNT_ALL = sql.load(__package__, "count_all")
+_PURGE = sql.load(__package__, "purge")
+
+LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, looks at
+
+
+class Status(Enum):
+    """A job's state by the database's clock. A job whose lease has ended is pending; one that has outlived its time is
+    expired, marked or not, unless a lease shields it."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job is."""
+
+    topic: str
+    topic_id: int
+    seq: Seq
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A job. Times are in ms since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a
+    dead letter has."""
+
+    topic: str
+    topic_id: int
+    seq: Seq
+    status: str
+    deliveries: int
+    priority: int
+    max_deliveries: int | None
+    last_error: str | None
+    tag: str | None
+    metadata: str | None
+    payload: bytes
+    content_type: str | None
+    created_ms: int
+    updated_ms: int
+    visible_ms: int
+    expires_ms: int | None
+    original_topic: str | None
+    dlq_moved_ms: int | None
+    first_topic_id: int | None
+    first_seq: int | None
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Seqs, descending, and below which seq the next page begins; None: this is the last."""
+
+    seqs: list[Seq]
+    next_below: int | None
+
+
+async def page(db: Connection, topic: Topic, status: Status | None, *, below: int, limit: int, offset: int) -> Page:
+    """Up to `limit` jobs with seqs under `below`, newest first, without the first `offset`.
+
+    By status, the LOOKED_AT newest are looked at: a page may have fewer, and another one follow. Those that are held,
+    that failed or that expired are looked for by themselves: LOOKED_AT of them.
+    """
+    match status:
+        case None | Status.PENDING:
+            looks = LOOKED_AT if status else offset + limit
+            row = await db.fetchrow(
+                _LIST_JOBS, topic.name, below, status and status.value, limit, offset, max(looks, offset + limit)
+            )
+            assert row is not None, "it answers one row always"
+            seqs: list[Seq] = row["seqs"]
+            if len(seqs) == limit:
+                return Page(seqs, seqs[-1])
+            return Page(seqs, row["last_seq"] if row["looked"] >= max(looks, offset + limit) else None)
+        case Status.PROCESSING:
+            seqs = await db.fetchval(_LIST_HELD, topic.name, below, limit, offset, LOOKED_AT)
+        case Status.FAILED | Status.EXPIRED:
+            seqs = await db.fetchval(_LIST_FINISHED, topic.name, below, status.value, limit, offset, LOOKED_AT)
+    return Page(seqs, seqs[-1] if len(seqs) == limit else None)
+
+
+async def newest(db: Connection, limit: int, offset: int) -> list[Place]:
+    """Where the newest jobs of all topics are, without the first `offset`. Costs what offset and limit are together,
+    squared, at worst."""
+    rows = await db.fetch(_LIST_NEWEST, limit, offset, limit + offset)
+    return [Place(**dict(row)) for row in rows]
+
+
+async def show(db: Connection, places: Sequence[Place]) -> list[Shown]:
+    """The jobs at these places, in their order; one that is gone is left out."""
+    rows = await db.fetch(
+        _SHOW_JOBS,
+        [place.topic for place in places],
+        [place.topic_id for place in places],
+        [place.seq for place in places],
+    )
+    return [Shown(**dict(row)) for row in rows]
+
+
+async def letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int, Place]:
+    """Where dead letters are that were once (topic id, seq): by place in `first`."""
+    rows = await db.fetch(_FIND_LETTERS, [topic_id for topic_id, _ in first], [seq for _, seq in first])
+    return {row["ord"] - 1: Place(row["topic"], row["topic_id"], row["seq"]) for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """How many jobs a topic has of each status."""
+
+    topic: str
+    pending: int
+    processing: int
+    failed: int
+    expired: int
+
+    def of(self, status: Status | None) -> int:
+        """How many of one; of None, of all."""
+        if status is None:
+            return self.pending + self.processing + self.failed + self.expired
+        count: int = getattr(self, status.value)
+        return count
+
+
+async def statuses(db: Connection, topics: Sequence[Topic]) -> list[Statuses]:
+    """Topics' jobs by status, looking at no more than LOOKED_AT of each whose time has come or passed."""
+    rows = await db.fetch(_STATUSES, [topic.name for topic in topics], [topic.id for topic in topics], LOOKED_AT)
+    return [Statuses(**dict(row)) for row in rows]
+
+
+async def count_all(db: Connection) -> int:
+    """How many jobs there are in all topics."""
+    count: int = await db.fetchval(_COUNT_ALL)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the last seq looked at,
+    None at the end."""
+
+    count: int
+    ready: int
+    in_flight: int
+    last_seq: int | None
+
+
+async def purge(
+    db: Connection, topic: Topic, statuses: Sequence[Status], *, after: int, upto: int, limit: int
+) -> Purged:
+    """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
+    count = ready = in_flight = 0
+    while True:
+        row = await db.fetchrow(_PURGE, topic.name, after, upto, [status.value for status in statuses], limit)
+        assert row is not None, "it answers one row always"
+        count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
+        if row["deleted"] == row["picked"]:
+            return Purged(count, ready, in_flight, row["last_seq"])

@@ -1,0 +1,39 @@
+-- Complete jobs as ack does, on a topic that is replayable: each goes into the archive, or stays.
+--   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; and what it answers: as in ack
+-- Jobs that are completed together have one time in the archive, and stand there by seq.
+-- Index: primary key (see ack).
+WITH picked AS MATERIALIZED (
+    SELECT r.ord, x.tid
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[]) WITH ORDINALITY AS r(seq, lease, node, ord)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+          AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
+        FOR UPDATE
+    ) x
+), done AS (
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
+              octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
+              j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,
+              j.first_topic_id, j.first_seq
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM picked) locked
+), kept AS (
+    INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
+                                  max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
+                                  metadata, payload, key, content_type, first_topic_id, first_seq)
+    SELECT c.at, $1, d.topic_id, d.seq, 'completed', d.created_at, d.original_seq, d.deliveries, d.max_deliveries,
+           d.priority, d.tenant, d.node, d.tag, d.producer, d.last_error, d.original_topic, d.metadata, d.payload,
+           d.key, d.content_type, d.first_topic_id, d.first_seq
+    FROM done d CROSS JOIN clock c
+), event AS (
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
+    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, leased, bytes)
+    SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0
+)
+SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked) AS picked,
+       array(SELECT deliveries FROM done) AS deliveries,
+       array(SELECT (date_part('epoch', clock_timestamp() - leased_at) * 1000)::bigint FROM done) AS ages

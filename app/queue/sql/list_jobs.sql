@@ -1,0 +1,17 @@
+-- A page of a topic's jobs, newest first: their seqs.
+--   $1 topic  $2 seqs below this one  $3 only those of this status, or NULL  $4 most seqs  $5 leave out so many first
+--   $6 most jobs to look at
+-- Answers one row: the seqs, descending; looked, how many jobs were looked at, and last_seq, the lowest of them.
+-- A status is what the database's clock says, not the stored word.   Index: primary key.
+WITH looked AS MATERIALIZED (
+    SELECT j.seq,
+           CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
+                WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'processing'
+                WHEN j.expires_at <= now() THEN 'expired'
+                ELSE 'pending' END AS status
+    FROM holdfast.jobs j WHERE j.topic = $1 AND j.seq < $2::bigint
+    ORDER BY j.seq DESC LIMIT $6::integer
+)
+SELECT array(SELECT l.seq FROM looked l WHERE $3::text IS NULL OR l.status = $3::text
+             ORDER BY l.seq DESC LIMIT $4::integer OFFSET $5::integer) AS seqs,
+       (SELECT count(*) FROM looked) AS looked, (SELECT min(l.seq) FROM looked l) AS last_seq

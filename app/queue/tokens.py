@@ -1,0 +1,43 @@
+"""Tokens in PostgreSQL: how many jobs of a topic all processes may hand out now. docs/semantics.md, section 11.
+
+A bucket earns `per_second` tokens a second. Where its takers want more than there is, it earns up to a second's worth
+while nobody comes, so that a pause of all of them costs no throughput; otherwise it holds a tenth of a second's worth
+at most, and one token at least: what may come at once after a quiet time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.db import sql
+from app.queue.model import Connection, Topic
+
+_TAKE = sql.load(__package__, "take_tokens")
+_RETURN = sql.load(__package__, "return_tokens")
+_DATABASE = sql.load(__package__, "database")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """So many tokens; and, where that is fewer than were wanted, in how many seconds there is one more."""
+
+    tokens: int
+    wait_seconds: float
+
+
+async def take(db: Connection, topic: Topic, wanted: int, per_second: int) -> Grant:
+    """Take up to `wanted` tokens, 1 or more. Raises asyncpg's errors."""
+    row = await db.fetchrow(_TAKE, topic.id, wanted, per_second)
+    assert row is not None, "an upsert answers one row always"
+    return Grant(row["granted"], row["wait_ms"] / 1000)
+
+
+async def put_back(db: Connection, topic: Topic, tokens: int, per_second: int) -> None:
+    """Put back what was taken and not spent."""
+    await db.execute(_RETURN, topic.id, tokens, per_second)
+
+
+async def database(db: Connection) -> str:
+    """A name for this database that no other has: what several that share a Redis are told apart by."""
+    name: str = await db.fetchval(_DATABASE)
+    return name

@@ -1,0 +1,113 @@
+"""Tokens in Redis: the same buckets as app/queue/tokens.py has, by the same rule, without PostgreSQL.
+
+Redis runs a script as a whole, by its own clock, so takers of all processes come one after the other. While it can't be
+reached, nobody waits for it: a task of its own looks whether it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from app.queue.tokens import Grant
+
+TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
+RETRY_SECONDS: Final = 1.0
+KEPT_MS: Final = 10_000  # a bucket that nobody has come to for so long is as good as new
+
+log = logging.getLogger(__name__)
+
+# KEYS: the bucket  ARGV: tokens wanted, tokens a second. Answers tokens granted, and ms until there is one more.
+TAKE: Final = """
+local wanted, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at', 'short')
+local tokens = math.max(1, rate / 10)
+if kept[1] then
+    local at = tonumber(kept[2])
+    local gap = math.max(now - at, 0) / 1000000
+    local most = tokens
+    if kept[3] == '1' and gap < 1 then most = math.max(1, rate) end
+    tokens = math.min(tonumber(kept[1]) + gap * rate, most)
+    now = math.max(now, at)
+end
+local granted = math.min(wanted, math.floor(tokens))
+local short = '0'
+if granted < wanted then short = '1' end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens - granted),
+           'at', string.format('%.0f', now), 'short', short)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {granted, math.max(math.ceil((1 - (tokens - granted)) / rate * 1000), 0)}
+"""
+# KEYS: the bucket  ARGV: tokens that are put back, tokens a second.
+PUT_BACK: Final = """
+local tokens = redis.call('HGET', KEYS[1], 'tokens')
+if tokens then
+    tokens = math.min(tonumber(tokens) + tonumber(ARGV[1]), math.max(1, tonumber(ARGV[2])))
+    redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'short', '0')
+end
+"""
+
+
+class RedisBuckets:
+    """Buckets by key. `up` is whether Redis answered the last time."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(
+            url,
+            socket_timeout=TIMEOUT_SECONDS,
+            socket_connect_timeout=TIMEOUT_SECONDS,
+            # None of the client's own: they take their time, and what is repeated may have been done.
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._take = self._redis.register_script(TAKE)
+        self._put_back = self._redis.register_script(PUT_BACK)
+        self._looking: asyncio.Task[None] | None = None
+        self.up = True
+
+    async def take(self, key: str, wanted: int, per_second: int) -> Grant | None:
+        """Take up to `wanted` tokens, 1 or more; None if Redis can't say."""
+        try:
+            granted, wait_ms = await self._take(keys=[key], args=[wanted, per_second, KEPT_MS])
+        except (RedisError, OSError, TimeoutError) as error:
+            self._lost(error)
+            return None
+        return Grant(granted, wait_ms / 1000)
+
+    async def put_back(self, key: str, tokens: int, per_second: int) -> None:
+        """Put back what was taken and not spent. Best effort: tokens that can't be put back are earned again."""
+        if self.up:
+            try:
+                await self._put_back(keys=[key], args=[tokens, per_second])
+            except (RedisError, OSError, TimeoutError) as error:
+                self._lost(error)
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        if self._looking is not None:
+            self._looking.cancel()
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
+
+    def _lost(self, error: Exception) -> None:
+        self.up = False
+        if self._looking is None:
+            log.warning("Redis gives no tokens at the moment, PostgreSQL does: %r", error)
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while not self.up:
+            await asyncio.sleep(RETRY_SECONDS)
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                await self._redis.ping()
+                self.up = True
+        self._looking = None
+        log.info("Redis gives tokens again")

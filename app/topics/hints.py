@@ -1,0 +1,148 @@
+"""Hints between processes: a topic changed, there is work, API keys changed. docs/semantics.md, sections 4, 15 and 21.
+
+Nothing waits for a hint and nothing is lost with it: what it would have said is found by a cache's TTL or by the poll.
+Two carriers take them, either, both or none: Redis (bus.py) between all processes of a database, and sockets (relay.py)
+between the workers of one service. Messages, the same on both: `c <process> <topic>`, `w <process> <topic id> <jobs>`,
+`k <process>` for changed API keys, and `m <process>` where there were more changes than a carrier could take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+GATHER_SECONDS: Final = 0.02  # hints of so long go out together
+MOST_WAITING: Final = 1_000  # topics of a kind of hint that wait for a carrier
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Hints that go out together. `missed`: there were more changes than `changed` says."""
+
+    changed: set[str] = field(default_factory=set)
+    work: dict[int, int] = field(default_factory=dict)
+    keys: bool = False
+    missed: bool = False
+
+    def messages(self, me: str) -> list[str]:
+        """As they go over the wire."""
+        messages = [f"c {me} {topic}" for topic in self.changed]
+        messages += [f"w {me} {topic_id} {jobs}" for topic_id, jobs in self.work.items()]
+        messages += [f"k {me}"] if self.keys or self.missed else []
+        return messages + ([f"m {me}"] if self.missed else [])
+
+
+class Outbox:
+    """What a carrier has yet to tell. Bounded: work beyond that is dropped, changes become one `missed`."""
+
+    def __init__(self) -> None:
+        self._batch = Batch()
+        self._something = asyncio.Event()
+
+    def changed(self, topic: str) -> None:
+        """See Hints."""
+        if topic in self._batch.changed or len(self._batch.changed) < MOST_WAITING:
+            self._batch.changed.add(topic)
+        else:
+            self._batch.missed = True
+        self._something.set()
+
+    def work(self, topic_id: int, jobs: int) -> None:
+        """See Hints."""
+        work = self._batch.work
+        if topic_id in work or len(work) < MOST_WAITING:
+            work[topic_id] = work.get(topic_id, 0) + jobs
+            self._something.set()
+
+    def keys(self) -> None:
+        """See Hints."""
+        self._batch.keys = True
+        self._something.set()
+
+    async def take(self, seconds: float | None = None) -> Batch:
+        """Wait for hints, for so long at most, and take them out."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._something.wait()
+        return self.take_now()
+
+    def take_now(self) -> Batch:
+        """Those that are there."""
+        self._something.clear()
+        batch, self._batch = self._batch, Batch()
+        return batch
+
+    def put_back(self, batch: Batch) -> None:
+        """It could not be told: changes are told later. Work is not, which by then somebody has found."""
+        for topic in batch.changed:
+            self.changed(topic)
+        self._batch.missed = self._batch.missed or batch.missed
+        if batch.keys or batch.missed:
+            self.keys()
+
+
+class Hints:
+    """One process's word to the others, and theirs to it.
+
+    `on_changed(topic)`: its configuration is another now. `on_work(topic id, jobs)`: so many were added elsewhere.
+    `on_keys()`: API keys were made, rotated or revoked. `on_missed()`: hints may have been lost.
+
+    `service`: a name that the workers of one service share, if a relay is between them. What came that way is not
+    counted again when it comes over Redis.
+    """
+
+    def __init__(self, service: str = "") -> None:
+        self.me = f"{service}.{secrets.token_hex(8)}"
+        self._siblings = f"{service}." if service else ""
+        self._outboxes: list[Outbox] = []
+        self.on_changed: Callable[[str], None] = lambda _topic: None
+        self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
+        self.on_keys: Callable[[], None] = lambda: None
+        self.on_missed: Callable[[], None] = lambda: None
+
+    def outbox(self) -> Outbox:
+        """For one more carrier: what is said from now on."""
+        self._outboxes.append(Outbox())
+        return self._outboxes[-1]
+
+    def changed(self, topic: str) -> None:
+        """Tell the others that a topic's configuration is another now. Never waits."""
+        for outbox in self._outboxes:
+            outbox.changed(topic)
+
+    def work(self, topic_id: int, jobs: int) -> None:
+        """Tell the others that so many jobs can be claimed. Never waits."""
+        for outbox in self._outboxes:
+            outbox.work(topic_id, jobs)
+
+    def keys(self) -> None:
+        """Tell the others that API keys have changed. Never waits."""
+        for outbox in self._outboxes:
+            outbox.keys()
+
+    def heard(self, data: bytes, *, relayed: bool = False) -> bool:
+        """A message has come, `relayed` or over Redis; whether it was news."""
+        match data.decode(errors="replace").split(" "):
+            case [_, sender, *_] if sender == self.me:
+                return False
+            case ["c", _, topic]:
+                self.on_changed(topic)
+            case ["w", sender, topic_id, jobs] if topic_id.isdecimal() and jobs.isdecimal() and len(data) < 100:
+                if not relayed and self._siblings and sender.startswith(self._siblings):
+                    return False
+                self.on_work(int(topic_id), int(jobs))
+            case ["k", _]:
+                self.on_keys()
+            case ["m", _]:
+                self.on_missed()
+            case _:
+                log.warning("A hint of another kind: %r", data[:100])
+                return False
+        return True

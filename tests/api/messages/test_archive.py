@@ -1,0 +1,200 @@
+"""The message log of a replayable topic, and its replay, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from app.queue.model import Batch
+from tests.api.dialect import Topic, accepted
+from tests.api.messages.client import Body, Messages, done, refused
+from tests.conftest import Running
+
+URL = "/api/topics/{}/{}"
+
+
+@pytest.fixture
+async def log(http: httpx.AsyncClient, messages: Messages) -> Messages:
+    """Messages of a replayable topic."""
+    await configure(messages)
+    return messages
+
+
+async def configure(messages: Messages, **settings: object) -> None:
+    accepted(
+        await messages.http.put(
+            f"/v0/topics/{messages.topic}", json={"type": "queue", "durable": True, "replayable": True, **settings}
+        )
+    )
+
+
+async def work_off(messages: Messages) -> list[str]:
+    """Ack whatever can be dequeued, one by one: the ids, in that order."""
+    ids = []
+    while taken := await messages.dequeue(100):
+        for message in taken:
+            await messages.ack(message["id"])
+            ids.append(message["id"])
+    return ids
+
+
+async def page(messages: Messages, **query: str | int) -> Body:
+    return done(await messages.http.get(URL.format(messages.topic, "message-log"), params=query))
+
+
+async def replay(messages: Messages, body: object | None = None) -> Body:
+    sent = {} if body is None else {"json": body}
+    return done(await messages.http.post(URL.format(messages.topic, "replay"), **sent))  # type: ignore[arg-type]
+
+
+async def purge(messages: Messages, before: datetime | str) -> int:
+    text = before if isinstance(before, str) else before.isoformat()
+    answer = await messages.http.delete(URL.format(messages.topic, "message-log"), params={"before": text})
+    count: int = done(answer)["deleted"]
+    return count
+
+
+async def test_the_log_shows_what_was_acked_the_last_first(log: Messages, service: Running) -> None:
+    context = service.context
+    await context.engine.enqueues.enqueue(
+        await context.policies.queue(log.topic), Batch(payloads=[b"hej"], keys=["k"]), 3
+    )
+    await log.put("då", metadata={"a": "b"})
+    (message,) = await log.dequeue()
+    await log.nack(first := message["id"], error="no")
+    ids = await work_off(log)
+    shown = await page(log)
+    assert (shown["total"], shown["limit"], shown["offset"], shown["replayable"]) == (2, 50, 0, True)
+    assert "next_cursor" not in shown
+    assert [item["id"] for item in shown["items"]] == ids[::-1]
+    by_id = {item["id"]: item for item in shown["items"]}
+    item = by_id[first]
+    assert set(item) == {"id", "topic", "key", "payload", "retry_count", "created_at", "acked_at"}
+    assert (item["topic"], item["key"], item["retry_count"]) == (log.topic, "k", 1)
+    assert base64.b64decode(item["payload"]) == b"hej"
+    assert item["created_at"].endswith("Z")
+    assert datetime.fromisoformat(item["created_at"]) < datetime.fromisoformat(item["acked_at"])
+
+
+async def test_the_log_is_paged_by_offset_and_by_cursor(log: Messages) -> None:
+    await log.batch(*({"payload": str(n)} for n in range(7)))
+    ids = (await work_off(log))[::-1]
+    assert [item["id"] for item in (await page(log, limit=3, offset=2))["items"]] == ids[2:5]
+    seen: list[str] = []
+    shown = await page(log, limit=3)
+    while True:
+        seen += [item["id"] for item in shown["items"]]
+        if "next_cursor" not in shown:
+            break
+        shown = await page(log, limit=3, cursor=shown["next_cursor"])
+    assert seen == ids
+    assert (await page(log, limit=0))["limit"] == 1
+    assert (await page(log, limit=999))["limit"] == 200
+
+
+async def test_what_is_no_page(log: Messages) -> None:
+    url = URL.format(log.topic, "message-log")
+    for query in ({"limit": "x"}, {"offset": "-1"}, {"offset": "10001"}, {"offset": "x"}, {"cursor": "x"}):
+        refused(await log.http.get(url, params=query), 400, "invalid_request")
+    for cursor in ({"at": "0001-01-01T00:00:00+23:59", "seq": 1}, {"at": "2030-01-01T00:00:00", "seq": 1}, {"seq": 1}):
+        encoded = base64.urlsafe_b64encode(httpx.Request("POST", "http://x", json=cursor).content).decode()
+        refused(await log.http.get(url, params={"cursor": encoded}), 400, "invalid_request")
+
+
+async def test_a_dead_letter_keeps_its_id_in_the_log(http: httpx.AsyncClient, messages: Messages) -> None:
+    dead = messages.of(f"{messages.topic}.dlq")
+    await configure(dead)
+    await configure(messages, max_deliveries=1, dead_letter=dead.topic)
+    message = await messages.put()
+    (taken,) = await messages.dequeue()
+    await messages.nack(taken["id"])
+    await work_off(dead)
+    (item,) = (await page(dead))["items"]
+    assert (item["id"], item["original_topic"], item["topic"]) == (message, messages.topic, dead.topic)
+
+
+async def test_a_replay_enqueues_again_what_was_acked(log: Messages) -> None:
+    await log.batch(*({"payload": f"m{n}", "metadata": {"n": str(n)}} for n in range(5)))
+    first = await work_off(log)
+    answer = await replay(log)
+    assert set(answer) == {"topic", "enqueued", "skipped", "from_time", "until_time", "joined"}
+    assert (answer["topic"], answer["enqueued"], answer["skipped"], answer["joined"]) == (log.topic, 5, 0, False)
+    week = datetime.fromisoformat(answer["until_time"]) - datetime.fromisoformat(answer["from_time"])
+    assert week == timedelta(days=7)
+    again = await log.dequeue(10)
+    assert [message["payload"] for message in again] == [f"m{n}" for n in range(5)]
+    assert [message["metadata"] for message in again] == [{"n": str(n)} for n in range(5)]
+    assert {message["id"] for message in again}.isdisjoint(first)
+    assert {message["retry_count"] for message in again} == {0}
+
+
+async def test_a_replay_from_a_time(log: Messages) -> None:
+    await log.put("old")
+    await work_off(log)
+    await log.put("new")
+    await work_off(log)
+    since = (await page(log))["items"][0]["acked_at"]
+    answer = await replay(log, {"from_time": since})
+    assert (answer["enqueued"], answer["from_time"]) == (1, since)
+    assert [message["payload"] for message in await log.dequeue(5)] == ["new"]
+    local = datetime.fromisoformat(since).astimezone().isoformat()
+    assert (await replay(log, {"from_time": local}))["enqueued"] == 1
+    assert (await replay(log, {"from_time": None, "other": 1}))["enqueued"] == 2
+
+
+async def test_what_can_not_be_replayed(http: httpx.AsyncClient, messages: Messages, log: Messages) -> None:
+    url = URL.format(log.topic, "replay")
+    for bad in ("yesterday", "", "2030-01-01T00:00:00", "0001-01-01T00:00:00+23:59"):
+        refused(await http.post(url, json={"from_time": bad}), 422, "invalid_time")
+    for far in (datetime.now(UTC) - timedelta(days=8), datetime.now(UTC) + timedelta(days=1)):
+        refused(await http.post(url, json={"from_time": far.isoformat()}), 422, "outside_window")
+    for body in ("{", "[]", '{"from_time": 1}'):
+        answer = await http.post(url, content=body, headers={"content-type": "application/json"})
+        refused(answer, 400, "invalid_request")
+    plain = messages.of(f"{messages.topic}-plain")
+    await configure(plain, replayable=False)
+    await plain.put()
+    await work_off(plain)
+    refused(await http.post(URL.format(plain.topic, "replay")), 422, "not_replayable")
+    shown = await page(plain)
+    assert (shown["items"], shown["replayable"]) == ([], False)
+
+
+@pytest.mark.parametrize(("verb", "path"), [("POST", "replay"), ("GET", "message-log"), ("DELETE", "message-log")])
+async def test_it_needs_a_queue(http: httpx.AsyncClient, topic: str, verb: str, path: str) -> None:
+    query = {"before": "2030-01-01T00:00:00Z"}
+    refused(await http.request(verb, URL.format(topic, path), params=query), 404, "topic_not_found")
+    await Topic(http, topic).put(type="log")
+    refused(await http.request(verb, URL.format(topic, path), params=query), 409, "not_a_queue")
+
+
+async def test_the_log_is_purged_up_to_a_time(log: Messages) -> None:
+    await log.batch(*({"payload": str(n)} for n in range(4)))
+    await work_off(log)
+    items = (await page(log))["items"]
+    assert await purge(log, items[1]["acked_at"]) == 2
+    assert [item["id"] for item in (await page(log))["items"]] == [item["id"] for item in items[:2]]
+    assert (await replay(log))["enqueued"] == 2
+    assert await purge(log, datetime.now(UTC) + timedelta(days=1)) == 2
+    assert await purge(log, datetime.now(UTC) + timedelta(days=1)) == 0
+    url = URL.format(log.topic, "message-log")
+    for query in ({}, {"before": "x"}, {"before": "2030-01-01"}, {"before": ""}):
+        refused(await log.http.delete(url, params=query), 400, "invalid_request")
+
+
+async def test_the_archive_reaper_on_demand(log: Messages, service: Running) -> None:
+    await configure(log, replay_window_ms=1)
+    service.context.policies.forget(log.topic)
+    await log.put()
+    await work_off(log)
+    answer = done(await log.http.post("/api/admin/archive-reaper/run"))
+    while (await page(log))["total"]:  # its window is a millisecond
+        await asyncio.sleep(0)
+    answer = done(await log.http.post("/api/admin/archive-reaper/run"))
+    assert answer["deleted"] >= 0
+    row = "SELECT count(*) FROM holdfast.archive WHERE topic = $1"
+    assert await service.context.pools.rest.fetchval(row, log.topic) == 0

@@ -1,0 +1,60 @@
+"""Whole numbers that no machine word holds: a clamped one is clamped, a seq is one beyond the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.dialect import Topic, accepted
+from tests.api.watches import event_id, watching
+
+BIG = [2**63, 2**64, 10**400]
+
+
+@pytest.fixture
+async def log(queue: Topic) -> Topic:
+    made = Topic(queue.http, f"{queue.name}.log")
+    await made.put(type="log")
+    await made.append({"data": 1}, {"data": 2})
+    return made
+
+
+@pytest.mark.parametrize("big", BIG, ids=["2^63", "2^64", "10^400"])
+class TestBig:
+    async def test_a_read_from_beyond_the_end_begins_anew(self, big: int, log: Topic, queue: Topic) -> None:
+        await queue.add(2)
+        for topic in (log, queue):
+            answer = await topic.post("diff", from_seq=big, limit=big, wait_ms=0, max_batch_bytes=big)
+            assert [record["data"] for record in answer["records"]] == [1, 2]
+            assert (answer["next_from_seq"], answer["tombstone"]["reason"]) == (2, "recreated")
+
+    async def test_a_wait_is_clamped_and_ends_with_what_is_there(self, big: int, log: Topic) -> None:
+        assert len((await log.post("diff", wait_ms=big))["records"]) == 2
+
+    async def test_a_deletion_up_to_beyond_the_end_takes_all(self, big: int, log: Topic, queue: Topic) -> None:
+        await queue.add(2)
+        for topic in (log, queue):
+            answer = await topic.post("delete", before_seq=big)
+            assert (answer["deleted"], answer["count"]) == (2, 0)
+
+    async def test_a_seq_that_can_not_be_is_skipped(self, big: int, queue: Topic) -> None:
+        await queue.add(3)
+        await queue.claim(max=big, lease_ms=big)
+        extended = await queue.extend("n", [1, big], big)
+        assert (extended["extended"], extended["skipped"]) == (1, [big])
+        nacked = await queue.nack("n", [big, 1, big + 1], delay_ms=big)
+        assert (nacked["nacked"], nacked["skipped"]) == (1, [big, big + 1])
+        acked = await queue.ack("n", [big, 2])
+        assert (acked["acked"], acked["skipped"]) == (1, [big])
+
+    async def test_a_work_stream_clamps(self, big: int, queue: Topic) -> None:
+        await queue.add(1)
+        asked = {"node": "n", "max": str(big), "lease_ms": str(big)}
+        async with queue.http.stream("GET", f"{queue.path}/work", params=asked) as response:
+            assert response.status_code == 200
+
+    async def test_a_watch_from_beyond_the_end_begins_anew(self, big: int, log: Topic) -> None:
+        body = {"topics": {log.name: {"from_seq": big}}, "limit": big, "max_batch_bytes": big, "heartbeat_ms": big}
+        watch = accepted(await log.http.post("/v0/watch", json=body))
+        async with watching(log.http, watch, event_id(**{log.name: big})) as stream:
+            assert (await stream.event("tombstone")).data["reason"] == "recreated"
+            assert await stream.records(2) == [1, 2]

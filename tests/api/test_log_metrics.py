@@ -1,0 +1,114 @@
+"""GET /metrics, of logs, readers and dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.api.dialect import Topic
+from tests.api.test_metrics import http, looks_each_time, mine, scrape
+from tests.api.watches import made, watching
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Serve
+
+__all__ = ["http", "looks_each_time", "mine"]
+
+
+@pytest.fixture
+async def log(http: httpx.AsyncClient, topic: str) -> Topic:
+    made = Topic(http, topic)
+    await made.put(type="log", cap_records=3)
+    return made
+
+
+async def test_appends_and_reads_are_counted(log: Topic, http: httpx.AsyncClient) -> None:
+    before = await scrape(http)
+    await log.append({"data": 1}, {"data": 2})
+    await log.append({"data": 3})
+    assert len((await log.post("diff"))["records"]) == 3
+    assert (await log.post("diff", from_seq=3))["records"] == []
+    assert len((await log.post("diff", from_seq=1, wait_ms=10))["records"]) == 2
+    now = await scrape(http)
+
+    def moved(metric: str, **labels: str) -> float:
+        return now.of(metric, **labels) - before.of(metric, **labels)
+
+    assert moved("calls_total", dialect="v0", verb="append", code="ok") == 2
+    assert moved("call_seconds_count", dialect="v0", verb="append") == 2
+    assert (moved("call_jobs_count", verb="append"), moved("call_jobs_sum", verb="append")) == (2, 3)
+    assert (moved("group_calls_sum", verb="append"), moved("group_jobs_sum", verb="append")) == (2, 3)
+    assert moved("calls_total", dialect="v0", verb="diff", code="ok") == 2
+    assert moved("calls_total", dialect="v0", verb="diff_wait", code="ok") == 1
+    assert (moved("call_jobs_count", verb="diff"), moved("call_jobs_sum", verb="diff")) == (3, 5)
+    assert now.of("topic_appended_total", topic=log.name) == 3
+    assert now.of("topic_read_total", topic=log.name) == 5
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_gauges_of_a_log_are_what_it_holds(log: Topic, http: httpx.AsyncClient) -> None:
+    await log.append(*({"data": i, "meta": {"a": 1}} for i in range(5)))
+    state, now = await log.state(), await scrape(http)
+    assert (state["count"], state["bytes"]) == (3, 3 * 8)
+    expected = {"head_seq": 5, "earliest_seq": 3, "records": 3, "bytes": 24}
+    assert {name: now.of(f"topic_{name}", topic=log.name) for name in expected} == expected
+    label = frozenset({("topic", log.name)})
+    original = {"head_seq": 5, "earliest_seq": 3, "records_live": 3, "bytes_live": 24}
+    assert {name: now[f"topics_topic_{name}", label] for name in original} == original
+    mirror = (await http.get("/v0/metrics", headers={"accept": "application/json"})).json()
+    assert mirror["records_live"] >= 3
+    assert mirror["bytes_live"] >= 24
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_a_queue_shows_how_far_it_goes(queue: Topic, http: httpx.AsyncClient) -> None:
+    async def shown() -> tuple[float, float]:
+        now = await scrape(http)
+        return now.of("topic_head_seq", topic=queue.name), now.of("topic_earliest_seq", topic=queue.name)
+
+    assert await shown() == (0, 1)
+    await queue.add(3)
+    await queue.ack("n", [(await queue.take())["$seq"]])
+    assert await shown() == (3, 2)
+    await queue.ack("n", [job["$seq"] for job in (await queue.claim(max=2))["claimed"]])
+    assert await shown() == (3, 4)
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_the_dead_are_those_that_failed_and_those_in_their_queue(queue: Topic, http: httpx.AsyncClient) -> None:
+    async def dead() -> float:
+        return (await scrape(http)).of("topic_dead", topic=queue.name)
+
+    await queue.put(max_deliveries=1, on_exhausted="fail")
+    await queue.add(3)
+    assert await dead() == 0
+    await queue.nack("n", [job["$seq"] for job in (await queue.claim(max=2))["claimed"]])
+    assert await dead() == 2
+    letters = Topic(http, f"{queue.name}.dlq")
+    await queue.put(max_deliveries=1, dead_letter=letters.name)
+    await queue.nack("n", [(await queue.take())["$seq"]])
+    assert await dead() == 3
+    await letters.ack("n", [(await letters.take())["$seq"]])
+    assert await dead() == 2
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_watches_are_connections_and_sessions(log: Topic, http: httpx.AsyncClient) -> None:
+    async with watching(http, await made(http, log)):
+        mirror = (await http.get("/v0/metrics", headers={"accept": "application/json"})).json()
+        assert (mirror["watch_sessions"], mirror["sse_connections"]) == (1, 1)
+
+
+async def test_logs_are_under_the_cap_of_topics_too(serve: Serve, topic: str) -> None:
+    few = await serve(metrics_topics=1)
+    async with httpx.AsyncClient(base_url=few.url) as http:
+        for i in range(3):
+            await Topic(http, f"{topic}.{i}").append({"data": 1})
+        now = await scrape(http)
+    shown = {dict(labels)["topic"] for name, labels in now if name == "topics_topic_head_seq"}
+    counted = {dict(labels)["topic"] for name, labels in now if name == "holdfast_topic_appended_total"}
+    assert (len(shown), len(counted)) == (1, 1)
+    assert now.of("topic_metrics_truncated") == 1
+    await few.stop()

@@ -1,0 +1,126 @@
+"""Watches by the thousand, and readers that don't keep up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from app.api.v0 import events
+from tests.api.dialect import Body, Topic, eventually
+from tests.api.process import Process
+from tests.api.raw import Raw, raw
+from tests.api.watches import made, watching
+
+if TYPE_CHECKING:
+    from tests.conftest import Running
+
+STREAMS = 1_000
+BYTES_A_STREAM = 64 * 1024
+SMALL = {"limit": 1, "max_batch_bytes": 1}
+
+
+@pytest.fixture
+async def log(http: httpx.AsyncClient, topic: str) -> Topic:
+    made = Topic(http, topic)
+    await made.put(type="log")
+    return made
+
+
+async def opened(url: str, watch: Body, stack: contextlib.AsyncExitStack, receive_bytes: int = 0) -> Raw:
+    """A watch's stream on a socket of its own, once it has begun."""
+    stream = await stack.enter_async_context(raw(url, receive_bytes=receive_bytes))
+    await stream.send(f"GET {watch['stream_url']} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    await stream.reader.readuntil(b": hb\n\n")
+    return stream
+
+
+async def records(stream: Raw) -> AsyncIterator[Body]:
+    """Its record events, as they come."""
+    while line := await stream.reader.readline():
+        if line.startswith(b'data: {"topic"') and b'"records"' in line:
+            yield json.loads(line[6:])
+
+
+@pytest.mark.alone
+async def test_a_thousand_streams_in_one_process_each_have_every_record(process: Process, topic: str) -> None:
+    url = await asyncio.to_thread(process.url)
+    server = process.server()
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http, contextlib.AsyncExitStack() as stack:
+        log = Topic(http, topic)
+        await log.put(type="log")
+        await log.append({"data": 0})
+        async with watching(http, await made(http, log)) as first:
+            assert await first.records(1) == [0]  # what is made with the first use of anything
+        before = server.memory_info().rss
+
+        async def one(gate: asyncio.Semaphore) -> Raw:
+            async with gate:
+                return await opened(url, await made(http, log), stack)
+
+        gate = asyncio.Semaphore(20)
+        streams = await asyncio.gather(*(one(gate) for _ in range(STREAMS)))
+
+        async def read(stream: Raw) -> list[object]:
+            found: list[object] = []
+            async for told in records(stream):
+                found += [record["data"] for record in told["records"]]
+                if len(found) == 4:
+                    break
+            return found
+
+        reading = [asyncio.create_task(read(stream)) for stream in streams]
+        for i in (1, 2, 3):
+            await log.append({"data": i})
+        async with asyncio.timeout(60):
+            told = await asyncio.gather(*reading)
+        assert told == [[0, 1, 2, 3]] * STREAMS
+        assert server.memory_info().rss <= before + STREAMS * BYTES_A_STREAM
+
+
+async def test_a_reader_that_takes_nothing_is_dropped_and_told_why(
+    log: Topic, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it in this process is bounded, and others are not kept waiting."""
+    monkeypatch.setattr(events, "SEND_SECONDS", 0.5)
+    large, count = "x" * 60_000, 300
+    slow, fast = await made(log.http, log, **SMALL), await made(log.http, log, **SMALL)
+    async with contextlib.AsyncExitStack() as stack:
+        sleeper = await opened(service.url, slow, stack, receive_bytes=4096)
+        sleeper.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        reader = await opened(service.url, fast, stack)
+        for _ in range(count // 100):
+            await log.append(*({"data": large} for _ in range(100)))
+        seqs = [record["$seq"] async for record in first_of(reader, count)]
+        assert seqs == list(range(1, count + 1))
+        await eventually(lambda: left(service, slow["wid"]))
+        sleeper.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        rest = await sleeper.closed()
+        frames = [frame for frame in rest.split(b"\n\n") if b"event: error" in frame]
+        assert len(frames) == 1
+        last = json.loads(frames[0].partition(b"data: ")[2])
+        assert (last["code"], last["error"]) == (408, "slow_reader")
+        assert rest.count(b"event: record") < count
+
+    # It goes on where it was when it comes back.
+    async with watching(log.http, slow) as again:
+        frame = await again.event("record")
+        assert frame.data["from_seq"] <= rest.count(b"event: record") + 1
+
+
+async def first_of(stream: Raw, count: int) -> AsyncIterator[Body]:
+    async for told in records(stream):
+        for record in told["records"]:
+            yield record
+            count -= 1
+        if count <= 0:
+            return
+
+
+async def left(service: Running, wid: str) -> bool:
+    return wid not in service.context.engine.watches._open

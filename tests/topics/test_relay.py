@@ -1,0 +1,148 @@
+"""Hints between the workers of one service: sockets in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from app.metrics import catalogue
+from app.metrics.numbers import Numbers
+from app.topics import hints, relay
+from app.topics.hints import Hints
+from app.topics.relay import Relay
+from tests.topics.test_bus import until
+
+
+class Worker:
+    """What one worker says, and what it has heard."""
+
+    def __init__(self, folder: Path, slot: int, slots: int = 3) -> None:
+        self.numbers = Numbers()
+        self.hints = Hints("service")
+        self.heard: list[object] = []
+        self.hints.on_changed = self.heard.append
+        self.hints.on_keys = lambda: self.heard.append("keys")
+        self.hints.on_work = lambda topic_id, jobs: self.heard.append((topic_id, jobs))
+        self.hints.on_missed = lambda: self.heard.append("missed")
+        self.relay = Relay(folder, slot, slots, self.hints, self.numbers)
+
+    def count(self, outcome: str) -> float:
+        return self.numbers.counter(catalogue.RELAY_HINTS, outcome).value
+
+
+Start = Callable[..., Worker]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """A worker in a slot; `deaf`: it does not read."""
+    started: list[Worker] = []
+
+    def start(slot: int, *, deaf: bool = False) -> Worker:
+        worker = Worker(tmp_path, slot)
+        if not deaf:
+            worker.relay.start()
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        await worker.relay.stop()
+
+
+async def test_all_others_hear_and_nobody_hears_itself(start: Start) -> None:
+    one, two, three = start(0), start(1), start(2)
+    one.hints.changed("orders")
+    one.hints.work(7, 2)
+    one.hints.keys()
+    await until(lambda: all({"orders", (7, 2), "keys"} == set(other.heard) for other in (two, three)))
+    assert one.heard == []
+    assert one.count("sent") == 6
+    assert two.count("heard") == three.count("heard") == 3
+
+
+async def test_more_than_fits_into_a_datagram_arrives(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "MOST_BYTES", 2_000)
+    one, two = start(0), start(1)
+    names = {f"{number}{'x' * 250}" for number in range(50)}
+    for name in names:
+        one.hints.changed(name)
+    await until(lambda: set(two.heard) == names)
+
+
+async def test_one_that_came_again_hears_and_is_heard(start: Start) -> None:
+    one, two = start(0), start(1)
+    await two.relay.stop()
+    one.hints.changed("while it was away")
+    await until(lambda: one.count("sent") == 2)
+    again = start(1)
+    one.hints.changed("orders")
+    await until(lambda: again.heard == ["orders"])
+    again.hints.changed("jobs")
+    await until(lambda: one.heard == ["jobs"])
+
+
+async def test_who_does_not_read_holds_up_nobody_and_is_told_that_it_missed_something(start: Start) -> None:
+    one, deaf, three = start(0), start(1, deaf=True), start(2)
+    said = 0
+
+    async def full() -> bool:
+        nonlocal said
+        for _ in range(100):
+            one.hints.changed(f"{said}{'x' * 250}")
+            said += 1
+        return one.count("dropped") > 0
+
+    await until(full)
+    await until(lambda: len(three.heard) == said)
+    deaf.relay.start()
+    await until(lambda: "missed" in deaf.heard)
+    one.hints.changed("orders")
+    await until(lambda: "orders" in deaf.heard)
+    assert "missed" not in three.heard
+
+
+async def test_more_changes_than_wait_for_a_carrier_are_told_as_missed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hints, "MOST_WAITING", 3)
+    one, two = start(0), start(1)
+    for number in range(5):
+        one.hints.changed(str(number))
+        one.hints.work(number, 1)
+    await until(lambda: {"0", "1", "2", "missed", "keys"} <= set(two.heard))
+    assert "3" not in two.heard
+    assert sum(isinstance(heard, tuple) for heard in two.heard) == 3
+
+
+async def test_what_is_said_last_is_said(start: Start) -> None:
+    one, two = start(0), start(1)
+    one.hints.changed("first")
+    await until(lambda: two.heard)
+    one.hints.changed("last")
+    await one.relay.stop()
+    await until(lambda: "last" in two.heard)
+
+
+async def test_what_came_by_the_relay_does_not_wake_twice(start: Start) -> None:
+    one, two = start(0), start(1)
+    assert not two.hints.heard(f"w {one.hints.me} 7 2".encode())
+    assert two.hints.heard(f"w {Hints('another').me} 7 3".encode())
+    assert two.hints.heard(f"c {one.hints.me} orders".encode()), "to forget twice costs little"
+    assert two.heard == [(7, 3), "orders"]
+
+
+@pytest.mark.parametrize("junk", [b"", b"c", b"w p x 1", b"w p 1 " + b"9" * 200, b"\xff\xfe z", b"z p 1"])
+async def test_what_is_no_hint_is_passed_over(start: Start, junk: bytes) -> None:
+    one = start(0)
+    assert not one.hints.heard(junk)
+    assert one.heard == []
+
+
+async def test_a_path_that_is_too_long_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    with pytest.raises(OSError, match="too long"):
+        relay.Relay(folder, 0, 2, Hints())
