@@ -18,7 +18,7 @@ from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.keyring import Services
-from tests.api.messages.exchanges import every_exchange
+from tests.api.messages.exchanges import every_exchange, every_log_exchange
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
@@ -344,6 +344,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await http.get(path, headers=LIMITED)
 
     await every_exchange(http, f"{topic}.messages", LIMITED)
+    await every_log_exchange(http, f"{topic}.kept", LIMITED)
 
     big = b'{"node":"%b"}' % (b"x" * 3_000)
     for method, verb in GOOD:
