@@ -20,6 +20,7 @@ _PARTS = (
     (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
     (r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}"),
     (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
+    (r"/messages/by-key/.+", "/messages/by-key/{key}"),
 )
 
 
