@@ -19,6 +19,7 @@ _PARTS = (
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
     (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
     (r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}"),
+    (r"^/api/topic-schemas/[^/]+", "/api/topic-schemas/{topic}"),
     (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
 )
 
