@@ -56,7 +56,7 @@ def operations(document: Body) -> Iterator[tuple[str, str, Body]]:
 
 def test_it_has_every_route_and_no_other(service: Running, document: Body) -> None:
     routes = {
-        (route.path, method)
+        (route.path_format, method)
         for route in service.app.routes
         if isinstance(route, APIRoute)
         for method in route.methods or ()

@@ -54,6 +54,12 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
 
     log = f"{topic}.log"
     await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    by_key = f"/api/topics/{topic}/messages/by-key/a/b"
+    await http.post("/api/messages", json={**message, "key": "a/b"})
+    for headers in (NOBODY, limited, {}):
+        await http.delete(by_key, headers=headers)
+    for path in (by_key.replace("a/b", "k" * 300), by_key.replace(topic, log), by_key.replace(topic, f"{topic}.none")):
+        await http.delete(path)
     for path, body in bodies.items():
         await http.post(path.replace(topic, log), json={**body, "topic": log} if "topic" in body else body)
     await http.get(f"/api/messages?topic={log}")
