@@ -27,6 +27,7 @@ _PARTS = (
 # Which page has a route's example, by the start of its path; the first that fits.
 _PAGES = (
     ("/api/topic-configs", "docs/topic-configs.md"),
+    ("/api/topic-schemas", "docs/schemas.md"),
     ("/api/admin/", "docs/operations/reapers.md"),
     ("/api/", "docs/messages.md"),
     ("/", "docs/v0.md"),

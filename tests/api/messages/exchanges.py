@@ -97,11 +97,12 @@ async def every_schema_exchange(http: httpx.AsyncClient, topic: str, limited: di
         assert (await http.put(path, json={"schema_json": schema})).status_code == 200
         for url in (path, v0, "/api/topic-schemas", "/api/topic-schemas?page_size=1"):
             assert (await http.get(url)).status_code == 200
-        config = accepted(await http.get(v0))["config"]
-        assert accepted(await http.put(v0, json={"type": "queue", "schema": config["schema"]}))["config"] == config
+        given = accepted(await http.get(v0))["config"]["schema"]
+        kept = accepted(await http.put(v0, json={"type": "queue", "schema": given}))["config"]["schema"]
+        assert kept == given
     one = {"payload": "x"}
-    for url, body in (("/api/messages", one), ("/api/messages/batch", {"messages": [one]})):
-        refused(await http.post(url, json={"topic": f"{topic}.checked", **body}), 422, "schema_violation")
+    for url, payloads in (("/api/messages", one), ("/api/messages/batch", {"messages": [one]})):
+        refused(await http.post(url, json={"topic": f"{topic}.checked", **payloads}), 422, "schema_violation")
     assert (await http.delete(path)).status_code == 204
     assert (await http.get(path)).status_code == 404
     for method in ("GET", "PUT", "DELETE"):
