@@ -1055,6 +1055,22 @@ ALTER TABLE holdfast.tallies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: topic_schemas; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_schemas (
+    topic_id integer NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    format text,
+    schema text,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT topic_schemas_check CHECK (((schema IS NULL) = (format IS NULL))),
+    CONSTRAINT topic_schemas_format_check CHECK ((format = ANY (ARRAY['json_schema'::text, 'avro'::text]))),
+    CONSTRAINT topic_schemas_schema_check CHECK ((octet_length(schema) <= 262144)),
+    CONSTRAINT topic_schemas_version_check CHECK ((version > 0))
+);
+
+--
 -- Name: topics; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1088,6 +1104,7 @@ CREATE TABLE holdfast.topics (
     replayable boolean DEFAULT false NOT NULL,
     replay_window_ms bigint DEFAULT 604800000 NOT NULL,
     configured boolean DEFAULT true NOT NULL,
+    schema_version integer,
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
@@ -1100,6 +1117,7 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_max_retries_check CHECK (((max_retries >= 0) AND (max_retries <= 10000))),
     CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
     CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_schema_version_check CHECK ((schema_version > 0)),
     CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
     CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
 );
@@ -1235,6 +1253,13 @@ ALTER TABLE ONLY holdfast.sweeps
 
 ALTER TABLE ONLY holdfast.tallies
     ADD CONSTRAINT tallies_pkey PRIMARY KEY (topic_id, id);
+
+--
+-- Name: topic_schemas topic_schemas_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_schemas
+    ADD CONSTRAINT topic_schemas_pkey PRIMARY KEY (topic_id);
 
 --
 -- Name: topics topics_id_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
