@@ -73,8 +73,7 @@ UP = [
         CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK (topic NOT LIKE '%.dlq'),
         CONSTRAINT "payload or payload_text: one of them" CHECK (num_nonnulls(payload, payload_text) = 1),
         CONSTRAINT "payload and metadata: 1 MiB at most" CHECK (
-            octet_length(payload) + coalesce(octet_length(metadata), 0) <= 1048576
-            OR octet_length(payload_text) + coalesce(octet_length(metadata), 0) <= 1048576),
+            coalesce(octet_length(payload), octet_length(payload_text)) + coalesce(octet_length(metadata), 0) <= 1048576),
         CONSTRAINT "metadata: 16 KiB at most" CHECK (octet_length(metadata) <= 16384),
         CONSTRAINT "content_type: type/subtype, of up to 255 characters" CHECK (
             content_type ~ '^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$' AND length(content_type) < 256),
@@ -146,7 +145,7 @@ UP = [
             END IF;
         EXCEPTION WHEN data_exception OR statement_too_complex THEN
             GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-            RETURN 'metadata is no JSON that can be kept: ' || coalesce(nullif(reason, ''), SQLERRM);
+            RETURN 'metadata is no JSON that can be kept: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
         END;
         IF holdfast.json_depth(metadata) > 128 THEN
             RETURN 'metadata is nested more than 128 levels deep';
@@ -158,7 +157,7 @@ UP = [
                 GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
                 RETURN 'the payload is no JSON that can be kept, which '
                        || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' says: '
-                       || coalesce(nullif(reason, ''), SQLERRM);
+                       || left(coalesce(nullif(reason, ''), SQLERRM), 300);
             END;
             IF holdfast.json_depth(payload) > 128 THEN
                 RETURN 'the payload is nested more than 128 levels deep';
