@@ -19,8 +19,8 @@ TEXT = "coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))"
 BYTES = "coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))"
 METADATA_FITS = "(a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')"
 
-# Who runs the service as a lesser role may write topics: what anybody could run, and now nobody can unless it is granted,
-# such a role keeps.
+# Who runs the service as a lesser role may write topics: what anybody could run, and now nobody can unless it is
+# granted, such a role keeps.
 ONCE_PUBLIC = (
     "create_topic_sequence(integer)",
     "drop_topic_sequence(integer)",

@@ -167,9 +167,7 @@ async def test_a_prepared_transaction_that_is_committed_late(flow: Flow, connect
         pytest.skip("this server has max_prepared_transactions = 0")
     name = secrets.token_hex(8)
     await db.execute("BEGIN")
-    await db.execute(
-        "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '\"late\"')", flow.policy.topic.name
-    )
+    await db.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '\"late\"')", flow.policy.topic.name)
     await flow.pass_by()
     await db.execute(f"PREPARE TRANSACTION '{name}'")
     await flow.pass_by(jobs=2000)  # far enough for the low mark to follow, if nothing held it

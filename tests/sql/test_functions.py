@@ -44,7 +44,7 @@ async def job(db: Session, queue: Policy) -> Job:
 async def test_enqueue_answers_the_messages_id(sql: Db, db: Session, queue: Policy) -> None:
     topic = queue.topic.name
     for n, payload in enumerate(("'{\"n\":1}'", "'{\"n\":1}'::jsonb", "'{\"n\":1}'::bytea"), 1):
-        found = await sql.fetchval(f"SELECT holdfast.enqueue($1, {payload})", topic)  # noqa: S608
+        found = await sql.fetchval(f"SELECT holdfast.enqueue($1, {payload})", topic)
         assert str(found) == id_of(queue.topic.id, n)
     assert {job.payload.replace(b" ", b"") for job in await take(db, queue, 9)} == {b'{"n":1}'}
     assert await tallied(db, queue)
@@ -53,8 +53,8 @@ async def test_enqueue_answers_the_messages_id(sql: Db, db: Session, queue: Poli
 async def test_enqueue_takes_what_the_inbox_takes(sql: Db, db: Session, queue: Policy) -> None:
     await sql.execute(
         """
-        SELECT holdfast.enqueue($1, 'hello', content_type => 'text/plain', metadata => '{"a": "b"}', tag => 't', node => 'n',
-                                priority => 3, ttl_ms => 1000000, max_deliveries => 4, run_at => now() - interval '1 h')
+        SELECT holdfast.enqueue($1, 'hello', content_type => 'text/plain', metadata => '{"a": "b"}', tag => 't',
+                                node => 'n', priority => 3, ttl_ms => 1000000, max_deliveries => 4, run_at => now() - interval '1 h')
         """,
         queue.topic.name,
     )
@@ -103,6 +103,7 @@ async def test_complete_is_an_ack(sql: Db, db: Session, queue: Policy, job: Job)
         "SELECT lease_id, node, deliveries FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'acked'",
         queue.topic.id,
     )
+    assert told is not None
     assert tuple(told) == (UUID(job.lease), "worker", 1)
     assert await tallied(db, queue)
     with pytest.raises(ENDED, match="has ended"):

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import asyncpg
 import pytest
@@ -22,6 +23,7 @@ from tests.queue.calls import Session, events, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db
 
+Columns: TypeAlias = dict[str, object]
 MakeQueue = Callable[..., Awaitable[Policy]]
 SOON = 1.0  # seconds: docs/semantics.md, section 15
 
@@ -46,7 +48,7 @@ async def insert(db: Db, topic: str, **columns: object) -> None:
     places = ", ".join(f"${n}" for n in range(2, len(columns) + 2))
     names = ", ".join(columns)
     await db.execute(
-        f"INSERT INTO holdfast.inbox (topic, {names}) VALUES ($1, {places})",  # noqa: S608
+        f"INSERT INTO holdfast.inbox (topic, {names}) VALUES ($1, {places})",
         topic,
         *columns.values(),
     )
@@ -57,9 +59,9 @@ async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
     return await connect()
 
 
-@pytest.mark.parametrize(("columns", "record"), RECORDS, ids=lambda value: "-".join(value))
+@pytest.mark.parametrize(("columns", "record"), RECORDS, ids="-".join)
 async def test_a_row_becomes_what_an_enqueue_makes(
-    sql: Db, db: Session, topic: str, make_queue: MakeQueue, columns: dict[str, object], record: dict[str, object]
+    sql: Db, db: Session, topic: str, make_queue: MakeQueue, *, columns: Columns, record: Columns
 ) -> None:
     queue = await make_queue(topic, ttl_ms=3_600_000)
     [first] = await put(db, queue, Batch(payloads=[b'{"n":1}'], **record))  # type: ignore[arg-type]
@@ -127,7 +129,10 @@ async def test_a_key_updates_what_waits(sql: Db, db: Session, queue: Policy) -> 
     )
     await insert(sql, queue.topic.name, key="k", payload_text="4", metadata='{"a":"b"}')
     jobs = await take(db, queue, 9)
-    assert sorted((job.payload, job.key, job.metadata) for job in jobs) == [(b"2", None, None), (b"4", "k", '{"a":"b"}')]
+    assert sorted((job.payload, job.key, job.metadata) for job in jobs) == [
+        (b"2", None, None),
+        (b"4", "k", '{"a":"b"}'),
+    ]
     assert await tallied(db, queue)
 
 
@@ -161,7 +166,7 @@ async def test_a_key_updates_what_waits(sql: Db, db: Session, queue: Policy) -> 
     ],
 )
 async def test_what_is_refused(
-    sql: Db, db: Session, queue: Policy, columns: dict[str, object], error: type[Exception], said: str
+    sql: Db, db: Session, queue: Policy, *, columns: Columns, error: type[Exception], said: str
 ) -> None:
     await insert(sql, queue.topic.name, payload_text="1")
     with pytest.raises(error, match=said):
