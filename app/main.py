@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, by_key, enqueues, lists, purges, topic_configs
+from app.api.messages import about, by_key, enqueues, lists, purges, topic_configs, topic_schemas
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
@@ -81,6 +81,7 @@ ROUTERS = (
     message_log.router,
     message_reapers.router,
     topic_configs.router,
+    topic_schemas.router,
 )
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 Render = Callable[[HoldfastError], bytes]  # an error as JSON
 
 # Where a topic's name follows, which has no slash and is not empty.
-BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/")
+BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
 
 
 class Errors:

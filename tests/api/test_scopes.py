@@ -45,6 +45,7 @@ class Row:
 T = "/v0/topics/{topic}"
 OF_OTHERS = "messages/test_access: test_a_key_of_other_topics_neither_sees_nor_settles"
 C = "/api/topic-configs"
+S = "/api/topic-schemas"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -96,6 +97,10 @@ TABLE = {
     ("GET", f"{C}/{{topic}}"): Row("admin", 403),
     ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
     ("DELETE", f"{C}/{{topic}}"): Row("admin", 403),
+    ("GET", S): Row("admin", 200, shown_by="test_topic_schemas: test_a_key_sees_and_changes_its_own_topics"),
+    ("GET", f"{S}/{{topic}}"): Row("admin", 403),
+    ("PUT", f"{S}/{{topic}}"): Row("admin", 403, {"schema_json": "{}"}),
+    ("DELETE", f"{S}/{{topic}}"): Row("admin", 403),
     ("DELETE", "/api/topics/{topic}/messages/by-key/{key}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),

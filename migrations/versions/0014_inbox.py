@@ -1,12 +1,12 @@
 """What SQL users write and read: the inbox, enqueue, complete and assert_lease, and the view messages.
 
-Revision ID: 0013
+Revision ID: 0014
 """
 
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
@@ -53,6 +53,7 @@ UP = [
     )
     """,
     "INSERT INTO holdfast.defaults DEFAULT VALUES",
+    # checked: the version of the topic's schema that the payload was found to fit; the service fills it in.
     # Rows stay for the length of a statement, so nothing is lost with them: UNLOGGED.
     r"""
     CREATE UNLOGGED TABLE holdfast.inbox (
@@ -69,11 +70,13 @@ UP = [
         ttl_ms bigint,
         max_deliveries integer,
         key text COLLATE "C",
+        checked integer,
         place bigint GENERATED ALWAYS AS IDENTITY,
         CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK (topic NOT LIKE '%.dlq'),
         CONSTRAINT "payload or payload_text: one of them" CHECK (num_nonnulls(payload, payload_text) = 1),
         CONSTRAINT "payload and metadata: 1 MiB at most" CHECK (
-            coalesce(octet_length(payload), octet_length(payload_text)) + coalesce(octet_length(metadata), 0) <= 1048576),
+            coalesce(octet_length(payload), octet_length(payload_text)) + coalesce(octet_length(metadata), 0)
+            <= 1048576),
         CONSTRAINT "metadata: 16 KiB at most" CHECK (octet_length(metadata) <= 16384),
         CONSTRAINT "content_type: type/subtype, of up to 255 characters" CHECK (
             content_type ~ '^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$' AND length(content_type) < 256),
@@ -81,7 +84,8 @@ UP = [
         CONSTRAINT "node: 128 bytes at most" CHECK (octet_length(node) <= 128),
         CONSTRAINT "priority: 0 to 9" CHECK (priority BETWEEN 0 AND 9),
         CONSTRAINT "delay_ms: 0 to 315360000000, ten years" CHECK (delay_ms BETWEEN 0 AND 315360000000),
-        CONSTRAINT "run_at: a time of these millennia" CHECK (run_at < '10000-01-01 00:00:00+00' AND run_at > '-infinity'),
+        CONSTRAINT "run_at: a time of these millennia" CHECK (
+            run_at < '10000-01-01 00:00:00+00' AND run_at > '-infinity'),
         CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (ttl_ms BETWEEN 0 AND 315360000000),
         CONSTRAINT "max_deliveries: 0 to 10000" CHECK (max_deliveries BETWEEN 0 AND 10000),
         CONSTRAINT "key: 1 to 256 characters" CHECK (char_length(key) BETWEEN 1 AND 256)
@@ -92,6 +96,47 @@ UP = [
     )
     """,
     "CREATE INDEX inbox_place ON holdfast.inbox (place)",
+    # What is for topics that have a schema, until the service has looked at it.
+    """
+    CREATE TABLE holdfast.inbox_unchecked (
+        id bigint GENERATED ALWAYS AS IDENTITY,
+        run_at timestamptz,
+        delay_ms bigint,
+        ttl_ms bigint,
+        inserted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        priority integer,
+        max_deliveries integer,
+        topic text COLLATE "C" NOT NULL,
+        content_type text,
+        metadata text,
+        tag text,
+        node text,
+        key text COLLATE "C",
+        payload bytea NOT NULL,
+        PRIMARY KEY (topic, id)
+    ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0)
+    """,
+    # What did not go in, and why. Kept for 14 days.
+    """
+    CREATE TABLE holdfast.inbox_rejects (
+        rejected_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        inserted_at timestamptz NOT NULL,
+        run_at timestamptz,
+        delay_ms bigint,
+        ttl_ms bigint,
+        priority integer,
+        max_deliveries integer,
+        topic text COLLATE "C" NOT NULL,
+        content_type text,
+        metadata text,
+        tag text,
+        node text,
+        key text COLLATE "C",
+        payload bytea NOT NULL,
+        reason text NOT NULL
+    )
+    """,
+    "CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects (rejected_at)",
     # Lanes that a transaction has jobs for. They become known at its commit: to add them at once would keep everybody
     # waiting who adds the same, however long the transaction goes on.
     """
@@ -181,7 +226,8 @@ UP = [
     BEGIN
         BEGIN
             SELECT bool_and({METADATA_FITS}
-                            AND (a.metadata IS NULL OR length(a.metadata) <= 256 OR holdfast.json_depth(a.metadata) <= 128)
+                            AND (a.metadata IS NULL OR length(a.metadata) <= 256
+                                 OR holdfast.json_depth(a.metadata) <= 128)
                             AND CASE WHEN {JSON} THEN
                                     {TEXT}::jsonb IS NOT NULL
                                     AND (octet_length({BYTES}) <= 256
@@ -211,10 +257,10 @@ UP = [
             END LOOP;
         END IF;
         FOR g IN
-            SELECT x.topic, bool_or(x.key IS NOT NULL) AS keyed, bool_or(x.priority > 0) AS lanes
+            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked, bool_or(x.key IS NOT NULL) AS keyed, bool_or(x.priority > 0) AS lanes
             FROM added x GROUP BY x.topic ORDER BY x.topic
         LOOP
-            SELECT o.id, o.type, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
+            SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
                    CASE WHEN o.discard = 'reject' THEN o.cap_records ELSE 0 END AS cap_records,
                    CASE WHEN o.discard = 'reject' THEN o.cap_bytes ELSE 0 END AS cap_bytes,
                    o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
@@ -230,6 +276,14 @@ UP = [
                 RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
                     USING ERRCODE = 'wrong_object_type';
             END IF;
+            IF t.schema_version <> g.checked THEN
+                INSERT INTO holdfast.inbox_unchecked (topic, payload, content_type, metadata, tag, node, priority,
+                                                      delay_ms, run_at, ttl_ms, max_deliveries, key)
+                SELECT a.topic, {BYTES}, a.content_type, a.metadata, a.tag, a.node, a.priority, a.delay_ms, a.run_at,
+                       a.ttl_ms, a.max_deliveries, a.key
+                FROM added a WHERE a.topic = g.topic;
+                CONTINUE;
+            END IF;
             sequence := to_regclass('holdfast.seq_' || t.id);
             IF sequence IS NULL THEN
                 RAISE EXCEPTION 'topic "%" was deleted meanwhile', g.topic USING ERRCODE = 'undefined_object';
@@ -244,7 +298,8 @@ UP = [
                            array_agg(a.node ORDER BY a.place) AS nodes,
                            array_agg(a.metadata::json ORDER BY a.place) AS metadata,
                            array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
-                           array_agg(a.delay_ms ORDER BY a.place) AS delays, array_agg(a.run_at ORDER BY a.place) AS runs,
+                           array_agg(a.delay_ms ORDER BY a.place) AS delays,
+                           array_agg(a.run_at ORDER BY a.place) AS runs,
                            array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
                            array_agg(a.max_deliveries ORDER BY a.place) AS limits,
                            array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
@@ -327,10 +382,15 @@ UP = [
         topic_id integer;
         seq bigint;
     BEGIN
-        INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at, ttl_ms,
-                                    max_deliveries, key)
-        VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag, enqueue.node,
-                enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms, enqueue.max_deliveries, enqueue.key);
+        IF EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.name = enqueue.topic AND t.schema_version IS NOT NULL) THEN
+            RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
+                USING ERRCODE = 'feature_not_supported', HINT = 'Insert into holdfast.inbox: the service looks at it there.';
+        END IF;
+        INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
+                                    ttl_ms, max_deliveries, key)
+        VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag,
+                enqueue.node, enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms,
+                enqueue.max_deliveries, enqueue.key);
         topic_id := (SELECT t.id FROM holdfast.topics t WHERE t.name = enqueue.topic);
         IF enqueue.key IS NULL THEN
             seq := currval('holdfast.seq_' || topic_id);
@@ -361,8 +421,8 @@ UP = [
             RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
         END IF;
         DELETE FROM holdfast.jobs j
-        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased' AND j.lease_id = parts[3]::uuid
-          AND j.visible_at >= clock_timestamp()
+        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
         RETURNING j.* INTO job;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
@@ -381,7 +441,7 @@ UP = [
         INSERT INTO holdfast.tallies (topic_id, leased, bytes) VALUES (job.topic_id, -1, -octet_length(job.payload));
     END $$
     """,
-    # FOR KEY SHARE: nobody claims or settles the job until the caller's transaction ends, and its lease may be extended.
+    # FOR KEY SHARE: nobody claims or settles the job until the caller's transaction ends; its lease may be extended.
     f"""
     CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void {AS_OWNER} AS $$
     DECLARE
@@ -391,8 +451,8 @@ UP = [
             RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
         END IF;
         PERFORM 1 FROM holdfast.jobs j
-        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased' AND j.lease_id = parts[3]::uuid
-          AND j.visible_at >= clock_timestamp()
+        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
         FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
@@ -442,7 +502,7 @@ DOWN = [
     *(f"GRANT EXECUTE ON FUNCTION holdfast.{one} TO PUBLIC" for one in ONCE_PUBLIC),
     "DROP VIEW holdfast.messages",
     *(f"DROP FUNCTION holdfast.{one}" for one in FOR_USERS),
-    "DROP TABLE holdfast.inbox, holdfast.new_lanes, holdfast.defaults",
+    "DROP TABLE holdfast.inbox, holdfast.inbox_unchecked, holdfast.inbox_rejects, holdfast.new_lanes, holdfast.defaults",
     "DROP FUNCTION holdfast.take_inbox, holdfast.add_new_lanes, holdfast.find_fault, holdfast.json_depth, "
     "holdfast.message_id",
 ]
