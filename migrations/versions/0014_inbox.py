@@ -257,7 +257,8 @@ UP = [
             END LOOP;
         END IF;
         FOR g IN
-            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked, bool_or(x.key IS NOT NULL) AS keyed, bool_or(x.priority > 0) AS lanes
+            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked, bool_or(x.key IS NOT NULL) AS keyed,
+                   bool_or(x.priority > 0) AS lanes
             FROM added x GROUP BY x.topic ORDER BY x.topic
         LOOP
             SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
@@ -384,7 +385,8 @@ UP = [
     BEGIN
         IF EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.name = enqueue.topic AND t.schema_version IS NOT NULL) THEN
             RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
-                USING ERRCODE = 'feature_not_supported', HINT = 'Insert into holdfast.inbox: the service looks at it there.';
+                USING ERRCODE = 'feature_not_supported',
+                HINT = 'Insert into holdfast.inbox: the service looks at it there.';
         END IF;
         INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
                                     ttl_ms, max_deliveries, key)
@@ -502,7 +504,8 @@ DOWN = [
     *(f"GRANT EXECUTE ON FUNCTION holdfast.{one} TO PUBLIC" for one in ONCE_PUBLIC),
     "DROP VIEW holdfast.messages",
     *(f"DROP FUNCTION holdfast.{one}" for one in FOR_USERS),
-    "DROP TABLE holdfast.inbox, holdfast.inbox_unchecked, holdfast.inbox_rejects, holdfast.new_lanes, holdfast.defaults",
+    "DROP TABLE holdfast.inbox, holdfast.inbox_unchecked, holdfast.inbox_rejects, holdfast.new_lanes, "
+    "holdfast.defaults",
     "DROP FUNCTION holdfast.take_inbox, holdfast.add_new_lanes, holdfast.find_fault, holdfast.json_depth, "
     "holdfast.message_id",
 ]
