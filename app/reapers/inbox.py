@@ -1,4 +1,4 @@
-"""Looks at what SQL users have inserted for topics with a schema: what fits becomes jobs, the rest is kept as rejected."""
+"""Looks at what SQL users have inserted for topics with a schema: what fits becomes jobs, the rest is kept."""
 
 from __future__ import annotations
 

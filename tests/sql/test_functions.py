@@ -54,7 +54,8 @@ async def test_enqueue_takes_what_the_inbox_takes(sql: Db, db: Session, queue: P
     await sql.execute(
         """
         SELECT holdfast.enqueue($1, 'hello', content_type => 'text/plain', metadata => '{"a": "b"}', tag => 't',
-                                node => 'n', priority => 3, ttl_ms => 1000000, max_deliveries => 4, run_at => now() - interval '1 h')
+                                node => 'n', priority => 3, ttl_ms => 1000000, max_deliveries => 4,
+                                run_at => now() - interval '1 h')
         """,
         queue.topic.name,
     )
