@@ -227,8 +227,8 @@ CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void
             RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
         END IF;
         PERFORM 1 FROM holdfast.jobs j
-        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased' AND j.lease_id = parts[3]::uuid
-          AND j.visible_at >= clock_timestamp()
+        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
         FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
@@ -254,8 +254,8 @@ CREATE FUNCTION holdfast.complete(token text) RETURNS void
             RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
         END IF;
         DELETE FROM holdfast.jobs j
-        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased' AND j.lease_id = parts[3]::uuid
-          AND j.visible_at >= clock_timestamp()
+        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
         RETURNING j.* INTO job;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
@@ -434,10 +434,16 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload bytea, content_type text DE
         topic_id integer;
         seq bigint;
     BEGIN
-        INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at, ttl_ms,
-                                    max_deliveries, key)
-        VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag, enqueue.node,
-                enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms, enqueue.max_deliveries, enqueue.key);
+        IF EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.name = enqueue.topic AND t.schema_version IS NOT NULL) THEN
+            RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
+                USING ERRCODE = 'feature_not_supported',
+                HINT = 'Insert into holdfast.inbox: the service looks at it there.';
+        END IF;
+        INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
+                                    ttl_ms, max_deliveries, key)
+        VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag,
+                enqueue.node, enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms,
+                enqueue.max_deliveries, enqueue.key);
         topic_id := (SELECT t.id FROM holdfast.topics t WHERE t.name = enqueue.topic);
         IF enqueue.key IS NULL THEN
             seq := currval('holdfast.seq_' || topic_id);
@@ -954,7 +960,8 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     BEGIN
         BEGIN
             SELECT bool_and((a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')
-                            AND (a.metadata IS NULL OR length(a.metadata) <= 256 OR holdfast.json_depth(a.metadata) <= 128)
+                            AND (a.metadata IS NULL OR length(a.metadata) <= 256
+                                 OR holdfast.json_depth(a.metadata) <= 128)
                             AND CASE WHEN (a.content_type IS NULL OR a.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
                                     coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))::jsonb IS NOT NULL
                                     AND (octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))) <= 256
@@ -984,10 +991,11 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
             END LOOP;
         END IF;
         FOR g IN
-            SELECT x.topic, bool_or(x.key IS NOT NULL) AS keyed, bool_or(x.priority > 0) AS lanes
+            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked, bool_or(x.key IS NOT NULL) AS keyed,
+                   bool_or(x.priority > 0) AS lanes
             FROM added x GROUP BY x.topic ORDER BY x.topic
         LOOP
-            SELECT o.id, o.type, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
+            SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
                    CASE WHEN o.discard = 'reject' THEN o.cap_records ELSE 0 END AS cap_records,
                    CASE WHEN o.discard = 'reject' THEN o.cap_bytes ELSE 0 END AS cap_bytes,
                    o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
@@ -1003,6 +1011,14 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                 RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
                     USING ERRCODE = 'wrong_object_type';
             END IF;
+            IF t.schema_version <> g.checked THEN
+                INSERT INTO holdfast.inbox_unchecked (topic, payload, content_type, metadata, tag, node, priority,
+                                                      delay_ms, run_at, ttl_ms, max_deliveries, key)
+                SELECT a.topic, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')), a.content_type, a.metadata, a.tag, a.node, a.priority, a.delay_ms, a.run_at,
+                       a.ttl_ms, a.max_deliveries, a.key
+                FROM added a WHERE a.topic = g.topic;
+                CONTINUE;
+            END IF;
             sequence := to_regclass('holdfast.seq_' || t.id);
             IF sequence IS NULL THEN
                 RAISE EXCEPTION 'topic "%" was deleted meanwhile', g.topic USING ERRCODE = 'undefined_object';
@@ -1017,7 +1033,8 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                            array_agg(a.node ORDER BY a.place) AS nodes,
                            array_agg(a.metadata::json ORDER BY a.place) AS metadata,
                            array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
-                           array_agg(a.delay_ms ORDER BY a.place) AS delays, array_agg(a.run_at ORDER BY a.place) AS runs,
+                           array_agg(a.delay_ms ORDER BY a.place) AS delays,
+                           array_agg(a.run_at ORDER BY a.place) AS runs,
                            array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
                            array_agg(a.max_deliveries ORDER BY a.place) AS limits,
                            array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
@@ -1313,6 +1330,7 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     ttl_ms bigint,
     max_deliveries integer,
     key text COLLATE pg_catalog."C",
+    checked integer,
     place bigint NOT NULL,
     CONSTRAINT "content_type: type/subtype, of up to 255 characters" CHECK (((content_type ~ '^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$'::text) AND (length(content_type) < 256))),
     CONSTRAINT "delay_ms: 0 to 315360000000, ten years" CHECK (((delay_ms >= 0) AND (delay_ms <= '315360000000'::bigint))),
@@ -1336,6 +1354,63 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', au
 
 ALTER TABLE holdfast.inbox ALTER COLUMN place ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME holdfast.inbox_place_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
+-- Name: inbox_rejects; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.inbox_rejects (
+    rejected_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    inserted_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone,
+    delay_ms bigint,
+    ttl_ms bigint,
+    priority integer,
+    max_deliveries integer,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    content_type text,
+    metadata text,
+    tag text,
+    node text,
+    key text COLLATE pg_catalog."C",
+    payload bytea NOT NULL,
+    reason text NOT NULL
+);
+
+--
+-- Name: inbox_unchecked; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.inbox_unchecked (
+    id bigint NOT NULL,
+    run_at timestamp with time zone,
+    delay_ms bigint,
+    ttl_ms bigint,
+    inserted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    priority integer,
+    max_deliveries integer,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    content_type text,
+    metadata text,
+    tag text,
+    node text,
+    key text COLLATE pg_catalog."C",
+    payload bytea NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: inbox_unchecked_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.inbox_unchecked ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.inbox_unchecked_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -1406,6 +1481,7 @@ CREATE TABLE holdfast.topics (
     replayable boolean DEFAULT false NOT NULL,
     replay_window_ms bigint DEFAULT 604800000 NOT NULL,
     configured boolean DEFAULT true NOT NULL,
+    schema_version integer,
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
@@ -1418,6 +1494,7 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_max_retries_check CHECK (((max_retries >= 0) AND (max_retries <= 10000))),
     CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
     CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_schema_version_check CHECK ((schema_version > 0)),
     CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
     CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
 );
@@ -1556,6 +1633,22 @@ ALTER TABLE holdfast.tallies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: topic_schemas; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_schemas (
+    topic_id integer NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    format text,
+    schema text,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT topic_schemas_check CHECK (((schema IS NULL) = (format IS NULL))),
+    CONSTRAINT topic_schemas_format_check CHECK ((format = ANY (ARRAY['json_schema'::text, 'avro'::text]))),
+    CONSTRAINT topic_schemas_schema_check CHECK ((octet_length(schema) <= 262144)),
+    CONSTRAINT topic_schemas_version_check CHECK ((version > 0))
+);
+
+--
 -- Name: topics_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
 --
 
@@ -1639,6 +1732,13 @@ ALTER TABLE ONLY holdfast.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (topic, key);
 
 --
+-- Name: inbox_unchecked inbox_unchecked_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.inbox_unchecked
+    ADD CONSTRAINT inbox_unchecked_pkey PRIMARY KEY (topic, id);
+
+--
 -- Name: jobs jobs_key_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -1693,6 +1793,13 @@ ALTER TABLE ONLY holdfast.sweeps
 
 ALTER TABLE ONLY holdfast.tallies
     ADD CONSTRAINT tallies_pkey PRIMARY KEY (topic_id, id);
+
+--
+-- Name: topic_schemas topic_schemas_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_schemas
+    ADD CONSTRAINT topic_schemas_pkey PRIMARY KEY (topic_id);
 
 --
 -- Name: topics topics_id_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1750,6 +1857,12 @@ CREATE INDEX idempotency_expiring ON holdfast.idempotency USING btree (expires_a
 --
 
 CREATE INDEX inbox_place ON holdfast.inbox USING btree (place);
+
+--
+-- Name: inbox_rejects_old; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_at);
 
 --
 -- Name: jobs_due; Type: INDEX; Schema: holdfast; Owner: -
@@ -1828,6 +1941,13 @@ CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit
 --
 
 CREATE TRIGGER take_inbox AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.take_inbox();
+
+--
+-- Name: topic_schemas topic_schemas_topic_id_fkey; Type: FK CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_schemas
+    ADD CONSTRAINT topic_schemas_topic_id_fkey FOREIGN KEY (topic_id) REFERENCES holdfast.topics(id) ON DELETE CASCADE;
 
 --
 -- PostgreSQL database dump complete
