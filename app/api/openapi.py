@@ -136,7 +136,7 @@ _MEANING = {
     413: "The body is too large.",
     414: "Path and query are too long.",
     415: "The body must be JSON.",
-    422: "The topic is full or can't do this, or what is given makes no sense.",
+    422: "The topic is full or can't do this, or what is given does not fit its schema or makes no sense.",
     429: "Too many: try again after Retry-After seconds.",
     431: "The header fields are too many or too large.",
     503: "Not at the moment: try again after Retry-After seconds.",

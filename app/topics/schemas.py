@@ -22,6 +22,10 @@ MOST_DEPTH: Final = 64  # of a schema
 PATTERN_BYTES: Final = 1024 * 1024  # that one pattern may take compiled
 MOST_SHOWN: Final = 300  # characters of a fault
 MOST_PATH: Final = 1_000
+MOST_LOOKS: Final = 2_000_000  # at values of one payload, where alternatives multiply
+# Beyond these what is wrong is not told: to find words for it takes thousands of times as long, and room.
+MOST_EXPLAINED: Final = 2_000  # looks
+MOST_COPIED: Final = 32 * 1024 * 1024  # looks times the payload's bytes
 
 AVRO_BINARY: Final = frozenset({"avro/binary", "application/avro", "application/vnd.apache.avro"})
 # Types that JSON Schema does not have, and those whose names both have and whose objects tell by their other fields.
@@ -136,17 +140,21 @@ class _OfJson:
     def __init__(self, schema: Any) -> None:
         import jsonschema_rs  # noqa: PLC0415  (start time)
 
+        from app.topics import growth  # noqa: PLC0415
+
         self._Invalid = jsonschema_rs.ValidationError
         if not isinstance(schema, (dict, bool)):
             raise InvalidSchema("A JSON Schema is an object, true or false.")
         try:
             # Patterns in time linear in the text, whatever they are: none with lookaround or back references. And
             # nothing is fetched: a reference leads to somewhere in the schema itself.
-            self._validate = jsonschema_rs.validator_for(
+            validator = jsonschema_rs.validator_for(
                 schema,
                 offline=True,
                 pattern_options=jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES, dfa_size_limit=PATTERN_BYTES),
-            ).validate
+            )
+            self._fits, self._validate = validator.is_valid, validator.validate
+            self._visits = growth.visits(schema)
         except self._Invalid as error:
             where = pointer(error.instance_path)
             raise InvalidSchema(f"The schema is no JSON Schema{_at(where)}: {_short(error.message)}") from None
@@ -157,8 +165,14 @@ class _OfJson:
         decoded = _json_of(payload, content_type)
         if isinstance(decoded, Fault):
             return decoded
+        looks = 0 if self._visits is None else _looks(decoded, self._visits)
+        if looks > MOST_LOOKS:
+            return Fault("", "it is nested too deeply to be checked: the schema refers to itself in several ways")
         try:
-            self._validate(decoded)
+            if looks <= MOST_EXPLAINED and looks * len(payload) <= MOST_COPIED:
+                self._validate(decoded)
+            elif not self._fits(decoded):
+                return Fault("", "it does not fit, and is nested too deeply to be told where")
         except self._Invalid as error:
             return Fault(pointer(error.instance_path), _short(error.message))
         except ValueError as error:
@@ -191,6 +205,21 @@ class _OfAvro:
         except self._Misfit as misfit:
             return Fault(pointer(misfit.path[::-1]), _short(misfit.fault))
         return None
+
+
+def _looks(payload: Any, visits: Sequence[int]) -> int:
+    """How often parts of a schema look at values of a payload, if they look at each as often as they can."""
+    level, looks, depth = [payload], 0, 0
+    while level and looks <= MOST_LOOKS:
+        looks += len(level) * visits[min(depth, len(visits) - 1)]
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        depth += 1
+    return looks
 
 
 def _json_of(payload: bytes, content_type: str | None) -> Any:

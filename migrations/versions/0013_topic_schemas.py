@@ -15,7 +15,7 @@ UP = [
     # what a process has compiled of a version is good for as long as it likes.
     """
     CREATE TABLE holdfast.topic_schemas (
-        topic_id integer PRIMARY KEY REFERENCES holdfast.topics (id) ON DELETE CASCADE,
+        topic_id integer PRIMARY KEY,
         version integer NOT NULL DEFAULT 1 CHECK (version > 0),
         format text CHECK (format IN ('json_schema', 'avro')),
         schema text CHECK (octet_length(schema) <= 262144),

@@ -1,4 +1,4 @@
-"""Who may run what: a role that worked before the migration works after it, and one with the schema alone does nothing."""
+"""Who may run what: a role of the service keeps its rights, and one that has the schema alone does nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from app.db import schema
 BEFORE = "0013"
 DANGEROUS = """
     SELECT p.oid::regprocedure::text AS name, has_function_privilege($1, p.oid, 'EXECUTE') AS may
-    FROM pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace AND p.prosecdef AND p.prorettype <> 'trigger'::regtype
+    FROM pg_proc p
+    WHERE p.pronamespace = 'holdfast'::regnamespace AND p.prosecdef AND p.prorettype <> 'trigger'::regtype
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from tests.api.dialect import JSON
+from tests.api.dialect import JSON, accepted, refused
 from tests.api.messages.client import Body, Messages
 
 NOBODY = {"authorization": "Bearer wrong"}
@@ -54,6 +54,12 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
 
     log = f"{topic}.log"
     await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    by_key = f"/api/topics/{topic}/messages/by-key/a/b"
+    await http.post("/api/messages", json={**message, "key": "a/b"})
+    for headers in (NOBODY, limited, {}):
+        await http.delete(by_key, headers=headers)
+    for path in (by_key.replace("a/b", "k" * 300), by_key.replace(topic, log), by_key.replace(topic, f"{topic}.none")):
+        await http.delete(path)
     for path, body in bodies.items():
         await http.post(path.replace(topic, log), json={**body, "topic": log} if "topic" in body else body)
     await http.get(f"/api/messages?topic={log}")
@@ -82,3 +88,30 @@ async def every_log_exchange(http: httpx.AsyncClient, topic: str, limited: dict[
             await http.request(method, path, content=b"x" * 3_000, headers=JSON)
             await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
     await http.post(replay.format(topic), json={"from_time": "yesterday"})
+
+
+async def every_schema_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Each answer of the routes for topics' schemas."""
+    path, v0 = f"/api/topic-schemas/{topic}.checked", f"/v0/topics/{topic}.checked"
+    for schema in ('{"type":"object"}', {"type": "object"}, ["null", "long"], '"long"'):
+        assert (await http.put(path, json={"schema_json": schema})).status_code == 200
+        for url in (path, v0, "/api/topic-schemas", "/api/topic-schemas?page_size=1"):
+            assert (await http.get(url)).status_code == 200
+        given = accepted(await http.get(v0))["config"]["schema"]
+        kept = accepted(await http.put(v0, json={"type": "queue", "schema": given}))["config"]["schema"]
+        assert kept == given
+    one = {"payload": "x"}
+    for url, payloads in (("/api/messages", one), ("/api/messages/batch", {"messages": [one]})):
+        refused(await http.post(url, json={"topic": f"{topic}.checked", **payloads}), 422, "schema_violation")
+    assert (await http.delete(path)).status_code == 204
+    assert (await http.get(path)).status_code == 404
+    for method in ("GET", "PUT", "DELETE"):
+        body = {"schema_json": "{}"} if method == "PUT" else None
+        assert (await http.request(method, "/api/topic-schemas/a b", json=body)).status_code == 400
+        for headers, status in ((NOBODY, 401), (limited, 403)):
+            assert (await http.request(method, path, headers=headers)).status_code == status
+    for headers, status in ((NOBODY, 401), (limited, 403)):
+        assert (await http.get("/api/topic-schemas", headers=headers)).status_code == status
+    assert (await http.get("/api/topic-schemas?cursor=!")).status_code == 400
+    assert (await http.put(path, content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
+    assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
