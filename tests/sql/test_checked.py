@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
+from app.db import schema
+from app.db.pool import Pools, open_pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
 from app.reapers import inbox
@@ -23,6 +24,21 @@ from tests.sql.conftest import Db
 
 NUMBERS = text_of('{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
 INSERT = "INSERT INTO holdfast.inbox (topic, payload_text) SELECT $1, unnest($2::text[])"
+
+
+@pytest.fixture(scope="module")
+async def database_url(new_database: Callable[[], Awaitable[str]]) -> str:
+    """A database of their own: services of other tests would look at these rows, too."""
+    url = await new_database()
+    await schema.upgrade(url)
+    return url
+
+
+@pytest.fixture(scope="module")
+async def pools(database_url: str) -> AsyncIterator[Pools]:
+    pools = await open_pools(database_url, hot=4, rest=4, prepared_statements=True)
+    yield pools
+    await pools.close(5)
 
 
 @pytest.fixture
