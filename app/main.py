@@ -41,6 +41,7 @@ from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
+from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import defaults_of
 from app.topics.hints import Hints
@@ -110,6 +111,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         hints, relay = _relay(settings, slot, folder, counted)
         try:
             await directory.reload()
+            await store.keep_defaults(pools.rest, defaults_of(settings))
             _must_not_be_open_to_others(settings, directory)
         except BaseException:
             if relay is not None:

@@ -38,6 +38,7 @@ _ANY_JOB = sql.load(__package__, "any_job")
 _ANY_RECORD = sql.load(__package__, "any_record")
 _LOCK_LOG = sql.load(__package__, "lock_log")
 _OVERDUE = sql.load(__package__, "overdue")
+_KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
 _KEEP_SCHEMA = sql.load(__package__, "keep_schema")
 
 DELETE_ATTEMPTS: Final = 5
@@ -81,6 +82,12 @@ async def census(db: Connection) -> dict[tuple[str, str], int]:
 async def shown(db: Connection, first: Sequence[str], limit: int, defaults: Defaults) -> list[Policy]:
     """Up to `limit` topics: of those named first all that exist, then others by name."""
     return [_policy(row, defaults) for row in await db.fetch(_SHOWN, list(first), limit)]
+
+
+async def keep_defaults(db: Connection, defaults: Defaults) -> None:
+    """Let those know what is in effect who put jobs into queues by SQL. Of processes with different ones, the last one
+    that started is heard."""
+    await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
 
 
 async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE, *, schema: Text | None = None) -> bool:
