@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, by_key, enqueues, lists, purges, topic_configs
+from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, users
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
@@ -41,6 +41,8 @@ from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
+from app.signin.passwords import Passwords
+from app.signin.sessions import Sessions
 from app.topics.cache import Policies
 from app.topics.config import defaults_of
 from app.topics.hints import Hints
@@ -80,6 +82,9 @@ ROUTERS = (
     message_log.router,
     message_reapers.router,
     topic_configs.router,
+    login.router,
+    users.router,
+    grants.router,
 )
 
 
@@ -104,7 +109,10 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             prepared_statements=settings.prepared_statements,
             numbers=counted,
         )
-        directory = Directory(pools.rest, of_environment)
+        secret = settings.jwt_secret
+        directory = Directory(
+            pools.rest, of_environment, token_secret=None if secret is None else secret.get_secret_value().encode()
+        )
         # Before anything is known that could become old: what the other workers say waits here until it is heard.
         hints, relay = _relay(settings, slot, folder, counted)
         try:
@@ -115,7 +123,8 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
                 await relay.stop()
             await pools.close(settings.stop_seconds / 4)
             raise
-        access = Access(directory, quota)
+        sessions = Sessions(pools.rest, directory, Passwords(settings.bcrypt_cost), seconds=settings.token_seconds)
+        access = Access(directory, quota, sessions, settings.proxies)
         policies = Policies(pools.rest, defaults_of(settings), counted)
         engine = Engine(
             pools,
@@ -224,11 +233,12 @@ def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> Non
         return
     if not directory.guarded and not settings.allow_insecure_no_auth:
         raise ConfigurationError(
-            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is no key: make one with "
-            "`keys add`, or set HOLDFAST_API_KEYS, or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is neither key nor user: "
+            "make one with `keys add` or `users add --admin`, or set HOLDFAST_API_KEYS, or "
+            "HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
         )
     if directory.guarded and not directory.live:
-        log.warning("Every key was revoked or has expired, so nobody can sign in: make one with `keys add`")
+        log.warning("No key is live and there is no user, so nobody can sign in: `keys add` makes a key")
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -34,6 +34,10 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             body[name] = [*body[name], *[""] * len(seqs)][: len(seqs)]
     if isinstance(body.get("name"), str) and not body["name"].isprintable():
         body["name"] = "printable"
+    if isinstance(body.get("username"), str) and not body["username"].isprintable():
+        body["username"] = "printable"
+    if isinstance(body.get("password"), str) and not body["password"].isascii():
+        body["password"] = "twelve characters"
     for config in (body, body.get("config")):
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
             config["dead_letter"] = "z" * 255  # not the topic itself
