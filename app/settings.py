@@ -41,7 +41,7 @@ class Settings(BaseModel):
     pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded server.")
     api_keys: SecretStr = Field(
         SecretStr(""),
-        description="Comma list of key[:scopes[:prefixes]], besides those of `keys add`. No key, no user: open, loopback only.",
+        description="Comma list of key[:scopes[:prefixes]], besides `keys add`. No key, no user: open, loopback only.",
     )
     allow_insecure_no_auth: bool = Field(
         False, description="1 allows an address that is not loopback without any key or user."
