@@ -55,7 +55,7 @@ class Sessions:
         """A token for the user of this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
         self._limiter.take(address)
         verified = await self._verify(name, password)
-        user = None if verified is None else await self._user(verified)
+        user = None if verified is None else await self._user(verified, name)
         if user is None:
             raise Unauthorized("invalid credentials")
         return self.token_for(user)
@@ -105,7 +105,7 @@ class Sessions:
             task = self._under_way[digest] = asyncio.create_task(self._try(name, password, address))
             task.add_done_callback(lambda _: self._under_way.pop(digest, None))
         verified = await asyncio.shield(task)
-        if verified is None or await self._user(verified) is None:
+        if verified is None or await self._user(verified, name) is None:
             return False
         self._right.pop(digest, None)
         self._right[digest] = verified
@@ -132,10 +132,10 @@ class Sessions:
         assert found is not None
         return _Verified(found.id, found.epoch, until)
 
-    async def _user(self, verified: _Verified) -> User | None:
+    async def _user(self, verified: _Verified, name: str) -> User | None:
         """As the directory has them, which may have to look: they may have been made elsewhere a moment ago."""
         user = self._directory.user(verified.user_id)
-        if user is None or user.epoch != verified.epoch:
+        if user is None or (user.epoch, user.name) != (verified.epoch, name):
             await self._directory.reload()
             user = self._directory.user(verified.user_id)
         return user if user is not None and user.epoch == verified.epoch else None

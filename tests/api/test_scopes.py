@@ -216,7 +216,7 @@ def test_the_manual_has_the_same_table() -> None:
 async def test_it_refuses_who_shows_no_key(
     http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
 ) -> None:
-    for headers in ({}, bearer("hf_guess"), {"authorization": "Basic cm9vdDo="}):
+    for headers in ({}, bearer("hf_guess"), {"authorization": "Basic cm9vdA=="}):
         refused(await ask(http, route, keys["other"]["id"], headers), 401, "unauthorized")
 
 

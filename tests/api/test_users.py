@@ -172,7 +172,7 @@ async def test_nobody_deletes_themselves_nor_ends_being_an_admin_by_mistake(
 ) -> None:
     me = await add_user(root, is_admin=True)
     async with client(guarded) as http:
-        http.headers |= basic(me["username"])
+        http.headers.update(basic(me["username"]))
         refused(await http.delete(f"/api/users/{me['id']}"), 400, "invalid_request")
         refused(await http.put(f"/api/users/{me['id']}", json={"is_admin": False}), 400, "invalid_request")
         done(await http.put(f"/api/users/{me['id']}", json={"is_admin": True}))
@@ -203,7 +203,7 @@ async def test_nobody_makes_a_user_who_may_do_more(guarded: Running, root: httpx
     granted = await add_user(root, "admin")
     for headers in (bearer(lesser["secret"]), basic(granted["username"])):
         async with client(guarded) as http:
-            http.headers |= headers
+            http.headers.update(headers)
             body = {"username": "more", "password": PASSWORD, "is_admin": True}
             refused(await http.post("/api/users", json=body), 403, "forbidden")
             mine = await add_user(http, "admin mail.*")
@@ -223,7 +223,7 @@ async def test_a_key_or_user_of_some_topics_manages_no_users(guarded: Running, r
     granted = await add_user(root, "admin mail.*", "read *", "write *")
     for headers in (bearer(some["secret"]), basic(granted["username"])):
         async with client(guarded) as http:
-            http.headers |= headers
+            http.headers.update(headers)
             refused(await http.get("/api/users"), 403, "forbidden")
             refused(await http.post("/api/users", json={"username": "u", "password": PASSWORD}), 403, "forbidden")
 
