@@ -88,6 +88,10 @@ class WatchTaken(HoldfastError):
     code, status = "watch_taken", 409
 
 
+class AlreadyExists(HoldfastError):
+    code, status = "already_exists", 409
+
+
 class KeyNotLive(HoldfastError):
     code, status = "key_not_live", 409
 

@@ -1299,6 +1299,20 @@ CREATE TABLE holdfast.defaults (
 );
 
 --
+-- Name: grants; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.grants (
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    action text NOT NULL,
+    topic_pattern text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT grants_action_check CHECK ((action = ANY (ARRAY['read'::text, 'write'::text, 'consume'::text, 'admin'::text])))
+);
+
+--
 -- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1633,6 +1647,18 @@ ALTER TABLE holdfast.tallies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: token_secret; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.token_secret (
+    singleton boolean DEFAULT true NOT NULL,
+    secret bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT token_secret_secret_check CHECK ((octet_length(secret) >= 32)),
+    CONSTRAINT token_secret_singleton_check CHECK (singleton)
+);
+
+--
 -- Name: topic_schemas; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1659,6 +1685,24 @@ ALTER TABLE holdfast.topics ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+--
+-- Name: users; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.users (
+    id uuid NOT NULL,
+    username text NOT NULL COLLATE pg_catalog."C",
+    password_hash text,
+    is_admin boolean NOT NULL,
+    epoch integer DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT users_check CHECK (((password_hash IS NULL) = (deleted_at IS NOT NULL))),
+    CONSTRAINT users_username_check CHECK (((octet_length(username) >= 1) AND (octet_length(username) <= 128)))
 );
 
 --
@@ -1723,6 +1767,20 @@ ALTER TABLE ONLY holdfast.buckets
 
 ALTER TABLE ONLY holdfast.defaults
     ADD CONSTRAINT defaults_pkey PRIMARY KEY (one_row);
+
+--
+-- Name: grants grants_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.grants
+    ADD CONSTRAINT grants_pkey PRIMARY KEY (id);
+
+--
+-- Name: grants grants_user_id_action_topic_pattern_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.grants
+    ADD CONSTRAINT grants_user_id_action_topic_pattern_key UNIQUE (user_id, action, topic_pattern);
 
 --
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1795,6 +1853,13 @@ ALTER TABLE ONLY holdfast.tallies
     ADD CONSTRAINT tallies_pkey PRIMARY KEY (topic_id, id);
 
 --
+-- Name: token_secret token_secret_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.token_secret
+    ADD CONSTRAINT token_secret_pkey PRIMARY KEY (singleton);
+
+--
 -- Name: topic_schemas topic_schemas_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -1814,6 +1879,13 @@ ALTER TABLE ONLY holdfast.topics
 
 ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
+
+--
+-- Name: users users_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.users
+    ADD CONSTRAINT users_pkey PRIMARY KEY (id);
 
 --
 -- Name: watches watches_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1917,6 +1989,12 @@ CREATE INDEX new_lanes_tx ON holdfast.new_lanes USING btree (tx);
 --
 
 CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WHERE (tag IS NOT NULL);
+
+--
+-- Name: users_username; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE UNIQUE INDEX users_username ON holdfast.users USING btree (username) WHERE (deleted_at IS NULL);
 
 --
 -- Name: watches_expiring; Type: INDEX; Schema: holdfast; Owner: -

@@ -18,7 +18,12 @@ from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.keyring import Services
-from tests.api.messages.exchanges import every_exchange, every_log_exchange, every_schema_exchange
+from tests.api.messages.exchanges import (
+    every_exchange,
+    every_exchange_about_users,
+    every_log_exchange,
+    every_schema_exchange,
+)
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
@@ -382,6 +387,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await topic_configs(http, topic)
     await every_schema_exchange(http, topic, LIMITED)
     await reapers(http)
+    await every_exchange_about_users(http, LIMITED)
 
     described = {
         (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]

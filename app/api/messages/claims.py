@@ -43,7 +43,7 @@ async def dequeue(request: Request) -> Response:
     """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
     with `wait_seconds`, wait so long for the first. A topic that is absent has none."""
     context = context_of(request)
-    key = context.access.check(request, NEEDED)
+    key = context.access.check(request, NEEDED, consumes=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(body.topic)
     must_cover(key, body.topic)

@@ -130,7 +130,7 @@ async def stats(request: Request) -> Response:
     """How many messages there are, by topic and status."""
     context = context_of(request)
     context.access.check(request, Scope.ADMIN)
-    allowed = context.access.prefixes(request)
+    allowed = context.access.prefixes(request, Scope.ADMIN)
     counted: list[TopicCount] = []
     after = ""
     while True:

@@ -69,9 +69,9 @@ _body = msgspec.json.Decoder(SchemaBody)
 async def page(request: Request) -> Response:
     """The schemas of topics, by topic, a page at a time."""
     context = context_of(request)
-    context.access.check(request, Scope.ADMIN)
+    allowed = context.access.prefixes(request, Scope.ADMIN)
     size = page_size(request, MOST_SHOWN)
-    found = await schema_store.page(context.pools.rest, _after(request), size + 1, context.access.prefixes(request))
+    found = await schema_store.page(context.pools.rest, _after(request), size + 1, allowed)
     shown = [_shown(kept) for kept in found[:size]]
     more = cursor_to({"after": shown[-1].topic}) if len(found) > size else UNSET
     return _answer(TopicSchemas(shown, more))

@@ -140,7 +140,7 @@ async def page(request: Request) -> Response:
     prefix = given.get("prefix", "")
     if "\0" in prefix:
         raise InvalidRequest("prefix has a NUL character.")
-    allowed, defaults = context.access.prefixes(request), context.policies.defaults
+    allowed, defaults = context.access.prefixes(request, Scope.READ), context.policies.defaults
     policies = await store.page(context.pools.rest, prefix, after, size + 1, defaults=defaults, allowed=allowed)
     shown = policies[:size]
     extents = await _extents(context, shown)
