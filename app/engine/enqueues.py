@@ -98,6 +98,8 @@ class Enqueues:
     async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
         """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
         await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
         if batch.keys:
             return (await self.keyed.submit(policy.topic.id, call)).seqs

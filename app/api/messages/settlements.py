@@ -156,7 +156,8 @@ async def ack_batch(request: Request) -> Response:
         done = await asyncio.gather(*map(of_topic, by_topic.values()))
         return set().union(*done)
 
-    first = {i: await first_place(context, key, job) for i, job in jobs.items()}
+    topics = await context.names.of_all({topic_id for topic_id, _ in jobs.values()})
+    first = {i: await first_place(context, key, job) for i, job in jobs.items() if job[0] in topics}
     acked = await settle({i: place for i, place in first.items() if place is not None})
     left = [i for i in jobs if i not in acked]
     if left:
