@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection
@@ -17,8 +18,7 @@ _REJECT = sql.load(__package__, "inbox_reject")
 _FORGET = sql.load(__package__, "inbox_forget")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """What somebody has inserted, as the columns of the inbox have it."""
 
     id: int
@@ -36,7 +36,7 @@ class Row:
     key: str | None
 
 
-_COLUMNS = [*(name for name in Row.__slots__ if name not in ("id", "inserted_at")), "inserted_at"]
+_COLUMNS = [*(name for name in Row.__struct_fields__ if name not in ("id", "inserted_at")), "inserted_at"]
 
 
 async def topics(db: Connection, after: str, limit: int) -> list[str]:
