@@ -8,6 +8,7 @@ import bcrypt
 import pytest
 
 from app.errors import InvalidRequest, Unavailable
+from app.signin import passwords
 from app.signin.passwords import Passwords
 
 
