@@ -15,6 +15,7 @@ FILE = Path(__file__).parents[1] / "app/api/examples.json"
 _PARTS = (
     (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
     (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
+    (r"^/(v0|api)/operations/[^/]+", r"/\1/operations/{id}"),
     (r"^/v0/admin/reapers/[^/]+", "/v0/admin/reapers/{name}"),
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
     (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
