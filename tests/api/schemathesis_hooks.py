@@ -32,6 +32,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     for name in COUNTED & body.keys():
         if isinstance(seqs, list) and isinstance(body[name], list):
             body[name] = [*body[name], *[""] * len(seqs)][: len(seqs)]
+    if "schedule" in body:
+        body["schedule"] = "*/5 3 * * 1-5"
     if isinstance(body.get("name"), str) and not body["name"].isprintable():
         body["name"] = "printable"
     for config in (body, body.get("config")):

@@ -9,7 +9,8 @@ import msgspec
 
 from app.api.fields import encode
 from app.api.messages.ids import id_of
-from app.api.payloads import Form, form_of, is_utf8, to_base64
+from app.api.payloads import to_base64
+from app.queue.forms import Form, form_of, is_utf8
 from app.queue.model import Job
 from app.queue.shown import Shown
 from app.topics.config import Policy

@@ -54,6 +54,37 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
 
     log = f"{topic}.log"
     await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    by_key = f"/api/topics/{topic}/messages/by-key/a/b"
+    await http.post("/api/messages", json={**message, "key": "a/b"})
+    for headers in (NOBODY, limited, {}):
+        await http.delete(by_key, headers=headers)
+    for path in (by_key.replace("a/b", "k" * 300), by_key.replace(topic, log), by_key.replace(topic, f"{topic}.none")):
+        await http.delete(path)
     for path, body in bodies.items():
         await http.post(path.replace(topic, log), json={**body, "topic": log} if "topic" in body else body)
     await http.get(f"/api/messages?topic={log}")
+
+
+async def every_log_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """The same for a replayable topic's log and its replay."""
+    messages, log = Messages(http, topic), f"{topic}.log"
+    await http.put(f"/v0/topics/{topic}", json={"type": "queue", "replayable": True})
+    await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    for n in range(2):
+        await messages.put(str(n))
+        await messages.ack((await messages.take())["id"])
+    replay, shown, some = "/api/topics/{}/replay", "/api/topics/{}/message-log", "?before=2000-01-01T00:00:00Z"
+    for method, path, query, bad in (
+        ("POST", replay.format(topic), "", b"[]"),
+        ("GET", shown.format(topic), "?limit=1", None),
+        ("DELETE", shown.format(topic), some, None),
+    ):
+        for headers in (NOBODY, limited, {}):
+            await http.request(method, path + query, headers=headers)
+        for other in (f"{topic}.none", log, "a b"):
+            await http.request(method, path.replace(topic, other) + query)
+        if bad is not None:
+            await http.request(method, path, content=bad, headers=JSON)
+            await http.request(method, path, content=b"x" * 3_000, headers=JSON)
+            await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
+    await http.post(replay.format(topic), json={"from_time": "yesterday"})
