@@ -31,7 +31,8 @@ class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Jobs that are out and fit all of this; {} is all of them."""
 
     error: Annotated[
-        Annotated[str, text("A part of it.", most=MAX_ERROR_PART, least=1)] | None, about("A part of their last error, as it stands.")
+        Annotated[str, text("A part of it.", most=MAX_ERROR_PART, least=1)] | None,
+        about("A part of their last error, as it stands."),
     ] = None
     tag: Tag | None = None
     key: Key | None = None
@@ -50,7 +51,8 @@ class RequeueCanary(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     first: Annotated[Annotated[int, Meta(ge=1, le=MAX_SEQS)] | None, about("How many.", 10)] = None
     stop_at_percent: Annotated[
-        Annotated[float, Meta(ge=0, le=100)] | None, about("Stop if more than so many per cent of them are out again.", 10)
+        Annotated[float, Meta(ge=0, le=100)] | None,
+        about("Stop if more than so many per cent of them are out again.", 10),
     ] = None
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=1, le=86_400_000)] | None,

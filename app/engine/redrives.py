@@ -64,9 +64,7 @@ class Redrives:
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._stopping = False
 
-    async def requeue(
-        self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()
-    ) -> list[Requeued]:
+    async def requeue(self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()) -> list[Requeued]:
         """Requeue jobs of a topic that are out, ascending by seq, all in one transaction; what is not out is left out
         of the answer. Raises what the database raises."""
         ttl_ms = self._shared.policies.defaults.ttl_ms
@@ -251,7 +249,9 @@ class Redrives:
         async with self._shared.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is not None:
-                await _end(db, run, State.FAILED, f"an error of the service's: {type(error).__name__}", run.failed_again)
+                await _end(
+                    db, run, State.FAILED, f"an error of the service's: {type(error).__name__}", run.failed_again
+                )
 
     async def _until(self, wanted: Wanted) -> datetime:
         return await redrive.until_time(self._shared.pools.rest, wanted.match.older_than_ms)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from app.db import sql
-from app.queue.model import Connection, Topic
+from app.queue.model import Connection
 
 _REQUEUE = sql.load(__package__, "requeue")
 _FIND_DEAD = sql.load(__package__, "find_dead")

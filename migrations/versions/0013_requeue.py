@@ -184,8 +184,8 @@ UP = [
         FROM unnest(out_states) AS o(s) HAVING count(*) > 0;
     END $$
     """,
-    # state: canary (the first are out, and are waited for), running, done, cancelled, stopped, failed. stage and after_*:
-    # how far it has come. The process that runs it says so by heartbeat_at; one that does not is followed by another.
+    # state: canary (the first are out, and are waited for), running, done, cancelled, stopped, failed. stage and
+    # after_*: how far it has come. The process that runs it says so by heartbeat_at; one that does not is followed by another.
     """
     CREATE TABLE holdfast.operations (
         started_at timestamptz NOT NULL,

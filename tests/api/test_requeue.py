@@ -180,7 +180,9 @@ async def test_a_key_requeues_only_into_topics_of_its_own(guarded: Running, topi
         assert (await Topic(root, f"b.{topic}").state())["queue"]["ready"] == 0
         # What it may not see, it does not.
         other = await make(root, "other", ["read", "write"], prefixes=["c."])
-        refused(await root.get(f"/v0/operations/{begun.json()['id']}", headers=bearer(other["secret"])), 404, "not_found")
+        refused(
+            await root.get(f"/v0/operations/{begun.json()['id']}", headers=bearer(other["secret"])), 404, "not_found"
+        )
 
 
 async def test_purges_work_on_dead_letters(queue: Topic, dead: Topic) -> None:

@@ -28,7 +28,13 @@ from tests.queue.tallies import tallied
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 BY = Actor("key_of_the_night_shift", "night shift", "10.0.0.7")
-ERRORS = ("Timeout after {} ms", "no such column: c{}", "host db-{} is down", "'{}' is no number", "out of memory at {}")
+ERRORS = (
+    "Timeout after {} ms",
+    "no such column: c{}",
+    "host db-{} is down",
+    "'{}' is no number",
+    "out of memory at {}",
+)
 
 
 @pytest.fixture
@@ -141,9 +147,7 @@ async def test_a_bad_deployment_is_replayed(machine: Machine, queue: Policy, dea
     assert [detail["requeued"] for action, _, detail in told if action == "requeue.ended"] == [10, 400]
 
 
-async def test_a_canary_that_nobody_works_on_stops_it(
-    machine: Machine, queue: Policy, dead: Policy
-) -> None:
+async def test_a_canary_that_nobody_works_on_stops_it(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 20)
     which, _ = await machine.engine.redrives.begin(wanted(queue, dead, canary=Canary(5, 50, 300)), BY)
     run = await ended(machine, which)
@@ -151,9 +155,7 @@ async def test_a_canary_that_nobody_works_on_stops_it(
     assert run.reason == "5 of the first 5 had not ended within 300 ms"
 
 
-async def test_a_canary_larger_than_what_there_is_ends_with_it(
-    machine: Machine, queue: Policy, dead: Policy
-) -> None:
+async def test_a_canary_larger_than_what_there_is_ends_with_it(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 3)
     which, _ = await machine.engine.redrives.begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
     await drained(machine, queue, 3)
@@ -164,9 +166,7 @@ async def test_a_canary_larger_than_what_there_is_ends_with_it(
     assert (await ended(machine, which)).state is State.DONE
 
 
-async def test_it_is_cancelled_between_two_batches(
-    machine: Machine, queue: Policy, dead: Policy, pools: Pools
-) -> None:
+async def test_it_is_cancelled_between_two_batches(machine: Machine, queue: Policy, dead: Policy, pools: Pools) -> None:
     await bad_deployment(machine, queue, 100)
     redrives = machine.engine.redrives
     which, _ = await redrives.begin(wanted(queue, dead, rate=10), BY)
@@ -239,7 +239,7 @@ async def test_another_process_goes_on_with_it(
 async def test_seqs_are_those_that_people_know(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 10)
     redrives = machine.engine.redrives
-    [theirs] = [one for one in (await redrive.find_out(machine.pools.rest, (queue.topic.name, queue.topic.id), [3], ()))]
+    [theirs] = await redrive.find_out(machine.pools.rest, (queue.topic.name, queue.topic.id), [3], ())
     assert theirs == (dead.topic.name, dead.topic.id)
     which, matched = await redrives.begin(wanted(queue, dead, seqs=[3, 5, 99]), BY)
     assert matched.count == 2

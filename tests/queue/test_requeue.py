@@ -12,7 +12,6 @@ from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.queue.redrive import Filter, Outcome, Place, Requeued, Search
 from app.topics import store
-from app.topics.cache import Policies
 from app.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, outlived, put, row, take
 from tests.queue.tallies import tallied
@@ -147,8 +146,9 @@ async def test_a_pending_job_of_its_key_keeps_it_where_it_is(db: Session, queue:
 
 
 async def test_without_its_topic_it_stays_and_in_a_new_one_it_gets_a_new_seq(
-    db: Session, topic: str, queue: Policy, dead: Policy, pools: Pools, policies: Policies, make_queue: MakeQueue
+    db: Session, queue: Policy, dead: Policy, pools: Pools, make_queue: MakeQueue
 ) -> None:
+    topic = queue.topic.name
     await put(db, queue, batch(1))
     [seq] = await killed(db, queue, dead)
     await store.delete(pools.rest, topic, if_empty=False)

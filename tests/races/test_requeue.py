@@ -119,9 +119,7 @@ async def test_a_producer_of_its_key_is_inserting(
     assert await tallied(rivals.one, dead)
 
 
-async def test_the_topic_goes_while_it_comes_back(
-    queue: Policy, dead: Policy, rivals: Rivals, pools: Pools
-) -> None:
+async def test_the_topic_goes_while_it_comes_back(queue: Policy, dead: Policy, rivals: Rivals, pools: Pools) -> None:
     """The deletion waits for it, and takes it along: it is not left behind in a topic that is none."""
     await killed(rivals.one, queue, dead)
     first = rivals.one.transaction()
@@ -135,9 +133,7 @@ async def test_the_topic_goes_while_it_comes_back(
 
 
 @pytest.mark.parametrize("end", ["rollback", "killed"])
-async def test_what_is_not_committed_has_not_happened(
-    end: str, queue: Policy, dead: Policy, rivals: Rivals
-) -> None:
+async def test_what_is_not_committed_has_not_happened(end: str, queue: Policy, dead: Policy, rivals: Rivals) -> None:
     """The crash points of a batch: after the requeue, before its commit."""
     await killed(rivals.one, queue, dead)
     first = rivals.one.transaction()
