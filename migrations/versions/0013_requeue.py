@@ -185,7 +185,8 @@ UP = [
     END $$
     """,
     # state: canary (the first are out, and are waited for), running, done, cancelled, stopped, failed. stage and
-    # after_*: how far it has come. The process that runs it says so by heartbeat_at; one that does not is followed by another.
+    # after_*: how far it has come. The process that runs it says so by heartbeat_at; one that does not is followed by
+    # another.
     """
     CREATE TABLE holdfast.operations (
         started_at timestamptz NOT NULL,
