@@ -38,7 +38,7 @@ async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
 async def add(db: Session, queue: Policy, records: Batch) -> list[int]:
     """Enqueue jobs that may have keys, as an engine does: lanes first."""
     await producer.add_lanes(db, queue.topic, sorted(records.lanes(), key=lambda lane: (lane.tenant, lane.priority)))
-    placed = await producer.upsert(db, queue.topic, records, queue.budget, ttl_ms=queue.config.ttl_ms)
+    placed = await producer.upsert(db, queue.topic, queue.budget, records, ttl_ms=queue.config.ttl_ms)
     return list(placed.seqs)
 
 

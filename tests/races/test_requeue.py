@@ -37,7 +37,7 @@ async def queue(topic: str, make_queue: MakeQueue, dead: Policy) -> Policy:
 async def killed(db: Session, queue: Policy, dead: Policy, **fields: object) -> int:
     records = batch(1, **fields)
     await producer.add_lanes(db, queue.topic, [Lane("", 0)])
-    await producer.upsert(db, queue.topic, records, queue.budget, ttl_ms=0)
+    await producer.upsert(db, queue.topic, queue.budget, records, ttl_ms=0)
     [job] = await take(db, queue)
     await exits.bury(db, queue.topic, queue.budget, [exits.Spent(job.seq, held(job).lease)], dead.topic)
     return job.seq
@@ -107,7 +107,7 @@ async def test_a_producer_of_its_key_is_inserting(
     await killed(rivals.one, queue, dead, keys=["k"])
     first = rivals.one.transaction()
     await first.start()
-    await producer.upsert(rivals.one, queue.topic, batch(1, keys=["k"]), queue.budget, ttl_ms=0)
+    await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["k"]), ttl_ms=0)
     late = asyncio.create_task(requeue(rivals.other, dead, 1))
     await rivals.meet()
     await (first.commit() if first_commits else first.rollback())
