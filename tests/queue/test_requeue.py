@@ -9,7 +9,7 @@ import pytest
 from app.db.pool import Pools
 from app.queue import consumer, exits, producer, redrive
 from app.queue.consumer import Return
-from app.queue.model import Batch
+from app.queue.model import Batch, Job
 from app.queue.redrive import Filter, Outcome, Place, Requeued, Search
 from app.topics import store
 from app.topics.config import Policy
@@ -60,7 +60,7 @@ async def test_a_dead_letter_is_again_what_it_was(db: Session, queue: Policy, de
     [seq] = await add(db, queue, fields)
     before = await row(db, queue, seq)
     assert before is not None
-    jobs = {job.seq: job for job in await take(db, queue, 3)}
+    jobs: dict[int, Job] = {job.seq: job for job in await take(db, queue, 3)}
     spent = [exits.Spent(seq, held(jobs[seq]).lease, "boom")]
     await exits.bury(db, queue.topic, queue.budget, spent, dead.topic)
     assert await row(db, queue, seq) is None
