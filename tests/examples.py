@@ -20,6 +20,7 @@ _PARTS = (
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
     (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
     (r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}"),
+    (r"^/api/topic-schemas/[^/]+", "/api/topic-schemas/{topic}"),
     (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
     (r"/messages/by-key/.+", "/messages/by-key/{key}"),
 )
@@ -27,6 +28,7 @@ _PARTS = (
 # Which page has a route's example, by the start of its path; the first that fits.
 _PAGES = (
     ("/api/topic-configs", "docs/topic-configs.md"),
+    ("/api/topic-schemas", "docs/schemas.md"),
     ("/api/admin/", "docs/operations/reapers.md"),
     ("/api/messages/{id}/requeue", "docs/dead-letters.md"),
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),

@@ -1,7 +1,7 @@
 """Requeues: of single jobs at once, of many as operations, which go on in batches whoever asked for them has left.
 
 An operation belongs to a process by its signs of life. What a batch does and how far the operation is by it are one
-transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0026-requeue.md.
+transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0029-requeue.md.
 """
 
 from __future__ import annotations

@@ -18,7 +18,12 @@ from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.keyring import Services
-from tests.api.messages.exchanges import every_exchange, every_log_exchange
+from tests.api.messages.exchanges import (
+    every_exchange,
+    every_exchange_about_users,
+    every_log_exchange,
+    every_schema_exchange,
+)
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ UNPROCESSABLE = {
     "POST /v0/topics/{topic}",
     "POST /api/topics/{topic}/replay",
     "PUT /api/admin/delete-reaper/schedule",
+    "POST /api/messages",
+    "POST /api/messages/batch",
 }
 OF_MESSAGES = ("expiry", "delete", "archive")
 ABOUT = ("/api/version", "/api/auth/status")
@@ -378,7 +385,9 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     accepted(await http.delete(queue))
     await keys_and_audit(http)
     await topic_configs(http, topic)
+    await every_schema_exchange(http, topic, LIMITED)
     await reapers(http)
+    await every_exchange_about_users(http, LIMITED)
 
     described = {
         (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]

@@ -13,7 +13,7 @@ WITH looked AS MATERIALIZED (
            AND ($11::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $11::text)
            AND (cardinality($7::text[]) = 0
                 OR EXISTS (SELECT 1 FROM unnest($7::text[]) AS s(s)
-                           WHERE starts_with(coalesce(j.original_topic, j.topic), s.s))) AS fits
+                           WHERE starts_with(coalesce(j.original_topic, j.topic) || '$', s.s))) AS fits
     FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.state IN ('failed', 'expired') AND j.updated_at >= $3::timestamptz
       AND (j.updated_at, j.seq) > ($3::timestamptz, $4::bigint) AND j.updated_at <= $5::timestamptz

@@ -15,5 +15,5 @@ CROSS JOIN LATERAL (
       AND (j.state::text <> 'leased' OR j.visible_at < now())
 ) j
 WHERE cardinality($4::text[]) = 0
-   OR EXISTS (SELECT 1 FROM unnest($4::text[]) AS s(s) WHERE starts_with(coalesce(j.original_topic, j.topic), s.s))
+   OR EXISTS (SELECT 1 FROM unnest($4::text[]) AS s(s) WHERE starts_with(coalesce(j.original_topic, j.topic) || '$', s.s))
 ORDER BY j.topic, j.seq

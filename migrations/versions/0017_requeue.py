@@ -1,12 +1,12 @@
 """Requeue: what a dead letter needs to be again what it was; and operations, which requeue many.
 
-Revision ID: 0013
+Revision ID: 0017
 """
 
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0017"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 
@@ -65,7 +65,7 @@ UP = [
                   AND (only_from IS NULL OR j.original_topic = only_from)
                   AND (cardinality(starts) = 0
                        OR EXISTS (SELECT 1 FROM unnest(starts) AS s(s)
-                                  WHERE starts_with(coalesce(j.original_topic, j.topic), s.s)))
+                                  WHERE starts_with(coalesce(j.original_topic, j.topic) || '$', s.s)))
                 OFFSET 0
             ) x
             ORDER BY x.target, x.tenant, x.key, a.seq
