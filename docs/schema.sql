@@ -944,13 +944,12 @@ CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
     END $$;
 
 --
-<<<<<<< HEAD
 -- Name: requeue(text, integer, bigint[], text, text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
 CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], only_from text, starts text[], default_ttl_ms bigint) RETURNS TABLE(given_seq bigint, outcome text, to_topic text, to_id integer, to_seq bigint, id_topic integer, id_seq bigint, was text)
     LANGUAGE plpgsql
-    AS $$
+    AS $_$
     DECLARE
         r record;
         p record;
@@ -984,7 +983,7 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                   AND (only_from IS NULL OR j.original_topic = only_from)
                   AND (cardinality(starts) = 0
                        OR EXISTS (SELECT 1 FROM unnest(starts) AS s(s)
-                                  WHERE starts_with(coalesce(j.original_topic, j.topic), s.s)))
+                                  WHERE starts_with(coalesce(j.original_topic, j.topic) || '$', s.s)))
                 OFFSET 0
             ) x
             ORDER BY x.target, x.tenant, x.key, a.seq
@@ -1101,8 +1100,9 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                -count(*) FILTER (WHERE o.s = 'blocked'), -count(*) FILTER (WHERE o.s = 'leased'),
                -count(*) FILTER (WHERE o.s = 'failed'), -count(*) FILTER (WHERE o.s = 'expired'), -out_bytes
         FROM unnest(out_states) AS o(s) HAVING count(*) > 0;
-    END $$;
-=======
+    END $_$;
+
+--
 -- Name: take_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1261,7 +1261,6 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
         WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
         RETURN NULL;
     END $_$;
->>>>>>> main
 
 --
 -- Name: trim_front(holdfast.log_state, bigint, bigint, timestamp with time zone, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1626,50 +1625,6 @@ CREATE TABLE holdfast.lease_events (
 PARTITION BY RANGE (at);
 
 --
-<<<<<<< HEAD
--- Name: operations; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.operations (
-    started_at timestamp with time zone NOT NULL,
-    until_time timestamp with time zone NOT NULL,
-    heartbeat_at timestamp with time zone NOT NULL,
-    after_time timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
-    canary_until timestamp with time zone,
-    ended_at timestamp with time zone,
-    after_seq bigint DEFAULT 0 NOT NULL,
-    matched bigint NOT NULL,
-    requeued bigint DEFAULT 0 NOT NULL,
-    skipped bigint DEFAULT 0 NOT NULL,
-    topic_id integer NOT NULL,
-    dead_id integer,
-    rate integer NOT NULL,
-    failed_again integer DEFAULT 0 NOT NULL,
-    stage smallint DEFAULT 0 NOT NULL,
-    matched_exact boolean NOT NULL,
-    cancelled boolean DEFAULT false NOT NULL,
-    id uuid NOT NULL,
-    owner uuid NOT NULL,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    dead_topic text COLLATE pg_catalog."C",
-    state text NOT NULL,
-    reason text,
-    seqs bigint[],
-    starts text[] NOT NULL COLLATE pg_catalog."C",
-    filter json NOT NULL,
-    canary json,
-    canary_jobs json DEFAULT '[]'::json NOT NULL,
-    actor text NOT NULL,
-    actor_name text,
-    address text,
-    CONSTRAINT operations_check CHECK (((dead_topic IS NULL) = (dead_id IS NULL))),
-    CONSTRAINT operations_check1 CHECK (((ended_at IS NULL) = (state = ANY (ARRAY['canary'::text, 'running'::text])))),
-    CONSTRAINT operations_rate_check CHECK ((rate >= 0)),
-    CONSTRAINT operations_requeued_check CHECK ((requeued >= 0)),
-    CONSTRAINT operations_skipped_check CHECK ((skipped >= 0))
-)
-WITH (fillfactor='50');
-=======
 -- Name: topics; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1766,7 +1721,50 @@ CREATE TABLE holdfast.new_lanes (
     tenant text NOT NULL COLLATE pg_catalog."C"
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
->>>>>>> main
+
+--
+-- Name: operations; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.operations (
+    started_at timestamp with time zone NOT NULL,
+    until_time timestamp with time zone NOT NULL,
+    heartbeat_at timestamp with time zone NOT NULL,
+    after_time timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    canary_until timestamp with time zone,
+    ended_at timestamp with time zone,
+    after_seq bigint DEFAULT 0 NOT NULL,
+    matched bigint NOT NULL,
+    requeued bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    topic_id integer NOT NULL,
+    dead_id integer,
+    rate integer NOT NULL,
+    failed_again integer DEFAULT 0 NOT NULL,
+    stage smallint DEFAULT 0 NOT NULL,
+    matched_exact boolean NOT NULL,
+    cancelled boolean DEFAULT false NOT NULL,
+    id uuid NOT NULL,
+    owner uuid NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    dead_topic text COLLATE pg_catalog."C",
+    state text NOT NULL,
+    reason text,
+    seqs bigint[],
+    starts text[] NOT NULL COLLATE pg_catalog."C",
+    filter json NOT NULL,
+    canary json,
+    canary_jobs json DEFAULT '[]'::json NOT NULL,
+    actor text NOT NULL,
+    actor_name text,
+    address text,
+    CONSTRAINT operations_check CHECK (((dead_topic IS NULL) = (dead_id IS NULL))),
+    CONSTRAINT operations_check1 CHECK (((ended_at IS NULL) = (state = ANY (ARRAY['canary'::text, 'running'::text])))),
+    CONSTRAINT operations_rate_check CHECK ((rate >= 0)),
+    CONSTRAINT operations_requeued_check CHECK ((requeued >= 0)),
+    CONSTRAINT operations_skipped_check CHECK ((skipped >= 0))
+)
+WITH (fillfactor='50');
 
 --
 -- Name: records; Type: TABLE; Schema: holdfast; Owner: -
@@ -2141,12 +2139,6 @@ CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
 CREATE INDEX idempotency_expiring ON holdfast.idempotency USING btree (expires_at);
 
 --
-<<<<<<< HEAD
--- Name: jobs_dead; Type: INDEX; Schema: holdfast; Owner: -
---
-
-CREATE INDEX jobs_dead ON holdfast.jobs USING btree (topic, dlq_moved_at, seq) WHERE (dlq_moved_at IS NOT NULL);
-=======
 -- Name: inbox_place; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -2157,7 +2149,12 @@ CREATE INDEX inbox_place ON holdfast.inbox USING btree (place);
 --
 
 CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_at);
->>>>>>> main
+
+--
+-- Name: jobs_dead; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_dead ON holdfast.jobs USING btree (topic, dlq_moved_at, seq) WHERE (dlq_moved_at IS NOT NULL);
 
 --
 -- Name: jobs_due; Type: INDEX; Schema: holdfast; Owner: -
@@ -2202,7 +2199,12 @@ CREATE UNIQUE INDEX jobs_pending_key ON holdfast.jobs USING btree (topic, tenant
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
 
 --
-<<<<<<< HEAD
+-- Name: new_lanes_tx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX new_lanes_tx ON holdfast.new_lanes USING btree (tx);
+
+--
 -- Name: operations_ended; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -2213,12 +2215,6 @@ CREATE INDEX operations_ended ON holdfast.operations USING btree (ended_at) WHER
 --
 
 CREATE INDEX operations_under_way ON holdfast.operations USING btree (heartbeat_at) WHERE (ended_at IS NULL);
-=======
--- Name: new_lanes_tx; Type: INDEX; Schema: holdfast; Owner: -
---
-
-CREATE INDEX new_lanes_tx ON holdfast.new_lanes USING btree (tx);
->>>>>>> main
 
 --
 -- Name: records_tagged; Type: INDEX; Schema: holdfast; Owner: -
