@@ -15,6 +15,7 @@ FILE = Path(__file__).parents[1] / "app/api/examples.json"
 _PARTS = (
     (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
     (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
+    (r"^/(v0|api)/operations/[^/]+", r"/\1/operations/{id}"),
     (r"^/v0/admin/reapers/[^/]+", "/v0/admin/reapers/{name}"),
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
     (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
@@ -34,6 +35,11 @@ _PAGES = (
     ("/api/auth/login", "docs/users.md"),
     ("/api/auth/refresh", "docs/users.md"),
     ("/api/users", "docs/users.md"),
+    ("/api/messages/{id}/requeue", "docs/dead-letters.md"),
+    ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/api/operations/", "docs/dead-letters.md"),
+    ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/v0/operations/", "docs/dead-letters.md"),
     ("/api/", "docs/messages.md"),
     ("/", "docs/v0.md"),
 )

@@ -21,6 +21,7 @@ VARIABLE = {
     *("id", "secret", "at", "created_at", "created_by", "rotated_at", "expires_at", "revoked_at", "next_cursor"),
     *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time"),
     "user_id",
+    *("dlq_moved_at", "started_at", "ended_at"),
 }
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

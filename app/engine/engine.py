@@ -17,6 +17,7 @@ from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
 from app.engine.settlements import Settlements
@@ -80,6 +81,7 @@ class Engine:
         self.logs = Logs(shared)
         self.replays = Replays(shared)
         self.purges = Purges(shared)
+        self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
@@ -112,6 +114,7 @@ class Engine:
         self.watches.stop()
         self.readers.stop()
         self.replays.stop()
+        self.redrives.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
@@ -122,6 +125,7 @@ class Engine:
         self.readers.close()
         self.watches.close()
         await self.levels.close()
+        await self.redrives.drain()
         await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
