@@ -37,6 +37,7 @@ async def test_one_too_many_is_refused_and_nothing_of_it_done(
         group = crowded.context.engine.logs.group
 
         async def first_is_sent() -> bool:
+            assert not sent[0].done(), sent[0].result().text
             return bool(await db.fetchval(BLOCKED))
 
         async def others_wait() -> bool:
