@@ -25,10 +25,12 @@ from app.api.messages import about, by_key, enqueues, lists, purges, topic_confi
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
+from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
+from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.db.pool import Pools, open_pools
@@ -67,6 +69,7 @@ ROUTERS = (
     watches.router,
     deletions.router,
     topics.router,
+    failure_routes.router,
     key_routes.router,
     audit.router,
     health.router,
@@ -75,6 +78,7 @@ ROUTERS = (
     reaper_routes.router,
     lists.router,
     purges.router,
+    message_failures.router,
     by_key.router,
     about.router,
     message_log.router,

@@ -14,6 +14,7 @@ from tests.manual import Call, Ran
 FILE = Path(__file__).parents[1] / "app/api/examples.json"
 _PARTS = (
     (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
+    (r"^(/v0/topics/[^/]+/failures)/[^/]+", r"\1/{cluster}"),
     (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
     (r"^/v0/admin/reapers/[^/]+", "/v0/admin/reapers/{name}"),
     (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),

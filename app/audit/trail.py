@@ -1,5 +1,5 @@
 """The audit trail: an entry for each change of a topic's configuration, of a key or of a
-reaper's schedule. docs/keys.md shows it."""
+reaper's schedule, and for each purge of a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Action(Enum):
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
     SCHEDULE_CHANGED = "schedule.changed"
+    CLUSTER_PURGED = "cluster.purged"
 
 
 @dataclass(frozen=True, slots=True)

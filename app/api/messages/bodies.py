@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
+from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
@@ -172,6 +173,9 @@ class PurgeBody(msgspec.Struct):
     statuses: Annotated[
         list[Literal["pending", "processing", "expired", "failed"]] | None,
         about("Those of these statuses; of none given, all but failed ones."),
+    ] = None
+    cluster: Annotated[
+        ClusterId | None, about("Those of this cluster of failures instead, the topic's dead letters among them.")
     ] = None
 
 
