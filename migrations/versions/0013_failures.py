@@ -10,27 +10,58 @@ down_revision = "0012"
 branch_labels = None
 depends_on = None
 
-# What is blanked in an error's text, so that texts of one kind become one. Of several that fit at a place the longest
-# is taken. ASCII alone is looked at, whatever the database's locale. U+0001 ends a line that was cut off.
-BLANKED = r"""(?x)
-    [bBrRuUfF]{0,2} " (?: [^"\\] | \\. )* (?: " | \u0001$ )     # quoted; what was cut off ends at the cut
-  | " [^"]* "
-  | (?<![A-Za-z0-9_]) [bBrRuUfF]{0,2} ' (?: [^'] | '(?=[A-Za-z0-9_]) )* (?: '(?![A-Za-z0-9_]) | \u0001$ )
-  | ` [^`]* (?: ` | \u0001$ )
-  | \u201c [^\u201d]* (?: \u201d | \u0001$ ) | \u00ab [^\u00bb]* (?: \u00bb | \u0001$ )
-  | \u201e [^\u201c\u201d]* (?: [\u201c\u201d] | \u0001$ ) | \u2018 [^\u2019]* \u2019 (?![A-Za-z0-9_])
-  | [A-Za-z][A-Za-z0-9+.-]* :// [^\s"'<>`]* [^\s"'<>`.,;!?)\u0001]                                   # URLs
-  | [A-Za-z0-9._%+-]+ @ [A-Za-z0-9-]+ (?: [.] [A-Za-z0-9-]+ )+                                       # mail
-  | (?<![A-Za-z0-9_.]) (?: ~ | [.]{1,2} | [A-Za-z]: )? [/\\] [^\s"'`<>|,;:()\[\]{}\u0001]+           # paths
-  | (?<![A-Za-z0-9_/]) (?: [A-Za-z0-9_.-]+ [/\\] )+ [A-Za-z0-9_-]+ (?: [.][A-Za-z0-9]{1,8} )+
-  | (?<![A-Za-z0-9_:]) (?: [0-9A-Fa-f]{0,4} : ){2,8} [0-9A-Fa-f]{0,4} (?![A-Za-z0-9_:])              # IPv6, MAC
-  | (?<![A-Za-z]) (?: (?: Mon|Tue|Wed|Thu|Fri|Sat|Sun )[a-z]*,?[ ] )? (?: [0-9]{1,2}[ -] )?          # dates
+# What is blanked in an error's text, so that texts of one kind become one: where a text has what the first pattern says,
+# what fits the second. One after the other: all in one, they would take ten times as long. ASCII alone is looked at,
+# whatever the database's locale. U+0001 ends a line that was cut off.
+BLANKED = [
+    (
+        "[\"'`\\u201c\\u201e\\u00ab\\u2018]",  # what is quoted; where that was cut off, up to the cut
+        r"""
+        [bBrRuUfF]{0,2} " (?: [^"\\] | \\. )* (?: " | \u0001$ ) | " [^"]* "
+        | (?<![A-Za-z0-9_]) [bBrRuUfF]{0,2} ' (?: [^'] | '(?=[A-Za-z0-9_]) )* (?: '(?![A-Za-z0-9_]) | \u0001$ )
+        | ` [^`]* (?: ` | \u0001$ )
+        | \u201c [^\u201d]* (?: \u201d | \u0001$ ) | \u201e [^\u201c\u201d]* (?: [\u201c\u201d] | \u0001$ )
+        | \u00ab [^\u00bb]* (?: \u00bb | \u0001$ ) | \u2018 [^\u2019]* \u2019 (?![A-Za-z0-9_])
+        """,
+    ),
+    ("://", r"""[A-Za-z][A-Za-z0-9+.-]* :// [^\s"'<>`]* [^\s"'<>`.,;!?)\u0001]"""),
+    ("@", "[A-Za-z0-9._%+-]+ @ [A-Za-z0-9-]+ (?: [.] [A-Za-z0-9-]+ )+"),
+    (
+        r"[/\\]",  # paths; without a root, of files
+        r"""(?<![A-Za-z0-9_.]) (?: ~ | [.]{1,2} | [A-Za-z]: )? [/\\] [^\s"'`<>|,;:()\[\]{}\u0001]+""",
+    ),
+    (
+        r"[/\\].*[.]",
+        r"(?<![A-Za-z0-9_/]) (?: [A-Za-z0-9_.-]+ [/\\] )+ [A-Za-z0-9_-]+ (?: [.][A-Za-z0-9]{1,8} )+",
+    ),
+    (
+        "[JFMASOND][aepuco][nbrylgptvc].*[0-9]",  # dates
+        """
+        (?<![A-Za-z]) (?: (?: Mon|Tue|Wed|Thu|Fri|Sat|Sun )[a-z]*,?[ ] )? (?: [0-9]{1,2}[ -] )?
         (?: Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec )[a-z]*[ .-]+[0-9]{1,4}(?![A-Za-z])
-  | [0-9]{1,2} (?: :[0-9]{2} ){0,2} [ ]? (?: AM|PM|am|pm )(?![A-Za-z])
-  | (?<![A-Za-z0-9_]) [0-9A-Fa-f]{8,} (?![A-Za-z0-9_])                                               # hex
-  | (?<![A-Za-z0-9+/_-]) (?=[A-Za-z+/_-]*[0-9]) [A-Za-z0-9+/_-]{20,}={0,2}                           # base64
-  | [+-]? (?: [A-Za-z_]+[.-]? )* [0-9] (?: [.+-]?[A-Za-z0-9_] )*                # words that have a digit, numbers
-"""
+        """,
+    ),
+    ("[0-9] ?[AaPp][Mm]", "[0-9]{1,2} (?: :[0-9]{2} ){0,2} [ ]? (?: AM|PM|am|pm )(?![A-Za-z])"),
+    (
+        ":.*:",  # IPv6, MAC and the like
+        """
+        (?<![A-Za-z0-9_:]) (?: (?: [0-9A-Fa-f]{0,4} : ){2,8} [0-9A-Fa-f]{1,4} | (?: [0-9A-Fa-f]{0,4} : ){1,7} : )
+        (?![A-Za-z0-9_])
+        """,
+    ),
+    ("[0-9A-Fa-f]{8}", "(?<![A-Za-z0-9_]) [+-]? [0-9A-Fa-f]{8,} (?![A-Za-z0-9_])"),
+    (
+        "[A-Za-z0-9+/_-]{20}",  # base64
+        "(?<![A-Za-z0-9+/_-]) (?=[A-Za-z+/_-]*[0-9]) [A-Za-z0-9+/_-]{20,}={0,2}",
+    ),
+    ("[0-9]", "[+-]? (?: [A-Za-z_]+[.-]? )* [0-9] (?: [.+-]?[A-Za-z0-9_] )*"),  # numbers, and words that have a digit
+    # However many there are of them: lists of two and of three are one kind.
+    ("[*].*[*]", r"[*] (?: []\ ,;:./|&=+\#~(){}<>_[-]* [*] )+"),
+]
+BLANK = "\n".join(
+    f"        IF rest ~ $p${hint}$p$ THEN rest := regexp_replace(rest, $p$(?x){pattern}$p$, '*', 'g'); END IF;"
+    for hint, pattern in BLANKED
+)
 
 UP = [
     # Set for jobs that are out, and for no others: where and when their last delivery ended, and the cluster of their
@@ -97,13 +128,12 @@ UP = [
                 (?=[ ,;.:]|$|\\u0001)'),
             substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* [.] )+ [A-Z][A-Za-z0-9_$]* (?=[ :]|$|\\u0001)'),
             '');
-        rest := regexp_replace(substr(line, length(kind) + 1), $blanked$BLANKED$blanked$, '*', 'g');
-        -- However many there are of them: lists of two and of three are one kind.
-        rest := regexp_replace(rest, '[*](?:[] ,;:./|&=+#~(){}<>_[-]*[*])+', '*', 'g');
+        rest := substr(line, length(kind) + 1);
+BLANK
         line := left(btrim(replace(kind || rest, chr(1), ''), ' '), 200);
         RETURN CASE WHEN line = '' THEN NULL ELSE line END;
     END $function$
-    """.replace("BLANKED", BLANKED),
+    """.replace("BLANK", BLANK),
     # 16 hex digits; jobs whose leases ended without a word have one of their own.
     """
     CREATE FUNCTION holdfast.error_cluster(error text) RETURNS text

@@ -22,7 +22,8 @@ from tests.queue.calls import Session
 N = 100  # jobs a call
 CLUSTERS = 120  # of those dead letters, in two sources; and one of what failed in place
 # Pages that a call may look at: about twice what was measured on 18.
-BOUNDS = {"failures": 3_000, "failure_places": 60, "purge_cluster": 2_400}
+BOUNDS = {"failures": 1_500, "failure_places": 25, "purge_cluster": 2_000}
+COUNTED = 6_100  # jobs, at 100 a cluster: where nobody has vacuumed, each may take a page
 FILL = """
 INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, payload,
                            deliveries, original_topic, original_seq, original_deliveries, dlq_moved_at, last_error,
@@ -48,7 +49,9 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
             await store.put(pool, name, resolve(name, Asked(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
-    db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
+    # What is committed without a flush is not seen as visible to all by the VACUUM right behind it.
+    settings = {"timezone": "UTC", "synchronous_commit": "on", **PLANNER}
+    db = await asyncpg.connect(url, server_settings=settings)
     try:
         await db.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
         for name in BOUNDS:
@@ -85,11 +88,12 @@ async def test_it_costs_what_it_counts_or_changes(analyzed: bool, new_database: 
             assert plan.indexes() <= {"jobs_failures", "jobs_pkey"}, name
             assert "jobs_failures" in plan.indexes(), name
             assert plan.sorted_rows() <= 2 * CLUSTERS, name
-            assert plan.pages() <= BOUNDS[name], f"{name}: {plan.pages()}"
+            more = 2 * COUNTED if analyzed and name == "failures" else 0
+            assert plan.pages() <= BOUNDS[name] + more, f"{name}: {plan.pages()}"
             if name == "purge_cluster":
                 assert plan.changed_by() == {"Tid Scan"}
             if name == "failures":
                 assert plan.root["Actual Rows"] == 20
                 # What it counts it reads from the index alone.
                 counting = [n for n in plan.nodes() if n["Node Type"] == "Index Only Scan"]
-                assert 5_000 <= sum(n["Actual Rows"] * n["Actual Loops"] for n in counting) <= 20_000
+                assert COUNTED <= sum(n["Actual Rows"] * n["Actual Loops"] for n in counting) <= 1.1 * COUNTED
