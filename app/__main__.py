@@ -23,7 +23,7 @@ from app.supervisor import worker
 # Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
 # it in memory, and a warm `serve` is ready in half the time.
 
-KeysCommand = Callable[[str, str | None, argparse.Namespace], Awaitable[int]]
+DatabaseCommand = Callable[[str, str | None], Awaitable[int]]
 
 REFUSED = 2
 REAP = (
@@ -37,11 +37,8 @@ def main(argv: Sequence[str]) -> int:
     """The exit code: 0, 1 for a failure that was explained, 2 for a configuration that can't work, 130 for Ctrl+C."""
     if argv[:1] == [SERVER]:
         return _explained(lambda settings: _server(settings, *map(int, argv[1:])), os.environ, worker.REFUSED)
-    if argv[:1] == ["keys"]:
-        from app.commands import keys  # noqa: PLC0415  (start time)
-
-        args = keys.parse(argv[1:])
-        return _explained(lambda settings: asyncio.run(_on_keys(settings, keys.run, args)), os.environ, REFUSED)
+    if argv[:1] in (["keys"], ["users"]):
+        return _on_sign_in(argv[0], argv[1:])
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     if rest and args.command != "demo":
@@ -50,6 +47,22 @@ def main(argv: Sequence[str]) -> int:
     if getattr(args, "workers", None) is not None:
         environ[f"{PREFIX}WORKERS"] = args.workers
     return _explained(lambda settings: _command(settings, args, rest, environ), environ, REFUSED)
+
+
+def _on_sign_in(command: str, argv: Sequence[str]) -> int:
+    from app.commands import keys, users  # noqa: PLC0415  (start time)
+
+    args = (keys if command == "keys" else users).parse(argv)
+
+    def on(settings: Settings) -> int:
+        async def run(url: str, redis_url: str | None) -> int:
+            if command == "keys":
+                return await keys.run(url, redis_url, args)
+            return await users.run(url, redis_url, settings.bcrypt_cost, args)
+
+        return asyncio.run(_on_database(settings, run))
+
+    return _explained(on, os.environ, REFUSED)
 
 
 def _explained(command: Callable[[Settings], int], environ: Mapping[str, str], refused: int) -> int:
@@ -137,12 +150,12 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
         return 0 if await loop.run_once(url, only, told, defaults=defaults_of(settings)) else 1
 
 
-async def _on_keys(settings: Settings, run: KeysCommand, args: argparse.Namespace) -> int:
+async def _on_database(settings: Settings, run: DatabaseCommand) -> int:
     async with _database(settings) as url:
         if await schema.check(url):
             raise ConfigurationError("The schema is missing or older than this version: run `migrate` first")
         redis_url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
-        return await run(url, redis_url, args)
+        return await run(url, redis_url)
 
 
 def _openapi(settings: Settings) -> int:
@@ -184,6 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     reap = add("reap", REAP)
     reap.add_argument("--only", metavar="NAME", nargs="+", help="these sweeps only, in this order")
     add("keys", "Make, list, rotate and revoke API keys: see `keys --help`.", own_help=False)
+    add("users", "Make, list, change and delete users and their grants: see `users --help`.", own_help=False)
     add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
     add("demo", "Show the queue at work on a running service.", own_help=False)
     return parser

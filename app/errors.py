@@ -30,6 +30,10 @@ class InvalidRequest(HoldfastError):
     code, status = "invalid_request", 400
 
 
+class InvalidSchema(HoldfastError):
+    code, status = "invalid_schema", 400
+
+
 class BatchTooLarge(HoldfastError):
     code, status = "batch_too_large", 400
 
@@ -84,6 +88,10 @@ class WatchTaken(HoldfastError):
     code, status = "watch_taken", 409
 
 
+class AlreadyExists(HoldfastError):
+    code, status = "already_exists", 409
+
+
 class KeyNotLive(HoldfastError):
     code, status = "key_not_live", 409
 
@@ -98,6 +106,20 @@ class UnsupportedMediaType(HoldfastError):
 
 class TopicFull(HoldfastError):
     code, status = "topic_full", 422
+
+
+class SchemaViolation(HoldfastError):
+    """`place` is the payload's in its batch of `size`, from 0; `path` a JSON Pointer (RFC 6901) to the fault in it."""
+
+    code, status = "schema_violation", 422
+
+    def __init__(self, topic: str, place: int, size: int, path: str, fault: str) -> None:
+        which = "The payload" if size == 1 else f"Payload {place}"
+        where = f", at {path}" if path else ""
+        super().__init__(
+            f"{which} does not fit the schema of topic {topic!r}{where}: {fault}",
+            {"topic": topic, "record": place, "path": path, "fault": fault},
+        )
 
 
 class NotReplayable(HoldfastError):

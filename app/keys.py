@@ -10,6 +10,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Flag, auto
+from typing import Final
+
+# Behind the last character of a prefix that is a whole name; no topic's name has it.
+END: Final = "$"
 
 
 class Scope(Flag):
@@ -55,12 +59,12 @@ class Key:
 
     def covers(self, topic: str) -> bool:
         """Whether the key may touch this topic at all."""
-        return not self.prefixes or topic.startswith(self.prefixes)
+        return not self.prefixes or (topic + END).startswith(self.prefixes)
 
     def may_grant(self, scopes: Scope, prefixes: Iterable[str]) -> bool:
         """Whether this key can do all that a key with these could."""
         prefixes = list(prefixes)
-        within = not self.prefixes or (bool(prefixes) and all(map(self.covers, prefixes)))
+        within = not self.prefixes or (bool(prefixes) and all(one.startswith(self.prefixes) for one in prefixes))
         return not scopes & ~self.scopes and within
 
 

@@ -21,7 +21,7 @@ from app.admin import pages
 from app.api import health, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
-from app.api.messages import about, by_key, enqueues, lists, purges, topic_configs
+from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
@@ -43,6 +43,9 @@ from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback
 from app.signin.directory import Directory
+from app.signin.passwords import Passwords
+from app.signin.sessions import Sessions
+from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import defaults_of
 from app.topics.hints import Hints
@@ -84,6 +87,10 @@ ROUTERS = (
     message_log.router,
     message_reapers.router,
     topic_configs.router,
+    topic_schemas.router,
+    login.router,
+    users.router,
+    grants.router,
 )
 
 
@@ -93,63 +100,13 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
     `slot` tells the workers of one service apart: 0 … settings.workers - 1; `folder` is where they share their metrics.
     `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
     """
-    of_environment = keys.parse(settings.api_keys.get_secret_value())
     counted = Metrics(slot, folder, most_topics=settings.metrics_topics)
     quota = Quota(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:
-        if settings.database_url is None:
-            raise ConfigurationError("HOLDFAST_DATABASE_URL is not set")
-        pools = await open_pools(
-            settings.database_url.get_secret_value(),
-            hot=settings.hot_connections,
-            rest=settings.rest_connections,
-            prepared_statements=settings.prepared_statements,
-            numbers=counted,
-        )
-        directory = Directory(pools.rest, of_environment)
-        # Before anything is known that could become old: what the other workers say waits here until it is heard.
-        hints, relay = _relay(settings, slot, folder, counted)
-        try:
-            await directory.reload()
-            _must_not_be_open_to_others(settings, directory)
-        except BaseException:
-            if relay is not None:
-                await relay.stop()
-            await pools.close(settings.stop_seconds / 4)
-            raise
-        access = Access(directory, quota)
-        policies = Policies(pools.rest, defaults_of(settings), counted)
-        engine = Engine(
-            pools,
-            policies,
-            max_waiting=settings.max_waiting,
-            metrics=counted,
-            most_topics=settings.metrics_topics,
-            max_total_bytes=settings.max_total_bytes,
-        )
-        reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
-        _connect(hints, relay, policies, engine, directory)
-        redis = _redis(settings, pools, policies, engine, hints)
-        app.state.stopping = engine.stop
-        reapers.start()
-        directory.start()
-        counted.start()
-        try:
-            yield {"context": Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))}
-        finally:
-            engine.stop()
-            await reapers.stop()
-            await directory.stop()
-            # What is still under way afterwards is unanswered, and nothing worse.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
-            await asyncio.gather(*(end.stop() for end in redis))
-            if relay is not None:
-                await relay.stop()
-            await pools.close(settings.stop_seconds / 4)
-            await counted.stop()
+        async with _running(app, settings, quota, counted, slot=slot, folder=folder) as context:
+            yield {"context": context}
 
     app = Service(
         counted,
@@ -173,6 +130,71 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
     app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    app: FastAPI, settings: Settings, quota: Quota, counted: Metrics, *, slot: int, folder: Path | None
+) -> AsyncIterator[Context]:
+    """All that lives as long as the application does, started in the order in which one needs another."""
+    if settings.database_url is None:
+        raise ConfigurationError("HOLDFAST_DATABASE_URL is not set")
+    pools = await open_pools(
+        settings.database_url.get_secret_value(),
+        hot=settings.hot_connections,
+        rest=settings.rest_connections,
+        prepared_statements=settings.prepared_statements,
+        numbers=counted,
+    )
+    secret = settings.jwt_secret
+    directory = Directory(
+        pools.rest,
+        keys.parse(settings.api_keys.get_secret_value()),
+        token_secret=None if secret is None else secret.get_secret_value().encode(),
+    )
+    # Before anything is known that could become old: what the other workers say waits here until it is heard.
+    hints, relay = _relay(settings, slot, folder, counted)
+    try:
+        await directory.reload()
+        await store.keep_defaults(pools.rest, defaults_of(settings))
+        _must_not_be_open_to_others(settings, directory)
+    except BaseException:
+        if relay is not None:
+            await relay.stop()
+        await pools.close(settings.stop_seconds / 4)
+        raise
+    sessions = Sessions(pools.rest, directory, Passwords(settings.bcrypt_cost), seconds=settings.token_seconds)
+    access = Access(directory, quota, sessions, settings.proxies)
+    policies = Policies(pools.rest, defaults_of(settings), counted)
+    engine = Engine(
+        pools,
+        policies,
+        max_waiting=settings.max_waiting,
+        metrics=counted,
+        most_topics=settings.metrics_topics,
+        max_total_bytes=settings.max_total_bytes,
+    )
+    reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
+    _connect(hints, relay, policies, engine, directory)
+    redis = _redis(settings, pools, policies, engine, hints)
+    app.state.stopping = engine.stop
+    reapers.start()
+    directory.start()
+    counted.start()
+    try:
+        yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))
+    finally:
+        engine.stop()
+        await reapers.stop()
+        await directory.stop()
+        # What is still under way afterwards is unanswered, and nothing worse.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
+        await asyncio.gather(*(end.stop() for end in redis))
+        if relay is not None:
+            await relay.stop()
+        await pools.close(settings.stop_seconds / 4)
+        await counted.stop()
 
 
 def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics) -> tuple[Hints, Relay | None]:
@@ -228,11 +250,12 @@ def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> Non
         return
     if not directory.guarded and not settings.allow_insecure_no_auth:
         raise ConfigurationError(
-            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is no key: make one with "
-            "`keys add`, or set HOLDFAST_API_KEYS, or HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is neither key nor user: "
+            "make one with `keys add` or `users add --admin`, or set HOLDFAST_API_KEYS, or "
+            "HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
         )
     if directory.guarded and not directory.live:
-        log.warning("Every key was revoked or has expired, so nobody can sign in: make one with `keys add`")
+        log.warning("No key is live and there is no user, so nobody can sign in: `keys add` makes a key")
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

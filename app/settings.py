@@ -17,6 +17,9 @@ from app.errors import ConfigurationError
 PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
 MIB = 1024 * 1024
+LEAST_SECRET_BYTES = 32
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Settings(BaseModel):
@@ -38,10 +41,20 @@ class Settings(BaseModel):
     pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded server.")
     api_keys: SecretStr = Field(
         SecretStr(""),
-        description="Comma list of key[:scopes[:prefixes]], besides those of `keys add`. No key: open, loopback only.",
+        description="Comma list of key[:scopes[:prefixes]], besides `keys add`. No key, no user: open, loopback only.",
     )
-    allow_insecure_no_auth: bool = Field(False, description="1 allows an address that is not loopback without any key.")
-    probe_auth: bool = Field(False, description="1: /healthz and /readyz need a key as well, where there are any.")
+    allow_insecure_no_auth: bool = Field(
+        False, description="1 allows an address that is not loopback without any key or user."
+    )
+    jwt_secret: SecretStr | None = Field(
+        None, description="Signs users' tokens: 32 bytes or more. Unset: one that is kept in the database."
+    )
+    token_seconds: int = Field(900, ge=1, le=86_400, description="How long a user's token is good.")
+    bcrypt_cost: int = Field(12, ge=10, le=16, description="Binary logarithm of bcrypt's rounds, for new passwords.")
+    trusted_proxies: str = Field(
+        "", description="Comma list of addresses or networks whose X-Real-IP is believed, for the limit on sign-in."
+    )
+    probe_auth: bool = Field(False, description="1: /healthz and /readyz need sign-in as well, where it is on.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe line that is logged."
     )
@@ -122,6 +135,19 @@ class Settings(BaseModel):
         keys.parse(value.get_secret_value())
         return value
 
+    @field_validator("jwt_secret")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
+            raise ValueError(f"must have {LEAST_SECRET_BYTES} bytes or more; who guesses it can sign in as anybody")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        networks_of(value)
+        return value
+
     @field_validator("delete_reaper_schedule")
     @classmethod
     def _schedule(cls, value: str) -> str:
@@ -135,6 +161,11 @@ class Settings(BaseModel):
                 f"({self.max_body_bytes}): no body of that size could ever be taken"
             )
         return self
+
+    @property
+    def proxies(self) -> tuple[Network, ...]:
+        """The networks of trusted_proxies."""
+        return networks_of(self.trusted_proxies)
 
     @property
     def connections(self) -> int:
@@ -166,6 +197,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def networks_of(text: str) -> tuple[Network, ...]:
+    """The networks of a comma list; an address is one of its own. Raises ValueError for what is none."""
+    return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
 
 
 def _url(value: SecretStr | None, schemes: set[str]) -> SecretStr | None:

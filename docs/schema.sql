@@ -102,6 +102,26 @@ CREATE TYPE holdfast.topic_type AS ENUM (
 );
 
 --
+-- Name: add_new_lanes(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.add_new_lanes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    BEGIN
+        WITH mine AS (
+            DELETE FROM holdfast.new_lanes n WHERE n.tx = pg_current_xact_id() RETURNING n.topic, n.tenant, n.priority
+        )
+        INSERT INTO holdfast.lanes (topic, tenant, priority)
+        SELECT DISTINCT m.topic, m.tenant, m.priority FROM mine m ORDER BY 1, 2, 3
+        ON CONFLICT DO NOTHING;
+        RETURN NULL;
+    END $$;
+
+--
 -- Name: append_records(text, integer, bytea[], text[], text[], json[], integer[], bigint[], text[], bigint, bigint, boolean, bigint, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -189,6 +209,70 @@ CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads b
         head_seq := s.head_seq;
         earliest_seq := s.earliest_seq;
     END $$;
+
+--
+-- Name: assert_lease(text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $_$
+    DECLARE
+        parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
+    BEGIN
+        IF parts IS NULL THEN
+            RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        PERFORM 1 FROM holdfast.jobs j
+        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
+        FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+    END $_$;
+
+--
+-- Name: complete(text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.complete(token text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $_$
+    DECLARE
+        parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
+        job holdfast.jobs;
+    BEGIN
+        IF parts IS NULL THEN
+            RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        DELETE FROM holdfast.jobs j
+        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
+        RETURNING j.* INTO job;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
+                                      max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
+                                      metadata, payload, key, content_type, first_topic_id, first_seq)
+        SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
+               job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
+               job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
+               job.first_topic_id, job.first_seq
+        FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
+        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node);
+        INSERT INTO holdfast.tallies (topic_id, leased, bytes) VALUES (job.topic_id, -1, -octet_length(job.payload));
+    END $_$;
 
 --
 -- Name: create_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -335,6 +419,59 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
     BEGIN
         EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
     END $$;
+
+--
+-- Name: enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue(topic text, payload bytea, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    DECLARE
+        topic_id integer;
+        seq bigint;
+    BEGIN
+        IF EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.name = enqueue.topic AND t.schema_version IS NOT NULL) THEN
+            RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
+                USING ERRCODE = 'feature_not_supported',
+                HINT = 'Insert into holdfast.inbox: the service looks at it there.';
+        END IF;
+        INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
+                                    ttl_ms, max_deliveries, key)
+        VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag,
+                enqueue.node, enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms,
+                enqueue.max_deliveries, enqueue.key);
+        topic_id := (SELECT t.id FROM holdfast.topics t WHERE t.name = enqueue.topic);
+        IF enqueue.key IS NULL THEN
+            seq := currval('holdfast.seq_' || topic_id);
+        ELSE
+            seq := (SELECT j.seq FROM holdfast.jobs j
+                    WHERE j.topic = enqueue.topic AND j.tenant = '' AND j.key = enqueue.key AND j.original_topic IS NULL
+                      AND j.state IN ('ready', 'scheduled', 'blocked'));
+        END IF;
+        RETURN holdfast.message_id(topic_id, seq);
+    END $$;
+
+--
+-- Name: enqueue(text, jsonb, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue(topic text, payload jsonb, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
+
+--
+-- Name: enqueue(text, text, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text) RETURNS uuid
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
 
 --
 -- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -502,6 +639,60 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
         END IF;
     END $$;
 
+--
+-- Name: find_fault(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+    DECLARE
+        reason text;
+    BEGIN
+        BEGIN
+            IF jsonb_typeof(metadata::jsonb) <> 'object' THEN
+                RETURN 'metadata is no JSON object';
+            END IF;
+        EXCEPTION WHEN data_exception OR statement_too_complex THEN
+            GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
+            RETURN 'metadata is no JSON that can be kept: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
+        END;
+        IF holdfast.json_depth(metadata) > 128 THEN
+            RETURN 'metadata is nested more than 128 levels deep';
+        END IF;
+        IF (find_fault.content_type IS NULL OR find_fault.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
+            BEGIN
+                PERFORM payload::jsonb;
+            EXCEPTION WHEN data_exception OR statement_too_complex THEN
+                GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
+                RETURN 'the payload is no JSON that can be kept, which '
+                       || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' says: '
+                       || left(coalesce(nullif(reason, ''), SQLERRM), 300);
+            END;
+            IF holdfast.json_depth(payload) > 128 THEN
+                RETURN 'the payload is nested more than 128 levels deep';
+            END IF;
+        END IF;
+        RETURN NULL;
+    END $_$;
+
+--
+-- Name: json_depth(text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+        SELECT coalesce(max(d.depth), 0) FROM (
+            SELECT sum(CASE WHEN b.bracket IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY b.ord) AS depth
+            FROM unnest(string_to_array(
+                regexp_replace(regexp_replace(document, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), NULL
+            )) WITH ORDINALITY AS b(bracket, ord)
+        ) d
+    $$;
+
 SET default_tablespace = '';
 
 SET default_table_access_method = heap;
@@ -575,6 +766,17 @@ CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text
             seq := NULL;
         END IF;
     END $$;
+
+--
+-- Name: message_id(integer, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.message_id(topic_id integer, seq bigint) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+        SELECT (lpad(to_hex($1), 8, '0') || '0000800' || to_hex($2 >> 62)
+                || to_hex((-9223372036854775808) | ($2 & 4611686018427387903)))::uuid
+    $_$;
 
 --
 -- Name: nack_keyed(text, bigint[], uuid[], text[], bigint[], text[], boolean[]); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -736,6 +938,166 @@ CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
     BEGIN
         RAISE EXCEPTION '%.% is append-only', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
     END $$;
+
+--
+-- Name: take_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $_$
+    DECLARE
+        g record;
+        t record;
+        one record;
+        sequence regclass;
+        held record;
+        fine boolean;
+        fault text;
+    BEGIN
+        BEGIN
+            SELECT bool_and((a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')
+                            AND (a.metadata IS NULL OR length(a.metadata) <= 256
+                                 OR holdfast.json_depth(a.metadata) <= 128)
+                            AND CASE WHEN (a.content_type IS NULL OR a.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
+                                    coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))::jsonb IS NOT NULL
+                                    AND (octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))) <= 256
+                                         OR length(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) - length(translate(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')), '[{', '')) <= 128
+                                         OR holdfast.json_depth(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) <= 128)
+                                WHEN a.content_type ILIKE 'text/%' THEN coalesce(a.payload_text, convert_from(a.payload, 'UTF8')) IS NOT NULL
+                                ELSE true END)
+            INTO fine FROM added a;
+        EXCEPTION WHEN data_exception OR statement_too_complex THEN
+            fine := false;
+        END;
+        IF NOT fine THEN
+            FOR one IN SELECT x.*, row_number() OVER (ORDER BY x.place) AS number FROM added x ORDER BY x.place LOOP
+                BEGIN
+                    fault := holdfast.find_fault(
+                        CASE WHEN (one.content_type IS NULL OR one.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') OR one.content_type ILIKE 'text/%'
+                             THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
+                        one.content_type, one.metadata);
+                EXCEPTION WHEN data_exception THEN
+                    fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
+                             || ' must be here';
+                END;
+                IF fault IS NOT NULL THEN
+                    RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
+                        USING ERRCODE = 'invalid_json_text';
+                END IF;
+            END LOOP;
+        END IF;
+        FOR g IN
+            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked, bool_or(x.key IS NOT NULL) AS keyed,
+                   bool_or(x.priority > 0) AS lanes
+            FROM added x GROUP BY x.topic ORDER BY x.topic
+        LOOP
+            SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
+                   CASE WHEN o.discard = 'reject' THEN o.cap_records ELSE 0 END AS cap_records,
+                   CASE WHEN o.discard = 'reject' THEN o.cap_bytes ELSE 0 END AS cap_bytes,
+                   o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
+                   coalesce(o.max_deliveries, greatest(1, least(
+                       coalesce(o.max_retries, d.max_retries),
+                       nullif(coalesce(o.dlq_threshold, d.dlq_threshold), 0)))) AS max_deliveries
+            INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
+            IF t.id IS NULL THEN
+                RAISE EXCEPTION 'there is no topic "%"', g.topic USING ERRCODE = 'undefined_object',
+                    HINT = 'Make it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
+            END IF;
+            IF t.type <> 'queue' THEN
+                RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
+                    USING ERRCODE = 'wrong_object_type';
+            END IF;
+            IF t.schema_version <> g.checked THEN
+                INSERT INTO holdfast.inbox_unchecked (topic, payload, content_type, metadata, tag, node, priority,
+                                                      delay_ms, run_at, ttl_ms, max_deliveries, key)
+                SELECT a.topic, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')), a.content_type, a.metadata, a.tag, a.node, a.priority, a.delay_ms, a.run_at,
+                       a.ttl_ms, a.max_deliveries, a.key
+                FROM added a WHERE a.topic = g.topic;
+                CONTINUE;
+            END IF;
+            sequence := to_regclass('holdfast.seq_' || t.id);
+            IF sequence IS NULL THEN
+                RAISE EXCEPTION 'topic "%" was deleted meanwhile', g.topic USING ERRCODE = 'undefined_object';
+            END IF;
+            IF t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0 THEN
+                -- As app/queue/sql/lock_depth.sql: whoever adds to this topic waits for the end of this transaction.
+                PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
+            END IF;
+            IF g.keyed THEN
+                PERFORM e.seqs FROM (
+                    SELECT array_agg(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) ORDER BY a.place) AS payloads, array_agg(a.tag ORDER BY a.place) AS tags,
+                           array_agg(a.node ORDER BY a.place) AS nodes,
+                           array_agg(a.metadata::json ORDER BY a.place) AS metadata,
+                           array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
+                           array_agg(a.delay_ms ORDER BY a.place) AS delays,
+                           array_agg(a.run_at ORDER BY a.place) AS runs,
+                           array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
+                           array_agg(a.max_deliveries ORDER BY a.place) AS limits,
+                           array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
+                           array_agg(a.key ORDER BY a.place) AS keys
+                    FROM added a WHERE a.topic = g.topic
+                ) r CROSS JOIN LATERAL holdfast.enqueue_keyed(
+                    g.topic, t.id, sequence, r.payloads, r.tags, r.nodes, r.metadata, '{}', r.priorities, r.delays,
+                    r.runs, r.ttls, r.limits, r.types, r.keys, t.ttl_ms, t.ends, t.max_deliveries) e;
+            ELSE
+                WITH clock AS MATERIALIZED (
+                    SELECT clock_timestamp() AS at
+                ), job AS (
+                    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at,
+                                               updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
+                                               content_type)
+                    SELECT r.topic, t.id, r.seq, r.seq,
+                           CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                                THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
+                           coalesce(r.priority, 0)::smallint,
+                           greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
+                           c.at + nullif(coalesce(r.ttl_ms, t.ttl_ms), 0) * interval '1 ms',
+                           r.max_deliveries, r.tag, r.node, r.metadata::json, r.bytes,
+                           nullif(r.content_type, 'application/json')
+                    FROM (
+                        -- The rows as they came: what an INSERT has added is kept in its order.
+                        SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes, nextval(sequence) AS seq FROM added a WHERE a.topic = g.topic
+                    ) r CROSS JOIN clock c
+                    RETURNING seq, state, visible_at, producer, octet_length(payload) AS size
+                ), event AS (
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
+                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer,
+                           CASE WHEN j.state = 'scheduled' THEN j.visible_at END
+                    FROM job j
+                )
+                INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
+                SELECT t.id, count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'scheduled'),
+                       sum(j.size)
+                FROM job j;
+            END IF;
+            INSERT INTO holdfast.new_lanes (topic, tenant, priority)
+            SELECT g.topic, '', l.priority
+            FROM (
+                SELECT 0 AS priority WHERE NOT g.lanes IS TRUE
+                UNION SELECT coalesce(a.priority, 0) FROM added a WHERE g.lanes AND a.topic = g.topic
+            ) l
+            WHERE NOT EXISTS (
+                SELECT 1 FROM holdfast.lanes k WHERE k.topic = g.topic AND k.tenant = '' AND k.priority = l.priority
+            );
+            IF t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0 THEN
+                SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
+                INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;
+                IF held.jobs > nullif(t.max_depth, 0) OR held.jobs > nullif(t.cap_records, 0)
+                        OR held.bytes > nullif(t.cap_bytes, 0) THEN
+                    RAISE EXCEPTION 'topic "%" has no room for these', g.topic
+                        USING ERRCODE = 'configuration_limit_exceeded';
+                END IF;
+            END IF;
+        END LOOP;
+        -- Of others, only rows that can't be seen lie between these.
+        DELETE FROM holdfast.inbox i
+        WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
+        RETURN NULL;
+    END $_$;
 
 --
 -- Name: trim_front(holdfast.log_state, bigint, bigint, timestamp with time zone, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -925,6 +1287,32 @@ CREATE UNLOGGED TABLE holdfast.buckets (
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 --
+-- Name: defaults; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.defaults (
+    ttl_ms bigint DEFAULT 86400000 NOT NULL,
+    max_retries integer DEFAULT 3 NOT NULL,
+    dlq_threshold integer DEFAULT 3 NOT NULL,
+    one_row boolean DEFAULT true NOT NULL,
+    CONSTRAINT defaults_one_row_check CHECK (one_row)
+);
+
+--
+-- Name: grants; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.grants (
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    action text NOT NULL,
+    topic_pattern text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT grants_action_check CHECK ((action = ANY (ARRAY['read'::text, 'write'::text, 'consume'::text, 'admin'::text])))
+);
+
+--
 -- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -936,6 +1324,112 @@ CREATE TABLE holdfast.idempotency (
     topic text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL COLLATE pg_catalog."C",
     seqs bigint[]
+);
+
+--
+-- Name: inbox; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE UNLOGGED TABLE holdfast.inbox (
+    topic text NOT NULL COLLATE pg_catalog."C",
+    payload bytea,
+    payload_text text,
+    content_type text,
+    metadata text,
+    tag text,
+    node text,
+    priority integer,
+    delay_ms bigint,
+    run_at timestamp with time zone,
+    ttl_ms bigint,
+    max_deliveries integer,
+    key text COLLATE pg_catalog."C",
+    checked integer,
+    place bigint NOT NULL,
+    CONSTRAINT "content_type: type/subtype, of up to 255 characters" CHECK (((content_type ~ '^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$'::text) AND (length(content_type) < 256))),
+    CONSTRAINT "delay_ms: 0 to 315360000000, ten years" CHECK (((delay_ms >= 0) AND (delay_ms <= '315360000000'::bigint))),
+    CONSTRAINT "key: 1 to 256 characters" CHECK (((char_length(key) >= 1) AND (char_length(key) <= 256))),
+    CONSTRAINT "max_deliveries: 0 to 10000" CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
+    CONSTRAINT "metadata: 16 KiB at most" CHECK ((octet_length(metadata) <= 16384)),
+    CONSTRAINT "node: 128 bytes at most" CHECK ((octet_length(node) <= 128)),
+    CONSTRAINT "payload and metadata: 1 MiB at most" CHECK (((COALESCE(octet_length(payload), octet_length(payload_text)) + COALESCE(octet_length(metadata), 0)) <= 1048576)),
+    CONSTRAINT "payload or payload_text: one of them" CHECK ((num_nonnulls(payload, payload_text) = 1)),
+    CONSTRAINT "priority: 0 to 9" CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT "run_at: a time of these millennia" CHECK (((run_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at > '-infinity'::timestamp with time zone))),
+    CONSTRAINT "tag: 256 bytes at most" CHECK ((octet_length(tag) <= 256)),
+    CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK ((topic !~~ '%.dlq'::text)),
+    CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: inbox_place_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.inbox ALTER COLUMN place ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.inbox_place_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
+-- Name: inbox_rejects; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.inbox_rejects (
+    rejected_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    inserted_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone,
+    delay_ms bigint,
+    ttl_ms bigint,
+    priority integer,
+    max_deliveries integer,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    content_type text,
+    metadata text,
+    tag text,
+    node text,
+    key text COLLATE pg_catalog."C",
+    payload bytea NOT NULL,
+    reason text NOT NULL
+);
+
+--
+-- Name: inbox_unchecked; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.inbox_unchecked (
+    id bigint NOT NULL,
+    run_at timestamp with time zone,
+    delay_ms bigint,
+    ttl_ms bigint,
+    inserted_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    priority integer,
+    max_deliveries integer,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    content_type text,
+    metadata text,
+    tag text,
+    node text,
+    key text COLLATE pg_catalog."C",
+    payload bytea NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: inbox_unchecked_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.inbox_unchecked ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.inbox_unchecked_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 --
@@ -966,6 +1460,104 @@ CREATE TABLE holdfast.lease_events (
     detail text
 )
 PARTITION BY RANGE (at);
+
+--
+-- Name: topics; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topics (
+    name text NOT NULL COLLATE pg_catalog."C",
+    id integer NOT NULL,
+    type holdfast.topic_type NOT NULL,
+    durability holdfast.durability DEFAULT 'disk'::holdfast.durability NOT NULL,
+    lease_ms integer DEFAULT 30000,
+    claim_jitter_ms integer DEFAULT 0 NOT NULL,
+    max_deliveries integer DEFAULT 0,
+    on_exhausted holdfast.exhaustion DEFAULT 'redeliver'::holdfast.exhaustion NOT NULL,
+    dead_letter text COLLATE pg_catalog."C",
+    ttl_ms bigint DEFAULT 0,
+    cap_records bigint DEFAULT 0 NOT NULL,
+    cap_bytes bigint DEFAULT 0 NOT NULL,
+    discard holdfast.discard DEFAULT 'old'::holdfast.discard NOT NULL,
+    idempotency_window_ms bigint DEFAULT 120000 NOT NULL,
+    priority integer,
+    auto_priority boolean DEFAULT true NOT NULL,
+    auto_create boolean DEFAULT true NOT NULL,
+    dedupe_node boolean DEFAULT true NOT NULL,
+    leases_durable boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    version bigint DEFAULT 1 NOT NULL,
+    max_retries integer,
+    dlq_threshold integer,
+    max_depth bigint DEFAULT 0 NOT NULL,
+    throughput_limit integer DEFAULT 0 NOT NULL,
+    replayable boolean DEFAULT false NOT NULL,
+    replay_window_ms bigint DEFAULT 604800000 NOT NULL,
+    configured boolean DEFAULT true NOT NULL,
+    schema_version integer,
+    CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
+    CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
+    CONSTRAINT topics_check CHECK ((dead_letter <> name)),
+    CONSTRAINT topics_claim_jitter_ms_check CHECK (((claim_jitter_ms >= 0) AND (claim_jitter_ms <= 5000))),
+    CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
+    CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
+    CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),
+    CONSTRAINT topics_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
+    CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
+    CONSTRAINT topics_max_retries_check CHECK (((max_retries >= 0) AND (max_retries <= 10000))),
+    CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
+    CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_schema_version_check CHECK ((schema_version > 0)),
+    CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
+    CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
+);
+
+--
+-- Name: messages; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.messages AS
+ SELECT holdfast.message_id(COALESCE(j.first_topic_id, j.topic_id), COALESCE(j.first_seq, j.seq)) AS id,
+    j.topic,
+    j.payload,
+    (j.metadata)::jsonb AS metadata,
+    j.key,
+    s.status,
+    (j.deliveries - ((s.status = 'processing'::text))::integer) AS retry_count,
+    COALESCE(j.max_deliveries, t.max_retries, t.max_deliveries, d.max_retries) AS max_retries,
+    j.last_error,
+        CASE
+            WHEN (s.status = 'processing'::text) THEN j.visible_at
+            ELSE NULL::timestamp with time zone
+        END AS visibility_timeout,
+    j.expires_at,
+    j.original_topic,
+    j.dlq_moved_at,
+    j.created_at,
+    j.updated_at
+   FROM (((holdfast.jobs j
+     JOIN holdfast.topics t ON ((t.name = j.topic)))
+     CROSS JOIN holdfast.defaults d)
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN ((j.state)::text = ANY (ARRAY['failed'::text, 'expired'::text])) THEN (j.state)::text
+                    WHEN (((j.state)::text = 'leased'::text) AND (j.visible_at >= statement_timestamp())) THEN 'processing'::text
+                    WHEN (j.expires_at <= statement_timestamp()) THEN 'expired'::text
+                    ELSE 'pending'::text
+                END AS status) s);
+
+--
+-- Name: new_lanes; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.new_lanes (
+    tx xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    priority smallint NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 --
 -- Name: records; Type: TABLE; Schema: holdfast; Owner: -
@@ -1055,53 +1647,31 @@ ALTER TABLE holdfast.tallies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
--- Name: topics; Type: TABLE; Schema: holdfast; Owner: -
+-- Name: token_secret; Type: TABLE; Schema: holdfast; Owner: -
 --
 
-CREATE TABLE holdfast.topics (
-    name text NOT NULL COLLATE pg_catalog."C",
-    id integer NOT NULL,
-    type holdfast.topic_type NOT NULL,
-    durability holdfast.durability DEFAULT 'disk'::holdfast.durability NOT NULL,
-    lease_ms integer DEFAULT 30000,
-    claim_jitter_ms integer DEFAULT 0 NOT NULL,
-    max_deliveries integer DEFAULT 0,
-    on_exhausted holdfast.exhaustion DEFAULT 'redeliver'::holdfast.exhaustion NOT NULL,
-    dead_letter text COLLATE pg_catalog."C",
-    ttl_ms bigint DEFAULT 0,
-    cap_records bigint DEFAULT 0 NOT NULL,
-    cap_bytes bigint DEFAULT 0 NOT NULL,
-    discard holdfast.discard DEFAULT 'old'::holdfast.discard NOT NULL,
-    idempotency_window_ms bigint DEFAULT 120000 NOT NULL,
-    priority integer,
-    auto_priority boolean DEFAULT true NOT NULL,
-    auto_create boolean DEFAULT true NOT NULL,
-    dedupe_node boolean DEFAULT true NOT NULL,
-    leases_durable boolean DEFAULT false NOT NULL,
+CREATE TABLE holdfast.token_secret (
+    singleton boolean DEFAULT true NOT NULL,
+    secret bytea NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT token_secret_secret_check CHECK ((octet_length(secret) >= 32)),
+    CONSTRAINT token_secret_singleton_check CHECK (singleton)
+);
+
+--
+-- Name: topic_schemas; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_schemas (
+    topic_id integer NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    format text,
+    schema text,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    version bigint DEFAULT 1 NOT NULL,
-    max_retries integer,
-    dlq_threshold integer,
-    max_depth bigint DEFAULT 0 NOT NULL,
-    throughput_limit integer DEFAULT 0 NOT NULL,
-    replayable boolean DEFAULT false NOT NULL,
-    replay_window_ms bigint DEFAULT 604800000 NOT NULL,
-    configured boolean DEFAULT true NOT NULL,
-    CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
-    CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
-    CONSTRAINT topics_check CHECK ((dead_letter <> name)),
-    CONSTRAINT topics_claim_jitter_ms_check CHECK (((claim_jitter_ms >= 0) AND (claim_jitter_ms <= 5000))),
-    CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
-    CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
-    CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),
-    CONSTRAINT topics_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
-    CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
-    CONSTRAINT topics_max_retries_check CHECK (((max_retries >= 0) AND (max_retries <= 10000))),
-    CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
-    CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
-    CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
-    CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
+    CONSTRAINT topic_schemas_check CHECK (((schema IS NULL) = (format IS NULL))),
+    CONSTRAINT topic_schemas_format_check CHECK ((format = ANY (ARRAY['json_schema'::text, 'avro'::text]))),
+    CONSTRAINT topic_schemas_schema_check CHECK ((octet_length(schema) <= 262144)),
+    CONSTRAINT topic_schemas_version_check CHECK ((version > 0))
 );
 
 --
@@ -1115,6 +1685,24 @@ ALTER TABLE holdfast.topics ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+--
+-- Name: users; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.users (
+    id uuid NOT NULL,
+    username text NOT NULL COLLATE pg_catalog."C",
+    password_hash text,
+    is_admin boolean NOT NULL,
+    epoch integer DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    deleted_at timestamp with time zone,
+    CONSTRAINT users_check CHECK (((password_hash IS NULL) = (deleted_at IS NOT NULL))),
+    CONSTRAINT users_username_check CHECK (((octet_length(username) >= 1) AND (octet_length(username) <= 128)))
 );
 
 --
@@ -1174,11 +1762,39 @@ ALTER TABLE ONLY holdfast.buckets
     ADD CONSTRAINT buckets_pkey PRIMARY KEY (topic_id);
 
 --
+-- Name: defaults defaults_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.defaults
+    ADD CONSTRAINT defaults_pkey PRIMARY KEY (one_row);
+
+--
+-- Name: grants grants_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.grants
+    ADD CONSTRAINT grants_pkey PRIMARY KEY (id);
+
+--
+-- Name: grants grants_user_id_action_topic_pattern_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.grants
+    ADD CONSTRAINT grants_user_id_action_topic_pattern_key UNIQUE (user_id, action, topic_pattern);
+
+--
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
 ALTER TABLE ONLY holdfast.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (topic, key);
+
+--
+-- Name: inbox_unchecked inbox_unchecked_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.inbox_unchecked
+    ADD CONSTRAINT inbox_unchecked_pkey PRIMARY KEY (topic, id);
 
 --
 -- Name: jobs jobs_key_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
@@ -1237,6 +1853,20 @@ ALTER TABLE ONLY holdfast.tallies
     ADD CONSTRAINT tallies_pkey PRIMARY KEY (topic_id, id);
 
 --
+-- Name: token_secret token_secret_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.token_secret
+    ADD CONSTRAINT token_secret_pkey PRIMARY KEY (singleton);
+
+--
+-- Name: topic_schemas topic_schemas_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_schemas
+    ADD CONSTRAINT topic_schemas_pkey PRIMARY KEY (topic_id);
+
+--
 -- Name: topics topics_id_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -1249,6 +1879,13 @@ ALTER TABLE ONLY holdfast.topics
 
 ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
+
+--
+-- Name: users users_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.users
+    ADD CONSTRAINT users_pkey PRIMARY KEY (id);
 
 --
 -- Name: watches watches_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -1286,6 +1923,18 @@ CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
 --
 
 CREATE INDEX idempotency_expiring ON holdfast.idempotency USING btree (expires_at);
+
+--
+-- Name: inbox_place; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX inbox_place ON holdfast.inbox USING btree (place);
+
+--
+-- Name: inbox_rejects_old; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_at);
 
 --
 -- Name: jobs_due; Type: INDEX; Schema: holdfast; Owner: -
@@ -1330,10 +1979,22 @@ CREATE UNIQUE INDEX jobs_pending_key ON holdfast.jobs USING btree (topic, tenant
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
 
 --
+-- Name: new_lanes_tx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX new_lanes_tx ON holdfast.new_lanes USING btree (tx);
+
+--
 -- Name: records_tagged; Type: INDEX; Schema: holdfast; Owner: -
 --
 
 CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WHERE (tag IS NOT NULL);
+
+--
+-- Name: users_username; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE UNIQUE INDEX users_username ON holdfast.users USING btree (username) WHERE (deleted_at IS NULL);
 
 --
 -- Name: watches_expiring; Type: INDEX; Schema: holdfast; Owner: -
@@ -1342,10 +2003,22 @@ CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WH
 CREATE INDEX watches_expiring ON holdfast.watches USING btree (expires_at);
 
 --
+-- Name: new_lanes add_new_lanes; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE CONSTRAINT TRIGGER add_new_lanes AFTER INSERT ON holdfast.new_lanes DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION holdfast.add_new_lanes();
+
+--
 -- Name: audit append_only; Type: TRIGGER; Schema: holdfast; Owner: -
 --
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
+
+--
+-- Name: inbox take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER take_inbox AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.take_inbox();
 
 --
 -- PostgreSQL database dump complete

@@ -19,7 +19,7 @@ MORE = "…"
 VARIABLE = {
     *("$ts", "deadline", "lease_id", "token", "last_write_ts", "deadlines", "uptime_ms", "version"),
     *("id", "secret", "at", "created_at", "created_by", "rotated_at", "expires_at", "revoked_at", "next_cursor"),
-    *("visibility_timeout", "updated_at", "first_seen", "last_seen"),
+    *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time", "first_seen", "last_seen"),
 }
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

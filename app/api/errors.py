@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 Render = Callable[[HoldfastError], bytes]  # an error as JSON
 
 # Where a topic's name follows, which has no slash and is not empty.
-BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/")
+BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
 
 
 class Errors:
@@ -38,11 +38,11 @@ class Errors:
         return Response(status_code=499)
 
     async def look_again(self, request: Request, error: Exception) -> Response:
-        """For a key that this process does not know. One that was made elsewhere a moment ago is found in the database,
-        and the route runs again: it had not begun to read the body."""
-        if not await context_of(request).access.knows_by_now(request):
-            return await self.show(request, error)
+        """For a key, token or password that this process does not know. One that was made elsewhere a moment ago is
+        found in the database, a password is looked at, and the route runs again: it had not begun to read the body."""
         try:
+            if not await context_of(request).access.knows_by_now(request):
+                return await self.show(request, error)
             answer: Response = await request.scope["endpoint"](request)
         except ClientDisconnect as left:
             return await self.nobody_reads(request, left)

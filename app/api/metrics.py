@@ -14,6 +14,7 @@ from app.api.openapi import operation
 from app.edge.context import Context, context_of
 from app.keys import Scope
 from app.metrics.exposition import Scrape
+from app.signin.people import NotGranted
 
 router = direct.router("health")
 
@@ -65,14 +66,17 @@ async def metrics_v0(request: Request) -> Response:
 
 async def _scrape(request: Request) -> Scrape:
     context: Context = context_of(request)
-    context.access.check(request, Scope.READ)
+    try:
+        key = context.access.check(request, Scope.READ)
+        reads = True
+    except NotGranted:
+        key, reads = None, False  # any user sees how the service is, and of topics those that they may read
     levels = context.engine.levels
     await levels.refresh()
     merged = await context.engine.metrics.merged()
     await asyncio.to_thread(levels.bring, merged)
-    prefixes = context.access.prefixes(request)
-    names = levels.names()
-    return Scrape(merged, frozenset(name for name in names if name.startswith(prefixes)) if prefixes else names)
+    names = levels.names() if reads else frozenset()
+    return Scrape(merged, names if key is None else frozenset(filter(key.covers, names)))
 
 
 async def _text(request: Request, scrape: Scrape) -> Response:

@@ -106,8 +106,9 @@ def components() -> dict[str, Any]:
     _show_defaults(schemas)
     for name, schema in schemas.items():
         schema.update(getattr(STRUCTS.get(name), "RULES", {}))  # what its fields' types can't say
-    key = {"type": "http", "scheme": "bearer", "description": "An API key, where the service has any."}
-    return {"schemas": schemas, "securitySchemes": {"key": key}}
+    key = {"type": "http", "scheme": "bearer", "description": "An API key, or a user's token, where there are any."}
+    user = {"type": "http", "scheme": "basic", "description": "A user's name and password, where there are users."}
+    return {"schemas": schemas, "securitySchemes": {"key": key, "user": user}}
 
 
 def add_examples(document: dict[str, Any]) -> None:
@@ -122,21 +123,22 @@ def add_examples(document: dict[str, Any]) -> None:
                 described["responses"][status]["content"][_JSON]["example"] = answer
 
 
-SECURITY: list[dict[str, list[str]]] = [{"key": []}, {}]  # none is needed where the service has no keys
+# None is needed where the service has neither keys nor users.
+SECURITY: list[dict[str, list[str]]] = [{"key": []}, {"user": []}, {}]
 
 
 _MEANING = {
     400: "The request makes no sense; the message says what.",
-    401: "A key is needed.",
-    403: "The key may not do this.",
-    404: "There is no such topic, or key.",
+    401: "Sign-in is needed, or failed.",
+    403: "The key or user may not do this.",
+    404: "There is no such topic, key or user.",
     406: "The client does not accept what this route answers with.",
     408: "The request took too long to arrive.",
-    409: "The topic is not of the kind that this needs, or the key is not live.",
+    409: "The topic is not of the kind that this needs, the key is not live, or there is one already.",
     413: "The body is too large.",
     414: "Path and query are too long.",
     415: "The body must be JSON.",
-    422: "The topic is full or can't do this, or what is given makes no sense.",
+    422: "The topic is full or can't do this, or what is given does not fit its schema or makes no sense.",
     429: "Too many: try again after Retry-After seconds.",
     431: "The header fields are too many or too large.",
     503: "Not at the moment: try again after Retry-After seconds.",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from app.api.body import check_depth, has_nul
 from app.errors import InvalidRequest
+from app.queue.forms import Form, form_of, is_utf8
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -22,24 +22,6 @@ TYPE_PATTERN: Final = "^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$
 _TYPE: Final = re.compile(TYPE_PATTERN[:-1] + r"\Z")
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
-
-
-class Form(Enum):
-    """What bytes of a content type are."""
-
-    JSON = "json"
-    TEXT = "text"
-    BYTES = "bytes"
-
-
-def form_of(content_type: str | None) -> Form:
-    """What a content type says of its bytes; None is JSON."""
-    if content_type is None:
-        return Form.JSON
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == JSON or kind.endswith("+json"):
-        return Form.JSON
-    return Form.TEXT if kind.startswith("text/") else Form.BYTES
 
 
 def type_of(text: str) -> str:
@@ -77,15 +59,6 @@ def is_json(payload: bytes) -> bool:
     except (msgspec.DecodeError, RecursionError, InvalidRequest):
         return False
     return is_utf8(payload) and not has_nul(payload)
-
-
-def is_utf8(payload: bytes) -> bool:
-    """Whether bytes are text."""
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def of_base64(text: str) -> bytes:

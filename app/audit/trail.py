@@ -1,4 +1,4 @@
-"""The audit trail: an entry for each change of a topic's configuration, of a key or of a
+"""The audit trail: an entry for each change of a topic's configuration, of a key, of a user or of a
 reaper's schedule, and for each purge of a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ class Action(Enum):
     KEY_MADE = "key.made"
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
+    USER_MADE = "user.made"
+    USER_CHANGED = "user.changed"
+    USER_DELETED = "user.deleted"
+    GRANT_MADE = "grant.made"
+    GRANT_REVOKED = "grant.revoked"
     SCHEDULE_CHANGED = "schedule.changed"
     CLUSTER_PURGED = "cluster.purged"
 

@@ -27,7 +27,13 @@ SETTINGS = {
     "autovacuum_naptime": "15s",  # a queue's tables turn over in minutes
     "jit": "off",  # every statement here is short
 }
-UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+# For tests, which also prepare transactions as some users of SQL do.
+UNSAFE = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_prepared_transactions": "20",
+}
 
 
 @dataclass(frozen=True, slots=True)

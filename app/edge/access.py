@@ -1,41 +1,53 @@
-"""Who may do what: API keys, checked before anything else. docs/semantics.md, section 21."""
+"""Who may do what: API keys and users, checked before anything else. docs/semantics.md, section 21."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
 from app.audit import trail
 from app.audit.trail import Actor
+from app.edge.credentials import authorization, basic, bearer, from_another_site, peer_of, query_token
 from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import Key, Scope, digest_of
+from app.signin.people import User, UserKey
 
 if TYPE_CHECKING:
     from app.edge.quota import Quota
+    from app.settings import Network
     from app.signin.directory import Directory
+    from app.signin.sessions import Sessions
 
-_NEEDED = "An API key is needed: Authorization: Bearer <key>."
+_NEEDED: Final = (
+    "Sign-in is needed: Authorization: Bearer <API key or token>, or a user's name and password as HTTP Basic."
+)
+_REVOKED: Final = "This key was revoked or has expired."
+_USER: Final = "holdfast.user"  # in a request's scope, once its user is known
 
 
 class UnknownKey(Unauthorized):
-    """A key was given, and this process does not know it: worth a look at the database before the answer.
+    """A key, token or password was given, and this process does not know it: worth a look at the database before the
+    answer.
 
     Raised by a route's first check only, before its body is read: the route can be run again.
     """
 
 
 class Access:
-    """Checks requests against the keys that the process knows. While there are none, everything is open, and
+    """Checks requests against the keys and users that the process knows. While there are none, everything is open, and
     credentials that are sent are ignored."""
 
-    def __init__(self, directory: Directory, quota: Quota) -> None:
+    def __init__(self, directory: Directory, quota: Quota, sessions: Sessions, proxies: Sequence[Network] = ()) -> None:
+        """`proxies`: whose X-Real-IP is believed."""
         self.directory = directory
+        self.sessions = sessions
         self._quota = quota
-        # Open streams, by the digest of the secret that each was opened with; None: it was opened without a key.
-        self._watched: dict[bytes | None, set[Callable[[HoldfastError], None]]] = {}
+        self._proxies = proxies
+        # Open streams, by the key that each was opened with; None: it was opened without one.
+        self._watched: dict[Key | None, set[Callable[[HoldfastError], None]]] = {}
         directory.on_loaded = self._cut_off
 
     def check(
@@ -44,17 +56,20 @@ class Access:
         scopes: Scope,
         topic: str | None = None,
         *,
+        consumes: bool = False,
         query_token: bool = False,
         basic: bool = False,
     ) -> Key | None:
-        """Refuse a request that may not do this; else its key, or None where none is needed.
+        """Refuse a request that may not do this; else its key, or None where none is needed. A user's key is to the
+        topics alone for which they are granted what this needs.
 
-        Raises Unauthorized, Forbidden, Throttled. `query_token`: the route also takes the key as ?token=, for browsers'
-        EventSource; `basic`: as HTTP Basic's password, for browsers' pages.
+        Raises Unauthorized, Forbidden, Throttled. `consumes`: of a user, a grant of write or consume is enough.
+        `query_token`: the route also takes the key as ?token=, for browsers' EventSource; `basic`: as HTTP Basic's
+        password, for browsers' pages.
         """
         if not self.directory.guarded:
             return None
-        key = self._key(request, query_token=query_token, basic=basic)
+        key = self._key(request, scopes, consumes=consumes, in_query=query_token, as_password=basic)
         if scopes not in key.scopes:
             missing = "+".join((scopes & ~key.scopes).words)
             raise Forbidden(f"This key lacks the scope {missing}.")
@@ -64,23 +79,28 @@ class Access:
             self._quota.take_request(request.scope, key)
         return key
 
-    def check_server(self, request: Request, *, basic: bool = False) -> None:
-        """Refuse who may not look at the server as a whole: that takes admin, and a key for every topic.
+    def check_server(self, request: Request, *, basic: bool = False) -> Key | None:
+        """Refuse who may not look at the server as a whole, which takes admin, and a key for every topic; else the key.
 
         `basic`: the route also takes the key as HTTP Basic's password, for browsers. Raises Unauthorized, Forbidden.
         """
         key = self.check(request, Scope.ADMIN, basic=basic)
         if key is not None and key.prefixes:
             raise Forbidden("This key is for some topics only, and this is about the whole server.")
+        return key
 
     def may_name(self, request: Request, topic: str) -> None:
         """Refuse a key that may not write to a topic that its request names. Raises Unauthorized, Forbidden."""
         self.check(request, Scope.WRITE, topic)
 
-    def prefixes(self, request: Request) -> tuple[str, ...]:
-        """Which topics a list may show to the request's key, by the starts of their names; none for all."""
-        key = self.check(request, Scope(0))
+    def prefixes(self, request: Request, scopes: Scope) -> tuple[str, ...]:
+        """Which topics a list that needs these scopes may show, by the starts of their names; none for all."""
+        key = self.check(request, scopes)
         return () if key is None else key.prefixes
+
+    def peer(self, request: Request) -> str:
+        """The address that a request is from."""
+        return peer_of(request, self._proxies)
 
     def actor(self, request: Request) -> Actor:
         """Who a change is made by, for the audit trail. Raises Unauthorized."""
@@ -88,53 +108,95 @@ class Access:
 
     def still_good(self, key: Key | None) -> bool:
         """Whether a request that was let in a while ago would be let in now."""
-        return not self.directory.guarded if key is None else self.directory.find(key.digest) is not None
+        if key is None:
+            return not self.directory.guarded
+        if not isinstance(key, UserKey):
+            return self.directory.find(key.digest) is not None
+        user = self.directory.user(key.id)
+        if user is None or user.epoch != key.epoch or (key.until is not None and time.monotonic() >= key.until):
+            return False
+        try:
+            return user.key(key.asked, consumes=key.consumes).may_grant(Scope(0), key.prefixes)
+        except Forbidden:
+            return False
 
     def watch(self, key: Key | None, end: Callable[[HoldfastError], None]) -> Callable[[], None]:
         """Call `end` once the key is good no more, soon after or already now; what is returned calls that off."""
-        digest = None if key is None else key.digest
-        watchers = self._watched.setdefault(digest, set())
+        watchers = self._watched.setdefault(key, set())
         watchers.add(end)
 
         def call_off() -> None:
             watchers.discard(end)
-            if not watchers and self._watched.get(digest) is watchers:
-                del self._watched[digest]
+            if not watchers and self._watched.get(key) is watchers:
+                del self._watched[key]
 
         if not self.still_good(key):
-            end(_ended(digest))
+            end(_ended(key))
         return call_off
 
     async def knows_by_now(self, request: Request) -> bool:
-        """Whether a key that was unknown is known once the database was asked, which happens once a second at most."""
-        await self.directory.look_again()
-        # The given key, wherever the route takes it from: the route checks again.
-        return any(
-            self.directory.find(digest_of(given))
-            for given in (_bearer(request), _token(request), _password(request))
-            if given
-        )
+        """Whether what was unknown is known once the database was asked: for a key or token, once a second at most.
 
-    def _key(self, request: Request, *, query_token: bool, basic: bool) -> Key:
-        given = _bearer(request) or (_token(request) if query_token else _password(request) if basic else b"")
-        if not given:
-            raise Unauthorized(_NEEDED)
-        key = self.directory.find(digest_of(given))
-        if key is None:
-            raise UnknownKey(_NEEDED)
-        return key
+        Raises TooManyTries, Unavailable: for a password that is looked at.
+        """
+        header = authorization(request)
+        shown = basic(header)
+        # The given key, wherever the route takes it from: the route checks again.
+        given = [one for one in (bearer(header), query_token(request), shown[1].encode() if shown else b"") if one]
+        await self.directory.look_again()
+        if any(self.directory.find(digest_of(one)) or self.sessions.by_token(one) for one in given):
+            return True
+        return shown is not None and await self.sessions.knows_by_now(*shown, self.peer(request))
+
+    def user(self, request: Request) -> User:
+        """The user that a request is from. Raises Unauthorized; Forbidden for a key."""
+        key = self.check(request, Scope(0))
+        found: tuple[User, float | None] | None = request.scope.get(_USER)
+        if found is None:
+            if key is not None:
+                raise Forbidden("This is for users, not for keys.")
+            raise Unauthorized("No user has signed in.")
+        return found[0]
+
+    def _key(self, request: Request, scopes: Scope, *, consumes: bool, in_query: bool, as_password: bool) -> Key:
+        found: tuple[User, float | None] | None = request.scope.get(_USER)
+        if found is None:
+            header = authorization(request)
+            given = bearer(header) or (query_token(request) if in_query else b"")
+            shown = None if given else basic(header)
+            if as_password and shown:
+                given = shown[1].encode()
+            key = self.directory.find(digest_of(given)) if given else None
+            if key is not None:
+                return key
+            if shown:
+                if not as_password and from_another_site(request):
+                    # Browsers send a password that they were given along with any site's requests.
+                    raise Forbidden("With HTTP Basic, this is not for pages of other sites.")
+                user = self.sessions.by_password(*shown)
+                found = None if user is None else (user, None)
+            elif given:
+                found = self.sessions.by_token(given)
+            if found is None:
+                raise UnknownKey(_NEEDED) if given or shown else Unauthorized(_NEEDED)
+            # A later check of the same request finds them good, too: it may have begun by then.
+            request.scope[_USER] = found
+        user, until = found
+        return user.key(scopes, consumes=consumes, until=until)
 
     def _cut_off(self) -> None:
-        for digest, watchers in list(self._watched.items()):
-            if not self.directory.guarded if digest is None else self.directory.find(digest) is not None:
+        for key, watchers in list(self._watched.items()):
+            if self.still_good(key):
                 continue
             for end in list(watchers):
-                end(_ended(digest))
+                end(_ended(key))
 
 
 def must_cover(key: Key | None, topic: str) -> None:
     """Refuse a key that was let in, and is not for this topic. Raises Forbidden."""
     if key is not None and not key.covers(topic):
+        if isinstance(key, UserKey):
+            raise Forbidden("Nothing that is granted to this user allows this in this topic.", {"topic": topic})
         raise Forbidden("This key is not for this topic.", {"topic": topic})
 
 
@@ -146,34 +208,8 @@ def actor_of(key: Key | None, request: Request) -> Actor:
     return Actor(key.id or f"environment key {key.digest.hex()[:6]}", key.name or None, address)
 
 
-def _bearer(request: Request) -> bytes:
-    # From the scope as it came: on every request, and a quarter of the time that a look by name takes.
-    for name, value in request.scope["headers"]:
-        if name == b"authorization":
-            given: bytes = value[7:].strip()
-            return _utf8(given) if value[:7].lower() == b"bearer " else b""
-    return b""
-
-
-def _password(request: Request) -> bytes:
-    """The password of HTTP Basic (RFC 7617); empty when there is none. The user's name is free."""
-    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return b""
-    try:
-        return base64.b64decode(credentials, validate=True).partition(b":")[2]
-    except ValueError:
-        return b""
-
-
-def _utf8(given: bytes) -> bytes:
-    return given if given.isascii() else given.decode("latin-1").encode()
-
-
-def _token(request: Request) -> bytes:
-    # Of several, the first counts.
-    return next(iter(request.query_params.getlist("token")), "").strip().encode()
-
-
-def _ended(digest: bytes | None) -> Unauthorized:
-    return Unauthorized(_NEEDED if digest is None else "This key was revoked or has expired.")
+def _ended(key: Key | None) -> Unauthorized:
+    if key is None:
+        return Unauthorized(_NEEDED)
+    what = "This user may do this no more, or must sign in again." if isinstance(key, UserKey) else _REVOKED
+    return Unauthorized(what)

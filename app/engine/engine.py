@@ -30,6 +30,7 @@ from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import MOST_TOPICS, Labels
 from app.metrics.slots import Metrics
+from app.topics.checks import Checks
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
@@ -59,6 +60,7 @@ class Engine:
         self.waiters = Waiters(pools, self.cursors)
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
+        self.checks = Checks(pools.rest, policies)
         shared = Shared(
             pools,
             policies,
@@ -72,6 +74,7 @@ class Engine:
             max_waiting,
             self.metrics,
             Room(pools, max_total_bytes),
+            self.checks,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)

@@ -62,9 +62,9 @@ class Enqueues:
         """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, in its order;
         they ascend, but for records whose keys' jobs waited already.
 
-        When it returns, the commit is flushed if the topic is durable. Raises Throttled and TopicFull (there is no room
-        for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound, NotAQueue, and asyncpg's
-        errors for what the database refuses.
+        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, Throttled and TopicFull
+        (there is no room for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound,
+        NotAQueue, and asyncpg's errors for what the database refuses.
         """
         if batch.keys:
             return (await self.upsert(policy, batch, size)).seqs
@@ -75,6 +75,7 @@ class Enqueues:
         return await self._submit(self.keyed, policy, batch, size)
 
     async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
+        await self._check(policy, batch)
         if self._shared.room.most:
             await self._shared.room.take(size)
         size += BYTES_OF_A_RECORD * len(batch)
@@ -86,10 +87,19 @@ class Enqueues:
             fresh = await self._shared.policies.queue(policy.topic.name)
             if fresh.topic.id == policy.topic.id:
                 raise
+            await self._check(fresh, batch)
             return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
+
+    async def _check(self, policy: Policy, batch: Batch) -> None:
+        """Before a batch joins others, which are none of its faults. Raises SchemaViolation."""
+        if policy.schema_version is not None:
+            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
 
     async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
         """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
+        await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
         if batch.keys:
             return (await self.keyed.submit(policy.topic.id, call)).seqs
@@ -102,6 +112,7 @@ class Enqueues:
         """
         if self._waiting >= self._shared.max_waiting:
             raise TooManyWaiting(self._shared.max_waiting)
+        await self._check(policy, batch)
         if self._shared.room.most:
             await self._shared.room.take(size)
         self._waiting += 1
@@ -114,6 +125,7 @@ class Enqueues:
                     fresh = await self._shared.policies.queue(policy.topic.name)
                     if fresh.topic.id == policy.topic.id:
                         raise
+                    await self._check(fresh, batch)
                     return await self._once(fresh, batch, key)
         finally:
             self._waiting -= 1

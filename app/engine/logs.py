@@ -45,9 +45,10 @@ class Logs:
     async def append(self, policy: Policy, batch: Batch, size: int, key: str | None) -> Appended:
         """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
 
-        When it returns, the commit is flushed if the topic is durable. Raises TopicFull (nothing was appended),
-        Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
+        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, TopicFull (nothing was
+        appended), Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
         """
+        await self._check(policy, batch)
         if self._shared.room.most:
             await self._shared.room.take(size)
         part = Part(len(batch), size, key)
@@ -59,6 +60,7 @@ class Logs:
             policy = await self._shared.policies.get(policy.topic.name)
             if policy.config.type is not TopicType.LOG:
                 raise TopicNotFound(policy.topic.name) from None
+            await self._check(policy, batch)
             appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
         if appended.outcome is Outcome.FULL:
             config = policy.config
@@ -72,6 +74,11 @@ class Logs:
                 },
             )
         return appended
+
+    async def _check(self, policy: Policy, batch: Batch) -> None:
+        """Before a batch joins others. Raises SchemaViolation."""
+        if policy.schema_version is not None:
+            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
 
     async def delete(self, policy: Policy, before: int | None, match: Match) -> int:
         """Delete what matches and is below `before` (None: any), as of now, for good: how many.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -116,10 +117,11 @@ class Settlements:
         held = [entry.held for entry in entries]
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         result = await consumer.nack(self._shared.verbs(policy), policy.topic, policy.budget, held, returns)
-        done = result.done | await self._retire(policy, entries, returns, result.spent)
+        # What follows is for some jobs alone, and the others are returned by then: its errors are for their callers.
+        out, error_out = await self._retire(policy, entries, returns, result.spent) if result.spent else (set(), None)
         keyed = sorted(result.keyed)
-        more, ended, failed = await self._return_keyed(policy, keyed, held, returns) if keyed else _NONE
-        done |= more
+        more, ended, error_keyed = await self._return_keyed(policy, keyed, held, returns) if keyed else _NONE
+        done = result.done | out | more
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
         self._shared.metrics.topic(policy.topic.name).nacked.add(len(done))
@@ -132,16 +134,16 @@ class Settlements:
         if delays:
             self._shared.waiters.due_in(policy.topic.id, min(delays) / 1000)
         shares = _shares(calls, entries, done)
-        if failed is not None:
-            for i in keyed:
-                shares[entries[i].call] = failed
+        for places, error in ((result.spent.keys() - out, error_out), (keyed, error_keyed)):
+            if error is not None:
+                for i in places:
+                    shares[entries[i].call] = error
         return shares
 
     async def _return_keyed(
         self, policy: Policy, keyed: Sequence[int], held: Sequence[Held], returns: Sequence[Return]
     ) -> tuple[set[int], set[int], BaseException | None]:
-        """Return jobs with keys: the places that were held, those that ended instead, and an error if it failed. The
-        jobs without keys are returned by then, so that error is for these callers alone."""
+        """Return jobs with keys: the places that were held, those that ended instead, and an error if it failed."""
         jobs, how = [held[i] for i in keyed], [returns[i] for i in keyed]
         db = self._shared.verbs(policy)
         try:
@@ -152,17 +154,23 @@ class Settlements:
 
     async def _retire(
         self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseId]
-    ) -> set[int]:
-        """Take out what had its last delivery. A heartbeat that came in between is no reason to keep it: try again."""
+    ) -> tuple[set[int], BaseException | None]:
+        """Take out what had its last delivery: the places that went, and an error if that failed.
+
+        A heartbeat that came in between is no reason to keep a job: try again.
+        """
         gone: set[int] = set()
         for _ in range(consumer.MAX_RUNS):
             rest = [place for place in sorted(leases) if place not in gone]
             if not rest:
                 break
             spent = [Spent(entries[i].held.seq, leases[i], returns[i].error) for i in rest]
-            done = await self._exits.retire(policy, spent)
+            try:
+                done = await tried_again(functools.partial(self._exits.retire, policy, spent))
+            except Exception as error:
+                return gone, shown(error)
             gone.update(rest[i] for i in done)
-        return gone
+        return gone, None
 
     async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
     from app.topics.cache import Policies
+    from app.topics.checks import Checks
     from app.topics.config import Policy
 
 
@@ -37,6 +38,7 @@ class Shared:
     max_waiting: int  # calls that may wait for one verb of one topic
     metrics: Numbers
     room: Room
+    checks: Checks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

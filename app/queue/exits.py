@@ -9,6 +9,7 @@ from typing import Final
 
 from app.db import sql
 from app.queue import log
+from app.queue.forms import as_json
 from app.queue.log import Limits, Match, Outcome, Part
 from app.queue.model import Batch, Budget, Connection, Lane, LeaseId, Topic
 
@@ -64,13 +65,14 @@ async def inter(
     rows = await db.fetch(_SPENT, name, seqs, leases, most, RECORDED_AT_ONCE)
     if not rows:
         return Interred(set(), set())
+    payloads = [as_json(row["payload"], row["content_type"]) for row in rows]  # a log holds nothing else
     batch = Batch(
-        payloads=[row["payload"] for row in rows],
+        payloads=payloads,
         tags=[row["tag"] for row in rows],
         producers=[row["producer"] for row in rows],
         metadata=[row["metadata"] for row in rows],
     )
-    parts = [Part(1, len(row["payload"]) + len(row["metadata"].encode())) for row in rows]
+    parts = [Part(1, len(payload) + len(row["metadata"].encode())) for payload, row in zip(payloads, rows, strict=True)]
     places = [row["ord"] - 1 for row in rows]
     outcomes = [one.outcome for one in await log.append(db, dead_letter, batch, parts, limits)]
     written = [i for i, outcome in enumerate(outcomes) if outcome is Outcome.WRITTEN]

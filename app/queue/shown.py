@@ -21,6 +21,7 @@ _COUNT_ALL = sql.load(__package__, "count_all")
 _PURGE = sql.load(__package__, "purge")
 
 LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, looks at
+PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads that are shown at once; one may have more
 
 
 class Status(Enum):
@@ -110,12 +111,14 @@ async def newest(db: Connection, limit: int, offset: int) -> list[Place]:
 
 
 async def show(db: Connection, places: Sequence[Place]) -> list[Shown]:
-    """The jobs at these places, in their order; one that is gone is left out."""
+    """The jobs at these places, in their order; one that is gone is left out. It ends early that has PAGE_BYTES of
+    payloads."""
     rows = await db.fetch(
         _SHOW_JOBS,
         [place.topic for place in places],
         [place.topic_id for place in places],
         [place.seq for place in places],
+        PAGE_BYTES,
     )
     return [Shown(**dict(row)) for row in rows]
 

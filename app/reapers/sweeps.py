@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.db import sql
 from app.engine.exits import BATCH
-from app.queue import exits, inspector
+from app.queue import exits, inbox, inspector
 from app.queue import log as records
 from app.reapers.pace import Pace
 from app.topics import store
@@ -126,8 +126,9 @@ async def _delete_from(
 
 
 async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete jobs that failed or expired longer ago than they are kept: how many."""
+    """Delete jobs that failed or expired longer ago than they are kept, and rejected rows of the inbox: how many."""
     pace = pace or Pace()
+    await pace.drain(partial(inbox.forget, pools.rest, FINISHED_KEPT, BATCH), BATCH)
     async for policy in _queues(pools, engine):
         sweep = partial(exits.sweep_finished, pools.rest, policy.topic.name, FINISHED_KEPT, SWEEP_BATCH)
         await pace.drain(sweep, SWEEP_BATCH)

@@ -1,4 +1,7 @@
-"""What a process knows of the keys, so that a request is checked without asking PostgreSQL. docs/semantics.md, 21."""
+"""What a process knows of keys and users, so that a request is checked without asking PostgreSQL.
+
+docs/semantics.md, section 21.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -13,13 +17,20 @@ from typing import TYPE_CHECKING, Final
 from app.db import sql
 from app.db.pool import UNREACHABLE
 from app.keys import Key, scopes_of
+from app.settings import LEAST_SECRET_BYTES
+from app.signin.people import Right, User
 from app.signin.store import MOST_KEYS
+from app.signin.tokens import Tokens
+from app.signin.users import MOST_USERS
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
 
 _LIVE = sql.load(__package__, "live")
 _COUNT = sql.load(__package__, "count")
+_PEOPLE = sql.load(__package__, "people")
+_SECRET = sql.load(__package__, "secret")
+_KEEP_SECRET = sql.load(__package__, "keep_secret")
 
 TTL_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 1.0  # how often unknown keys can make the process ask
@@ -31,17 +42,25 @@ log = logging.getLogger(__name__)
 
 class Directory:
     """All live keys, by the digests of their secrets: those of the environment, and those of the database as of a load
-    at most TTL_SECONDS ago. Where the database is away, the last known ones count on.
+    at most TTL_SECONDS ago. All users with their grants, of the same load. Where the database is away, the last known
+    ones count on.
 
-    It never opens what was closed: a process that has known of a key needs one for as long as it runs, whatever becomes
-    of the keys.
+    It never opens what was closed: a process that has known of a key or user needs sign-in for as long as it runs,
+    whatever becomes of them.
     """
 
-    def __init__(self, pool: Pool, fixed: Sequence[Key], *, ttl: float = TTL_SECONDS) -> None:
+    def __init__(
+        self, pool: Pool, fixed: Sequence[Key], *, ttl: float = TTL_SECONDS, token_secret: bytes | None = None
+    ) -> None:
+        """`token_secret`: signs users' tokens; None for one that is kept in the database."""
         self._pool = pool
         self._fixed = {key.digest: key for key in fixed}
         self._ttl = ttl
         self._known = dict(self._fixed)
+        self._users: dict[str, User] = {}
+        self._token_secret = token_secret
+        # What makes and reads tokens; None as long as there was no user.
+        self.tokens: Tokens | None = None
         self._wanted = asyncio.Event()
         self._loading = asyncio.Lock()
         self._asked = self._answered = 0
@@ -49,17 +68,21 @@ class Directory:
         self._no_look_before = 0.0
         self._keeping: asyncio.Task[None] | None = None
         self.loads = 0  # how often the database was asked
-        # Whether a request needs a key at all. Read on every request.
+        # Whether a request needs sign-in at all. Read on every request.
         self.guarded = bool(fixed)
-        # Called after each load: some keys may be good no more.
+        # Called after each load: some keys and sessions may be good no more.
         self.on_loaded: Callable[[], None] = lambda: None
         # Told of a change that this process has made: others want to know.
         self.on_changed: Callable[[], None] = lambda: None
 
     @property
     def live(self) -> int:
-        """How many secrets are known."""
-        return len(self._known)
+        """How many secrets and users are known."""
+        return len(self._known) + len(self._users)
+
+    def user(self, user_id: str) -> User | None:
+        """The user of this id; None if there is none any more."""
+        return self._users.get(user_id)
 
     def find(self, digest: bytes) -> Key | None:
         """The key whose secret has this digest, if it is good now. The time it takes tells nothing of a secret: which
@@ -83,17 +106,19 @@ class Directory:
                 await asyncio.gather(task, return_exceptions=True)
 
     def refresh(self) -> None:
-        """Keys have changed elsewhere, perhaps: load soon. Never waits."""
+        """Keys or users have changed elsewhere, perhaps: load soon. Never waits."""
         self._wanted.set()
 
-    async def changed(self, gone: str = "") -> None:
-        """This process has changed keys: know that before it answers, and tell the others. `gone`: the id of a key that
-        is good no more, whether or not the database can be asked."""
+    async def changed(self, gone: str = "", user: str = "") -> None:
+        """This process has changed keys or users: know that before it answers, and tell the others. `gone`: the id of a
+        key that is good no more, whether or not the database can be asked; `user`: of one who may do less from now on,
+        and nothing where it can't be asked how much."""
         if gone:
             self._known = {digest: key for digest, key in self._known.items() if key.id != gone}
-        self.guarded = True  # a key exists, whatever became of it
+        self.guarded = True  # a key or user exists, whatever became of it
         self.on_changed()
         if not await self._reload_or_say():
+            self._users = {user_id: one for user_id, one in self._users.items() if user_id != user}
             self.refresh()
             self.on_loaded()
 
@@ -110,7 +135,7 @@ class Directory:
         await asyncio.wait({self._look})
 
     async def reload(self) -> None:
-        """Know the keys as they are at some moment after this call; who calls meanwhile shares a load.
+        """Know keys and users as they are at some moment after this call; who calls meanwhile shares a load.
 
         Raises asyncpg's errors, and then changes nothing.
         """
@@ -133,11 +158,33 @@ class Directory:
             until = None if row["seconds"] is None else asked_at + row["seconds"]
             key = Key(row["digest"], scopes_of(row["scopes"]), tuple(row["prefixes"]), row["id"], row["name"], until)
             known[key.digest] = key
+        users = await self._load_users()
         if not self.guarded:
             count = await self._pool.fetchrow(_COUNT)
-            # Keys that were revoked or have expired close the service as well: it must not open when the last one ends.
+            # Keys that were revoked or have expired and users who were deleted close the service as well: it must not
+            # open when the last one ends.
             self.guarded = count is not None and count["kept"] > 0
         self._known = known | self._fixed
+        self._users = users
+
+    async def _load_users(self) -> dict[str, User]:
+        users = {}
+        for row in await self._pool.fetch(_PEOPLE, MOST_USERS):
+            grants = zip(map(Right, row["actions"]), row["patterns"], strict=True)
+            user = User(row["id"], row["username"], row["epoch"], is_admin=row["is_admin"], grants=grants)
+            users[user.id] = user
+        if users:
+            secret = self._token_secret or await self._kept_secret()
+            if self.tokens is None or self.tokens.secret != secret:
+                self.tokens = Tokens(secret)
+        return users
+
+    async def _kept_secret(self) -> bytes:
+        secret = await self._pool.fetchval(_SECRET)
+        if secret is None:
+            await self._pool.execute(_KEEP_SECRET, secrets.token_bytes(LEAST_SECRET_BYTES))
+            secret = await self._pool.fetchval(_SECRET)
+        return bytes(secret)
 
     async def _keep(self) -> None:
         while True:
@@ -154,9 +201,9 @@ class Directory:
         try:
             await self.reload()
         except UNREACHABLE as error:
-            log.warning("can't load keys at the moment: %r; those known last count on", error)
+            log.warning("can't load keys and users at the moment: %r; those known last count on", error)
         except Exception:
-            log.exception("loading keys failed; those known last count on")
+            log.exception("loading keys and users failed; those known last count on")
         else:
             return True
         return False

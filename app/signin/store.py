@@ -72,8 +72,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Changer:
-    """Who changes keys. `key`: the one shown, beyond which nothing may be granted or touched; None for the operator at
-    the command line, and for anybody where no key is needed yet."""
+    """Who changes keys or users. `key`: the one shown, or what a user may do, beyond which nothing may be granted or
+    touched; None for the operator at the command line, and for anybody where no sign-in is needed yet."""
 
     actor: Actor
     key: Key | None = None
@@ -90,7 +90,7 @@ class Changer:
 async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
     """Make a key: as it is listed, and its secret, which nobody can ask for again.
 
-    Raises InvalidRequest; Forbidden for more than the maker may do; Unauthorized where a key is needed by now;
+    Raises InvalidRequest; Forbidden for more than the maker may do; Unauthorized where sign-in is needed by now;
     Throttled where MOST_KEYS are live.
     """
     _check(asked)
@@ -104,7 +104,7 @@ async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
         assert count is not None
         if by.in_the_open:
             if count["kept"]:
-                raise _needs_a_key()
+                raise needs_sign_in()
             if Scope.ADMIN not in asked.scopes or asked.prefixes:
                 raise InvalidRequest(
                     "The first key must have the scope admin and no prefixes: from then on every route needs a key, "
@@ -136,12 +136,12 @@ async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Cha
 
 async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:
     """Give a key another secret: as it is listed, and the secret. The one before is good for `grace_ms` more, and the
-    one before that no more at all. Raises NotFound, KeyNotLive, Unauthorized where a key is needed by now."""
+    one before that no more at all. Raises NotFound, KeyNotLive, Unauthorized where sign-in is needed by now."""
     secret = _new_secret()
     async with pool.acquire() as db, db.transaction():
         kept = await get(db, key_id, by)
         if by.in_the_open:
-            raise _needs_a_key()
+            raise needs_sign_in()
         if await db.fetchval(_ROTATE, key_id, digest_of(secret.encode()), grace_ms) is None:
             state = State.REVOKED if kept.revoked_at else State.EXPIRED
             raise KeyNotLive(f"This key is {state.value}: make another one.", {"id": key_id, "state": state.value})
@@ -150,11 +150,11 @@ async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[K
 
 
 async def revoke(pool: Pool, key_id: str, by: Changer) -> Kept:
-    """Revoke a key for good; once more changes nothing. Raises NotFound, Unauthorized where a key is needed by now."""
+    """Revoke a key for good; again changes nothing. Raises NotFound, Unauthorized where sign-in is needed by now."""
     async with pool.acquire() as db, db.transaction():
         kept = await get(db, key_id, by)
         if by.in_the_open:
-            raise _needs_a_key()
+            raise needs_sign_in()
         if await db.fetchval(_REVOKE, key_id) is not None:
             await trail.record(db, by.actor, Action.KEY_REVOKED, key_id, {"name": kept.name})
         return await get(db, key_id, by)
@@ -176,8 +176,9 @@ def _new_secret() -> str:
     return f"hf_{secrets.token_urlsafe(32)}"
 
 
-def _needs_a_key() -> Unauthorized:
-    return Unauthorized("An API key is needed by now: Authorization: Bearer <key>.")
+def needs_sign_in() -> Unauthorized:
+    """The refusal of who came while all was open, and is late."""
+    return Unauthorized("Sign-in is needed by now: an API key, or a user's name and password.")
 
 
 def _kept(row: asyncpg.Record) -> Kept:

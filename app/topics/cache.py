@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from app.audit import trail
@@ -67,6 +68,7 @@ class Policies:
         self.on_changed: Callable[[str], None] = lambda _name: None
         self._known: dict[str, tuple[Policy, float]] = {}
         self._loads: dict[str, asyncio.Task[Policy | None]] = {}
+        self._watched: dict[str, set[asyncio.Future[None]]] = {}
 
     async def get(self, name: str) -> Policy:
         """The topic's policy. Raises TopicNotFound, and asyncpg's errors."""
@@ -128,8 +130,24 @@ class Policies:
         """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""
         self._known.pop(name, None)
         self._loads.pop(name, None)
+        for changed in self._watched.get(name, ()):
+            if not changed.done():
+                changed.set_result(None)
         if self.second is not None:
             self.second.doubt(name)
+
+    @contextmanager
+    def watched(self, name: str) -> Iterator[asyncio.Future[None]]:
+        """A future that ends when the topic is forgotten: this process has changed it, or hears that another has."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watching = self._watched.setdefault(name, set())
+        watching.add(changed)
+        try:
+            yield changed
+        finally:
+            watching.discard(changed)
+            if not watching and self._watched.get(name) is watching:
+                del self._watched[name]
 
     def forget_all(self) -> None:
         """The same for every topic: changes may have been missed."""

@@ -56,7 +56,7 @@ class OnExhausted(Enum):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a PUT in the v0 dialect. Null or absent is the default; fields not listed are ignored."""
+    """Settings of a topic in v0's words. Null or absent is the default; fields not listed are ignored."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "if": {"required": ["on_exhausted"], "properties": {"on_exhausted": {"const": "dead_letter"}}},
@@ -112,6 +112,18 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
+
+
+class AskedInFull(Asked, frozen=True, kw_only=True):
+    """The body of a PUT in the v0 dialect. Null or absent is the default; fields not listed are ignored."""
+
+    schema: Annotated[
+        dict[str, Any] | list[Any] | str | bool | None,
+        _about("What data must fit: a JSON Schema, or an Avro schema; up to 256 KiB. Absent: anything does."),
+    ] = None
+    schema_format: Annotated[
+        Literal["json_schema", "avro"] | None, _about("What schema is. Absent: as its shape says.")
+    ] = None
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -194,6 +206,7 @@ class Policy(msgspec.Struct, frozen=True):
     config: Config
     version: int  # counts the changes of this topic's row
     chosen: Chosen
+    schema_version: int | None = None  # of the schema that payloads must fit; None: there is none. See checks.py
 
     @property
     def max_retries(self) -> int:

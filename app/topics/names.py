@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from app.db import sql
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from app.db.pool import Pool
     from app.queue.model import Topic
 
-_NAME_OF = sql.load(__package__, "name_of")
+_NAMES_OF = sql.load(__package__, "names_of")
 
 MOST: Final = 10_000
 
@@ -25,12 +26,17 @@ class Names:
 
     async def of(self, topic_id: int) -> str | None:
         """The topic's name; None where there is no such topic."""
-        name = self._known.get(topic_id)
-        if name is None:
-            name = await self._pool.fetchval(_NAME_OF, topic_id)
-            if name is not None:
-                self._keep(topic_id, name)
-        return name
+        return (await self.of_all([topic_id])).get(topic_id)
+
+    async def of_all(self, topic_ids: Iterable[int]) -> dict[int, str]:
+        """The names by their ids, without those of topics that there are not. Asks once for all that are not known."""
+        names = {topic_id: self._known.get(topic_id) for topic_id in topic_ids}
+        unknown = [topic_id for topic_id, name in names.items() if name is None]
+        if unknown:
+            for row in await self._pool.fetch(_NAMES_OF, unknown):
+                names[row["id"]] = row["name"]
+                self._keep(row["id"], row["name"])
+        return {topic_id: name for topic_id, name in names.items() if name is not None}
 
     def learn(self, topic: Topic) -> None:
         """Somebody is about to ask for this one."""

@@ -14,6 +14,7 @@ from app.db.pool import LOST_RACE
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.model import Connection, Topic
 from app.topics.config import DEFAULTS, FIELDS, Chosen, Defaults, Policy, TopicType, in_effect
+from app.topics.schemas import Text
 
 if TYPE_CHECKING:
     import asyncpg
@@ -37,6 +38,8 @@ _ANY_JOB = sql.load(__package__, "any_job")
 _ANY_RECORD = sql.load(__package__, "any_record")
 _LOCK_LOG = sql.load(__package__, "lock_log")
 _OVERDUE = sql.load(__package__, "overdue")
+_KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
+_KEEP_SCHEMA = sql.load(__package__, "keep_schema")
 
 DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
@@ -81,14 +84,22 @@ async def shown(db: Connection, first: Sequence[str], limit: int, defaults: Defa
     return [_policy(row, defaults) for row in await db.fetch(_SHOWN, list(first), limit)]
 
 
-async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) -> bool:
-    """Create a topic, or replace its configuration; whether it was created. What changed is in the audit trail.
+async def keep_defaults(db: Connection, defaults: Defaults) -> None:
+    """Let those know what is in effect who put jobs into queues by SQL. Of processes with different ones, the last one
+    that started is heard."""
+    await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
+
+
+async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE, *, schema: Text | None = None) -> bool:
+    """Create a topic, or replace its configuration and its schema; whether it was created. What changed is in the audit
+    trail.
 
     Raises TopicExistsIncompatible if it exists with another type.
     """
     async with pool.acquire() as db, db.transaction():
         while True:
             if await _create(db, name, config, by):
+                await keep_schema(db, name, schema, by)
                 return True
             existing = await db.fetchrow(_UPDATE, name, msgspec.json.encode(config).decode())
             if existing is None:
@@ -99,6 +110,7 @@ async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) 
                     {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
                 )
             await _record(db, name, _settings(existing["before"]), config, by)
+            await keep_schema(db, name, schema, by)
             return False
 
 
@@ -131,10 +143,39 @@ async def _record(db: Connection, name: str, before: dict[str, object], now: Cho
         await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
 
 
-async def create(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE) -> bool:
+async def create(
+    pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE, *, schema: Text | None = None
+) -> bool:
     """Create a topic; whether it was created. One that exists stays as it is."""
     async with pool.acquire() as db, db.transaction():
-        return await _create(db, name, config, by)
+        created = await _create(db, name, config, by)
+        if created and schema is not None:
+            await keep_schema(db, name, schema, by)
+        return created
+
+
+async def make_or_lock(db: Connection, name: str, chosen: Chosen, by: Actor) -> None:
+    """Create a topic, or lock the row of one that exists, for the caller's transaction."""
+    while await db.fetchrow(_LOCK, name) is None:
+        if await _create(db, name, chosen, by):
+            return
+
+
+async def keep_schema(db: Connection, name: str, schema: Text | None, by: Actor) -> bool:
+    """Give a topic this schema, or take its schema back, within the caller's transaction; whether that changed
+    anything. Where there is no such topic nothing happens."""
+    locked = await db.fetchrow(_LOCK, name)
+    if locked is None:
+        return False
+    given = (None, None) if schema is None else (schema.format.value, schema.schema)
+    kept = await db.fetchrow(_KEEP_SCHEMA, locked["id"], *given)
+    if kept is None:
+        return False
+    # By their versions: texts of this size do not belong into the trail.
+    now = None if schema is None else {"version": kept["version"], "format": schema.format.value}
+    before = None if kept["before"] is None else {"version": kept["before"]}
+    await trail.record(db, by, Action.TOPIC_CHANGED, name, {"schema": {"from": before, "to": now}})
+    return True
 
 
 async def _create(db: Connection, name: str, config: Chosen, by: Actor) -> bool:
@@ -194,4 +235,4 @@ def _settings(row: str) -> dict[str, object]:
 def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
     chosen = msgspec.convert({name: row[name] for name in FIELDS}, Chosen)
     topic = Topic(row["name"], row["id"], row["sequence"])
-    return Policy(topic, in_effect(topic.name, chosen, defaults), row["version"], chosen)
+    return Policy(topic, in_effect(topic.name, chosen, defaults), row["version"], chosen, row["schema_version"])

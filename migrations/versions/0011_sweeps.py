@@ -1,6 +1,6 @@
 """Sweeps: a row for each, which says who runs it, and from which schedule.
 
-Revision ID: 0010
+Revision ID: 0011
 """
 
 from alembic import op

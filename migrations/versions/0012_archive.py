@@ -1,6 +1,6 @@
 """The archive of replayable topics, by day like the ledger; and how far a replay has come.
 
-Revision ID: 0011
+Revision ID: 0012
 """
 
 from alembic import op

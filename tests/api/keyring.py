@@ -41,8 +41,9 @@ class Services:
         return await self._serve(database_url=SecretStr(self.url), **settings)
 
     async def forget_keys(self) -> None:
-        """As if none had ever been made; services that run don't notice."""
-        await self.sql("DELETE FROM holdfast.api_keys")
+        """As if none had ever been made, nor any user; services that run don't notice."""
+        for table in ("api_keys", "grants", "users"):
+            await self.sql(f"DELETE FROM holdfast.{table}")
 
     async def sql(self, statement: str, *args: object) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.url)

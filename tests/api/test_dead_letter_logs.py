@@ -64,6 +64,14 @@ async def test_a_nacked_job_becomes_a_record(queue: Topic, dead: Topic, durable:
     assert (state["type"], state["count"], state["head_seq"]) == ("log", 2, 2)
 
 
+async def test_other_payloads_become_the_json_that_readers_are_shown(queue: Topic, dead: Topic) -> None:
+    await queue.append({"data": "a\nb", "content_type": "text/plain"}, {"data": {"$base64": "/wA="}})
+    jobs = (await queue.claim(max=2))["claimed"]
+    await queue.nack("n", [job["$seq"] for job in jobs])
+    assert [record["data"] for record in await records(dead)] == ["a\nb", {"$base64": "/wA="}]
+    assert (await dead.state())["count"] == 2
+
+
 async def test_a_silent_death_becomes_a_record_at_the_next_claim(queue: Topic, dead: Topic) -> None:
     await queue.add(1)
     await queue.take(lease_ms=100)

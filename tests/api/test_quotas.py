@@ -54,6 +54,18 @@ async def test_what_does_not_fit_into_all_that_may_be_held_is_throttled(
             await eventually(lambda: empty(http, topic))
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("path", ["/api/messages", "/api/messages/batch"])
+async def test_the_quota_holds_for_messages_too(services: Services, path: str, key: str | None) -> None:
+    service = await services.start(max_total_bytes=MOST)
+    async with client(service) as http:
+        message = {"payload": "x" * 4_000} | ({} if key is None else {"key": key})
+        body: Body = {"topic": "t"} | ({"messages": [message]} if path.endswith("batch") else message)
+        assert [(await http.post(path, json=body)).status_code for _ in range(2)] == [201, 201]
+        answer = await http.post(path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (429, "throttled")
+
+
 async def empty(http: httpx.AsyncClient, topic: Topic) -> bool:
     """All of the quota is free again."""
     return (await http.post(topic.path, json={"records": [{"data": "w" * (MOST - 2)}]})).is_success

@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
+from tests.api.people import add_user, basic, token_of
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 MANUAL = Path(__file__).parents[2] / "docs/keys.md"
 # What needs no key: how the service is, and what its routes are. Neither shows anything of what it holds.
 OPEN = {("GET", "/healthz"), ("GET", "/v0/health"), ("GET", "/readyz"), ("GET", "/v0/ready")}
-OPEN |= {("GET", "/api/version"), ("GET", "/api/auth/status")}
+OPEN |= {("GET", "/api/version"), ("GET", "/api/auth/status"), ("POST", "/api/auth/login")}
+SIGNED_IN = {("POST", "/api/auth/refresh")}  # any user
 FOREIGN = "foreign.topic"
 NO_WATCH = f"wid_{'A' * 22}"
 OF_BROWSERS = {("GET", "/v0/topics/{topic}/work"), ("GET", "/v0/watch/{wid}")}
@@ -45,6 +47,8 @@ class Row:
 T = "/v0/topics/{topic}"
 OF_OTHERS = "messages/test_access: test_a_key_of_other_topics_neither_sees_nor_settles"
 C = "/api/topic-configs"
+S = "/api/topic-schemas"
+USERS = "/api/users"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -99,16 +103,35 @@ TABLE = {
     ("GET", f"{C}/{{topic}}"): Row("admin", 403),
     ("PUT", f"{C}/{{topic}}"): Row("admin", 403, {}),
     ("DELETE", f"{C}/{{topic}}"): Row("admin", 403),
+    ("GET", S): Row("admin", 200, shown_by="test_topic_schemas: test_a_key_sees_and_changes_its_own_topics"),
+    ("GET", f"{S}/{{topic}}"): Row("admin", 403),
+    ("PUT", f"{S}/{{topic}}"): Row("admin", 403, {"schema_json": "{}"}),
+    ("DELETE", f"{S}/{{topic}}"): Row("admin", 403),
     ("DELETE", "/api/topics/{topic}/messages/by-key/{key}"): Row("admin", 403),
+    ("GET", USERS): Row("admin", 403),
+    ("POST", USERS): Row("admin", 403, {"username": "made-here", "password": "twelve chars and more"}),
+    ("PUT", f"{USERS}/{{id}}"): Row("admin", 403, {}),
+    ("DELETE", f"{USERS}/{{id}}"): Row("admin", 403),
+    ("GET", f"{USERS}/{{id}}/grants"): Row("admin", 403),
+    ("POST", f"{USERS}/{{id}}/grants"): Row("admin", 403, {"action": "read"}),
+    ("DELETE", f"{USERS}/{{id}}/grants/{{grant_id}}"): Row("admin", 403),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
+# What a user may do who is granted write or consume there, and nothing else.
+CONSUMES = {
+    *(("POST", f"{T}/{verb}") for verb in ("claim", "ack", "nack", "extend")),
+    *(("POST", f"/api/messages/{verb}") for verb in ("dequeue", "ack", "{id}/ack", "{id}/nack", "{id}/extend")),
+    ("GET", f"{T}/work"),
+}
+ANY_USER = {("GET", "/metrics"), ("GET", "/v0/metrics")}
+RIGHTS = {"read": "read", "write": "write", "delete": "admin", "admin": "admin"}
 EACH = pytest.mark.parametrize("route", TABLE, ids=" ".join)
 
 
 @pytest.fixture(scope="module")
 async def service(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
-    return await (await Services.make(serve, new_database)).start(api_keys="root")
+    return await (await Services.make(serve, new_database)).start(api_keys="root", bcrypt_cost=10)
 
 
 @pytest.fixture
@@ -119,13 +142,27 @@ async def http(service: Running) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture(scope="module")
 async def keys(service: Running) -> dict[str, Body]:
-    """A key for each scope alone, by its name; "mine" may do everything in topics of its own; and one of nobody's."""
+    """A key for each scope alone, by its name; "mine" may do everything in topics of its own; and two of nobody's."""
     async with client(service, "root") as root:
         await Topic(root, FOREIGN).put()
         made = {scope: await make(root, scope, [scope]) for scope in ALL}
         made["mine"] = await make(root, "mine", prefixes=["mine."])
-        made["other"] = await make(root, "other")
+        made["other"], made["spare"] = [await make(root, name) for name in ("other", "spare")]
     return made
+
+
+@pytest.fixture(scope="module")
+async def people(service: Running, keys: dict[str, Body]) -> dict[str, dict[str, str]]:
+    """Users who have signed in: one for each right alone; "mine" with all of them, in topics of its own; "nothing"
+    with none; and an admin."""
+    grants = {right: [right] for right in ("read", "write", "consume", "admin")}
+    grants |= {"mine": [f"{right} mine.*" for right in ("read", "write", "admin")], "nothing": [], "boss": []}
+    shown = {}
+    async with client(service, "root") as root:
+        for name, granted in grants.items():
+            await add_user(root, *granted, name=name, is_admin=name == "boss")
+            shown[name] = await token_of(root, name)
+    return shown
 
 
 def routes(service: Running) -> set[tuple[str, str]]:
@@ -155,14 +192,14 @@ async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, head
 
 
 def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running) -> None:
-    assert routes(service) == set(TABLE) | OPEN
+    assert routes(service) == set(TABLE) | OPEN | SIGNED_IN
 
 
 async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
     others = {getattr(r, "path", str(r)) for r in service.app.routes if not isinstance(r, APIRoute)}
     # The first says what the routes are, and nothing of what the service holds; the pages are those below.
     assert others == {"/openapi.json", "/admin"}
-    for path in {path for _, path in OPEN} | {"/openapi.json", "/admin/static/admin.css"}:
+    for path in {path for method, path in OPEN if method == "GET"} | {"/openapi.json", "/admin/static/admin.css"}:
         assert (await http.get(path)).status_code == 200
 
 
@@ -183,6 +220,7 @@ def test_the_manual_has_the_same_table() -> None:
     assert {(method, path): scopes for method, path, scopes in rows} == {
         **{route: row.scopes for route, row in TABLE.items()},
         **dict.fromkeys([*OPEN, ("GET", "/openapi.json")], "none"),
+        **dict.fromkeys(SIGNED_IN, "any"),
     }
 
 
@@ -190,7 +228,7 @@ def test_the_manual_has_the_same_table() -> None:
 async def test_it_refuses_who_shows_no_key(
     http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
 ) -> None:
-    for headers in ({}, bearer("hf_guess"), {"authorization": "Basic cm9vdDo="}):
+    for headers in ({}, bearer("hf_guess"), {"authorization": "Basic cm9vdA=="}):
         refused(await ask(http, route, keys["other"]["id"], headers), 401, "unauthorized")
 
 
@@ -222,6 +260,56 @@ async def test_a_key_of_other_topics_gets_nowhere(
         assert answer.status_code == 200
         file, _, name = row.shown_by.partition(": ")
         assert f"def {name}(" in Path(__file__).parent.joinpath(f"{file}.py").read_text()
+    else:
+        refused(answer, row.foreign, {403: "forbidden", 404: "not_found"}[row.foreign])
+
+
+@EACH
+async def test_a_user_needs_a_grant_of_each_of_its_scopes(
+    service: Running,
+    http: httpx.AsyncClient,
+    keys: dict[str, Body],
+    people: dict[str, dict[str, str]],
+    route: tuple[str, str],
+) -> None:
+    needed = {RIGHTS[scope] for scope in TABLE[route].scopes.split("+")}
+    for right in ("read", "write", "consume", "admin", "nothing"):
+        allowed = right in {"write", "consume"} if route in CONSUMES else needed == {right}
+        answer = await ask(http, route, keys["other"]["id"], people[right])
+        if allowed or route in ANY_USER:
+            assert answer.status_code != 401, answer.text
+            assert "granted" not in answer.text if answer.status_code == 403 else True
+            if route == ("DELETE", T):
+                async with client(service, "root") as root:
+                    await Topic(root, FOREIGN).put()
+        else:
+            assert "Nothing that is granted to this user" in refused(answer, 403, "forbidden")["message"]
+
+
+@EACH
+async def test_an_admin_bypasses_grants_and_may_sign_in_in_each_way(
+    service: Running,
+    http: httpx.AsyncClient,
+    keys: dict[str, Body],
+    people: dict[str, dict[str, str]],
+    route: tuple[str, str],
+) -> None:
+    for headers in (people["boss"], basic("boss")):
+        answer = await ask(http, route, keys["spare"]["id"], headers)
+        assert answer.status_code not in {401, 403}, answer.text
+        if route == ("DELETE", T):
+            async with client(service, "root") as root:
+                await Topic(root, FOREIGN).put()
+
+
+@EACH
+async def test_a_user_of_other_topics_gets_nowhere(
+    http: httpx.AsyncClient, keys: dict[str, Body], people: dict[str, dict[str, str]], route: tuple[str, str]
+) -> None:
+    row = TABLE[route]
+    answer = await ask(http, route, keys["other"]["id"], people["mine"])
+    if row.foreign == 200:
+        assert answer.status_code == 200
     else:
         refused(answer, row.foreign, {403: "forbidden", 404: "not_found"}[row.foreign])
 

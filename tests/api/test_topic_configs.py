@@ -109,7 +109,6 @@ async def test_jobs_that_are_spent_go_to_the_topic_that_is_usual_here(configs: C
         {"max_retries": 10_001},
         {"max_retries": 1.5},
         {"max_retries": "3"},
-        {"max_depth": 2**63},
         {"throughput_limit": 2**31},
         {"message_ttl_seconds": 315_360_001},
         {"replayable": 1},

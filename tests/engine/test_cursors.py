@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -134,6 +135,43 @@ async def test_a_job_that_is_committed_late(flow: Flow, connect: Connect) -> Non
     await producer.enqueue(db, flow.policy.topic, Batch([b'"late"']), ttl_ms=0)
     await flow.pass_by()
     await transaction.commit()
+    await flow.soon(b'"late"', since=time.monotonic())
+
+
+async def test_a_job_of_a_sql_user_who_commits_late(
+    flow: Flow, database_url: str, pools: Pools, connect: Connect
+) -> None:
+    """Whoever it is, and by whatever program: its locks are seen."""
+    role = f"sql_{secrets.token_hex(4)}"
+    owner = await connect()
+    await owner.execute(f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA holdfast TO {role}")
+    await owner.execute(f"GRANT INSERT ON holdfast.inbox TO {role}")
+    db = await asyncpg.connect(database_url, server_settings={"role": role, "application_name": "a script"})
+    try:
+        transaction = db.transaction()
+        await transaction.start()
+        await db.execute(
+            "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '\"late\"')", flow.policy.topic.name
+        )
+        await flow.pass_by(jobs=500)
+        await transaction.commit()
+        await flow.soon(b'"late"', since=time.monotonic())
+    finally:
+        db.terminate()
+        await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_a_prepared_transaction_that_is_committed_late(flow: Flow, connect: Connect) -> None:
+    db, other = await connect(), await connect()
+    if int(await db.fetchval("SHOW max_prepared_transactions")) == 0:
+        pytest.skip("this server has max_prepared_transactions = 0")
+    name = secrets.token_hex(8)
+    await db.execute("BEGIN")
+    await db.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '\"late\"')", flow.policy.topic.name)
+    await flow.pass_by()
+    await db.execute(f"PREPARE TRANSACTION '{name}'")
+    await flow.pass_by(jobs=2000)  # far enough for the low mark to follow, if nothing held it
+    await other.execute(f"COMMIT PREPARED '{name}'")
     await flow.soon(b'"late"', since=time.monotonic())
 
 

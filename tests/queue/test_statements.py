@@ -89,7 +89,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
         ("held", {"held"}),
         ("bury", {"done"}),
         ("fail", {"done"}),
-        ("spent", {"ord", "tid", "tag", "producer", "metadata", "payload"}),
+        ("spent", {"ord", "tid", "tag", "producer", "metadata", "payload", "content_type"}),
         ("exhausted", {"seq"}),
         ("enqueue", {"seqs"}),
         ("draws", {"topic_id", "drawn", "tally", "at"}),

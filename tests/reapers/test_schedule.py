@@ -20,7 +20,7 @@ from app.reapers import runs
 from app.reapers.pace import Pace
 from app.reapers.runner import Runner, Sweep
 from app.reapers.schedule import Schedule
-from tests.engine.machines import new_machine
+from tests.engine.machines import Hook, new_machine
 from tests.queue.calls import until
 from tests.reapers.test_runs import DEAD, QUICK
 
@@ -41,8 +41,10 @@ class Counted:
         self.runs += 1
         return 0
 
-    def process(self, default: str = "") -> Schedule:
+    def process(self, default: str = "", before_it_begins: Hook | None = None) -> Schedule:
         machine = new_machine(self._own)
+        if before_it_begins is not None:
+            machine.log.before["begin_run"] = before_it_begins
         self._runners.append(Runner(machine.pools, machine.engine, QUICK))
         return Schedule(machine.pools, self._runners[-1], Sweep(self.name, self.run, None), default)
 
@@ -82,6 +84,21 @@ async def test_a_due_time_is_run_once_over_all_processes(counted: Counted) -> No
         await asyncio.gather(*(process.look() for process in fleet))
         await asyncio.gather(*(process.look() for process in fleet))
         assert counted.runs == expected
+
+
+async def test_who_comes_second_to_a_due_time_leaves_it(counted: Counted) -> None:
+    """Both have seen that it is due; the first has run it to its end before the second begins."""
+    first = counted.process(default=ALWAYS)
+    await first.look()
+    await counted.minutes_pass()
+
+    async def overtaken() -> None:
+        assert counted.runs == 0
+        await first.look()
+        assert counted.runs == 1
+
+    await counted.process(ALWAYS, overtaken).look()
+    assert counted.runs == 1
 
 
 async def test_a_restart_neither_repeats_nor_loses_a_due_time(counted: Counted) -> None:

@@ -20,6 +20,7 @@ from app.reapers.runner import Outcome, Sweep
 from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, until
+from tests.queue.tallies import tallied
 
 Make = Callable[..., Awaitable[Policy]]
 
@@ -148,6 +149,8 @@ async def test_what_ended_long_enough_ago_goes(
     assert await logged(own, expiring) == {"enqueued": 2, "expired": 2, "deleted": 2}
     assert await machine.engine.settlements.ack(failing, [held(kept)]) == {0}
     assert len(await machine.claim(failing, 10)) == 1
+    assert await tallied(own.rest, failing)
+    assert await tallied(own.rest, expiring)
 
 
 async def test_a_sweep_goes_through_every_queue(
@@ -172,6 +175,7 @@ async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make,
     done.clear()
     assert await loop.run_once(url, ["delete", "expiry"], done.__setitem__)
     assert list(done.items()) == [("delete", Outcome(2)), ("expiry", Outcome(0))]
+    assert await tallied(own.rest, queue)
 
 
 async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(

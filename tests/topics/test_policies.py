@@ -104,6 +104,18 @@ async def test_a_topic_that_is_not_there_is_looked_for_each_time(machine: Machin
     assert await lease(machine, topic) == 1_000
 
 
+async def test_who_watches_a_topic_hears_of_a_change(machine: Machine, topic: str) -> None:
+    with machine.policies.watched(topic) as one, machine.policies.watched(topic) as two:
+        machine.policies.forget("another")
+        assert not one.done()
+        machine.policies.changed(topic)
+        assert one.done()
+        assert two.done()
+        machine.policies.forget(topic)
+    with machine.policies.watched(topic) as three:
+        assert not three.done()
+
+
 async def test_a_topic_deleted_here_is_gone_at_once(machine: Machine, topic: str, change: Change) -> None:
     await change(1_000)
     await machine.policies.get(topic)

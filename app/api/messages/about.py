@@ -21,7 +21,7 @@ class Version(msgspec.Struct):
 
 
 class AuthStatus(msgspec.Struct):
-    """Whether requests need a key."""
+    """Whether requests need sign-in."""
 
     auth_required: bool
 
@@ -42,7 +42,7 @@ async def version(request: Request) -> Response:
     openapi_extra=operation(answers={200: AuthStatus}, errors=[], open_to_all=True),
 )
 async def auth_status(request: Request) -> Response:
-    """Whether requests need a key here."""
+    """Whether requests need sign-in here: a key, a token or a password."""
     return _json(AuthStatus(context_of(request).access.directory.guarded))
 
 

@@ -202,6 +202,7 @@ class Message(msgspec.Struct, kw_only=True):
     last_error: str | UnsetType = UNSET
     visibility_timeout: str | UnsetType = UNSET
     lease_id: str | UnsetType = UNSET
+    token: Annotated[str | UnsetType, about("For SQL: names the job and its lease.")] = UNSET
     expires_at: str | UnsetType = UNSET
     created_at: str
     updated_at: str | UnsetType = UNSET

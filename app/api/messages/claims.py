@@ -29,7 +29,7 @@ router = direct.router("messages")
 
 NODE: Final = "messages"  # who holds what is claimed in this dialect, which has no nodes
 NEEDED: Final = Scope.READ | Scope.WRITE
-ABSENT_SECONDS: Final = 1.0  # how often who waits on a topic that is yet to be made looks for it
+ABSENT_SECONDS: Final = 1.0  # how often who waits on a topic that is yet to be made looks for it, unless it hears of it
 
 _body = msgspec.json.Decoder(DequeueBody)
 
@@ -43,7 +43,7 @@ async def dequeue(request: Request) -> Response:
     """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
     with `wait_seconds`, wait so long for the first. A topic that is absent has none."""
     context = context_of(request)
-    key = context.access.check(request, NEEDED)
+    key = context.access.check(request, NEEDED, consumes=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(body.topic)
     must_cover(key, body.topic)
@@ -87,13 +87,16 @@ def lease_of(policy: Policy, seconds: float | None) -> int:
 async def _made(context: Context, name: str, seconds: float) -> tuple[Policy, float] | None:
     """The policy of a topic that is absent, once somebody has made it, and the seconds that are left; or None."""
     until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        await asyncio.sleep(min(left, ABSENT_SECONDS))
-        try:
-            return await context.policies.queue(name), max(until - time.monotonic(), 0)
-        except TopicNotFound:
-            continue
-    return None
+    while True:
+        with context.policies.watched(name) as changed:
+            try:
+                return await context.policies.queue(name), max(until - time.monotonic(), 0)
+            except TopicNotFound:
+                now = time.monotonic()
+                if now >= until:
+                    return None
+            # All who wait look at the same moment, and share the look.
+            await asyncio.wait([changed], timeout=min(until - now, ABSENT_SECONDS - now % ABSENT_SECONDS))
 
 
 def _answer(messages: list[bytes]) -> Response:

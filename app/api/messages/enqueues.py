@@ -27,7 +27,7 @@ from app.topics.config import DEAD_LETTERS, Policy, check_name
 
 router = direct.router("messages")
 
-ERRORS: Final = [400, 401, 403, 409, 413, 415, 503]
+ERRORS: Final = [400, 401, 403, 409, 413, 415, 422, 503]
 
 _one = msgspec.json.Decoder(EnqueueBody)
 _many = msgspec.json.Decoder(BatchBody)

@@ -77,7 +77,8 @@ async def page(request: Request) -> Response:
         if status is not None or below is not None:
             raise InvalidRequest("status and cursor need a topic.")
         places = await jobs.newest(context.pools.rest, limit, offset)
-        items, total = await _items(context, places, base64=base64), await jobs.count_all(context.pools.rest)
+        items, _ = await _items(context, places, base64=base64)
+        total = await jobs.count_all(context.pools.rest)
         return _page(items, max(total, len(items)), limit, offset, None)
     must_cover(key, check_name(name))
     _check_offset(offset, MAX_OFFSET)
@@ -90,9 +91,10 @@ async def page(request: Request) -> Response:
         raise InvalidRequest("cursor is none that a list has answered.")
     found = await jobs.page(context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset)
     places = [Place(name, policy.topic.id, seq) for seq in found.seqs]
-    items = await _items(context, places, base64=base64)
+    items, last = await _items(context, places, base64=base64)
+    below_next = found.next_below if last is None or last == found.seqs[-1] else last
     (counts,) = await jobs.statuses(context.pools.rest, [policy.topic])
-    return _page(items, counts.of(status), limit, offset, found.next_below)
+    return _page(items, counts.of(status), limit, offset, below_next)
 
 
 @router.get(
@@ -128,7 +130,7 @@ async def stats(request: Request) -> Response:
     """How many messages there are, by topic and status."""
     context = context_of(request)
     context.access.check(request, Scope.ADMIN)
-    allowed = context.access.prefixes(request)
+    allowed = context.access.prefixes(request, Scope.ADMIN)
     counted: list[TopicCount] = []
     after = ""
     while True:
@@ -145,15 +147,17 @@ async def stats(request: Request) -> Response:
         after = policies[-1].topic.name
 
 
-async def _items(context: Context, places: list[Place], *, base64: bool) -> list[bytes]:
-    items = []
+async def _items(context: Context, places: list[Place], *, base64: bool) -> tuple[list[bytes], int | None]:
+    """Those of them that there are, as far as their payloads fit into an answer, and the last one's seq."""
+    items, last = [], None
     for item in await jobs.show(context.pools.rest, places):
+        last = item.seq
         try:
             policy = await context.policies.queue(item.topic)
         except TopicNotFound:
             continue  # deleted at this moment
         items.append(shown(policy, item, base64=base64))
-    return items
+    return items, last
 
 
 def _page(items: list[bytes], total: int, limit: int, offset: int, below: int | None) -> Response:

@@ -26,7 +26,7 @@ class RunBody(msgspec.Struct):
     """How long the answer may take."""
 
     wait_seconds: Annotated[
-        int,
+        float,
         Meta(ge=0, le=shared.MOST_WAIT_MS // 1000, description="How long to wait for the end of the run."),
     ] = shared.MOST_WAIT_MS // 1000
 

@@ -9,7 +9,8 @@ import msgspec
 
 from app.api.fields import encode
 from app.api.messages.ids import id_of
-from app.api.payloads import Form, form_of, is_utf8, to_base64
+from app.api.payloads import to_base64
+from app.queue.forms import Form, form_of, is_utf8
 from app.queue.model import Job
 from app.queue.shown import Shown
 from app.topics.config import Policy
@@ -24,7 +25,7 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
     rest = job.rest
     topic = policy.topic
     return (
-        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"processing","retry_count":%d,"max_retries":%d%b,"lease_id":"lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"processing","retry_count":%d,"max_retries":%d%b,"lease_id":"lease_%b","token":"%b:%d:lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
         % (
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
@@ -34,7 +35,10 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
             job.deliveries - 1,
             policy.max_retries if rest.max_deliveries is None else rest.max_deliveries,
             b"" if rest.last_error is None else b',"last_error":%b' % encode(rest.last_error),
-            job.lease.encode(),
+            lease := job.lease.encode(),
+            topic.name.encode(),
+            job.seq,
+            lease,
             time_of(job.deadline_ms),
             time_of(job.created_ms),
             b"" if rest.expires_ms is None else b',"expires_at":"%b"' % time_of(rest.expires_ms),

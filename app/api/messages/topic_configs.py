@@ -49,7 +49,7 @@ async def page(request: Request) -> Response:
         _after(request),
         size + 1,
         defaults=context.policies.defaults,
-        allowed=context.access.prefixes(request),
+        allowed=context.access.prefixes(request, Scope.ADMIN),
     )
     shown = [shown_of(policy.topic.name, policy.chosen) for policy in found[:size]]
     more = cursor_to({"after": shown[-1].topic}) if len(found) > size else UNSET

@@ -65,7 +65,7 @@ async def page(request: Request) -> Response:
         actor=given.get("actor"),
         subject=given.get("subject"),
         action=given.get("action"),
-        prefixes=context.access.prefixes(request),
+        prefixes=context.access.prefixes(request, Scope.ADMIN),
     )
     fields: dict[str, object] = {"entries": [entry_shown(entry) for entry in entries[:size]]}
     if len(entries) > size:

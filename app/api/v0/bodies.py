@@ -178,6 +178,8 @@ class ResolvedConfig(msgspec.Struct):
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool
+    schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
+    schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET
 
 
 class PutAnswer(msgspec.Struct):

@@ -45,7 +45,7 @@ async def claim(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    key = context.access.check(request, NEEDED, name)
+    key = context.access.check(request, NEEDED, name, consumes=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)
     check_node(body.node)

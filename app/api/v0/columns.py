@@ -18,9 +18,10 @@ from app.api.bounds import (
     MAX_TAG_BYTES,
 )
 from app.api.fields import check_text, time_of
-from app.api.payloads import BYTES, JSON, Form, check_type, form_of, kept, of_base64
+from app.api.payloads import BYTES, JSON, check_type, kept, of_base64
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from app.queue.forms import Form, form_of
 from app.queue.model import Batch
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -18,11 +18,12 @@ from app.api.departure import while_connected
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
-from app.api.v0.fields import answer, data_of
+from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.engine.diffs import Diff
 from app.errors import InvalidRequest, Unauthorized
 from app.keys import Scope
+from app.queue.forms import as_json
 from app.queue.log import Ask, Records
 from app.topics.config import Policy, check_name
 
@@ -122,7 +123,7 @@ def records_shown(records: Records) -> list[bytes]:
     """Each record as JSON; without its data where that was not read."""
     if any(records.content_types):
         shown = zip(records.payloads, records.content_types, strict=True)
-        data = [payload if payload is None else data_of(payload, content_type) for payload, content_type in shown]
+        data = [payload if payload is None else as_json(payload, content_type) for payload, content_type in shown]
         records = replace(records, payloads=data, content_types=())
     # Most records have none of the three; for those, one format.
     without_data = records.payloads[:1] == [None]  # all have it or none

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS, seq_within
 from app.api.fields import check_text, encode, lease_of
-from app.api.payloads import Form, form_of, is_utf8, to_base64
 from app.errors import BatchTooLarge, InvalidRequest
+from app.queue.forms import as_json
 from app.queue.model import Held, Job, LeaseId, Seq
 from app.topics.config import BIGINT_MAX
 
@@ -61,20 +61,10 @@ def job_fields(topic: str, job: Job) -> bytes:
             topic.encode(),
             job.seq,
             lease,
-            job.payload if job.content_type is None else data_of(job.payload, job.content_type),
+            job.payload if job.content_type is None else as_json(job.payload, job.content_type),
             b',"meta":%b' % meta if meta else b"",
         )
     )
-
-
-def data_of(payload: bytes, content_type: str | None) -> bytes:
-    """A payload as JSON: JSON as it is, text as a string, other bytes as {"$base64": …}."""
-    form = form_of(content_type)
-    if form is Form.JSON:
-        return payload
-    if form is Form.TEXT and is_utf8(payload):
-        return encode(payload.decode())
-    return b'{"$base64":"%b"}' % to_base64(payload)
 
 
 def meta_of(job: Job) -> bytes:

@@ -9,7 +9,7 @@ from msgspec import Meta, Raw
 
 from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
-from app.topics.config import TEN_YEARS_MS, Asked
+from app.topics.config import TEN_YEARS_MS, AskedInFull
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
@@ -63,7 +63,7 @@ class _Whole(msgspec.Struct, kw_only=True):
     create: Annotated[
         bool | None, about("Whether to make a topic that is absent. Without it: unless config.auto_create is false.")
     ] = None
-    config: Annotated[Asked | None, about("Settings of the topic. They count if this call creates it.")] = None
+    config: Annotated[AskedInFull | None, about("Settings of the topic. They count if this call creates it.")] = None
     idempotency_key: BatchKey | None = None
 
 

@@ -170,7 +170,7 @@ async def _created(
         context.policies.changed(name)
     else:
         context.access.check(request, Scope.ADMIN, name)
-        _, created = await configure(request, context, name, asked, replace=False)
+        *_, created = await configure(request, context, name, asked, replace=False)
     policy = await context.policies.get(name)
     if isinstance(body, AppendBody) != (policy.config.type is TopicType.QUEUE):
         raise TopicExistsIncompatible(

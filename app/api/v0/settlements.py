@@ -85,7 +85,7 @@ async def extend(request: Request) -> Response:
 def _open(request: Request) -> tuple[Context, str]:
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.WRITE, name)
+    context.access.check(request, Scope.WRITE, name, consumes=True)
     return context, name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, Final
 
@@ -31,8 +32,9 @@ from app.keys import Scope
 from app.queue import inspector, log
 from app.queue.inspector import State
 from app.queue.log import LogState
-from app.topics import store
-from app.topics.config import Asked, Config, Policy, TopicType, check_name, resolve
+from app.topics import schema_store, store
+from app.topics.config import AskedInFull, Config, Policy, TopicType, check_name, resolve
+from app.topics.schemas import Format, Text, text_of
 
 router = direct.router("topics")
 
@@ -42,7 +44,7 @@ IF_EMPTY = query(
     "if_empty", "true refuses to delete what holds live jobs or records.", {"type": "boolean", "default": False}
 )
 
-_body = msgspec.json.Decoder(Asked)
+_body = msgspec.json.Decoder(AskedInFull)
 
 
 @router.put(
@@ -50,7 +52,7 @@ _body = msgspec.json.Decoder(Asked)
     response_class=Response,
     openapi_extra=operation(
         parameters=[TOPIC],
-        body=Asked,
+        body=AskedInFull,
         body_required=False,
         answers={200: PutAnswer, 201: PutAnswer},
         errors=[400, 401, 403, 409, 413, 415, 503],
@@ -64,8 +66,8 @@ async def put(request: Request) -> Response:
     context.access.check(request, Scope.ADMIN, name)
     asked = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
-    config, created = await configure(request, context, name, asked)
-    fields = {"topic": name, "created": created, "config": config_shown(config)}
+    config, schema, created = await configure(request, context, name, asked)
+    fields = {"topic": name, "created": created, "config": config_shown(config, schema)}
     return answer(encode(fields)[1:-1], began, status=201 if created else 200)
 
 
@@ -85,11 +87,12 @@ async def get(request: Request) -> Response:
     policy = await store.get(context.pools.rest, check_name(name), context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
+    schema = None if policy.schema_version is None else await schema_store.get(context.pools.rest, name)
     extent, rest = await extent_of(context, policy)
     fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **extent, **rest}
     fields |= {
         "next_seq": extent["head_seq"] + 1,
-        "config": config_shown(policy.config),
+        "config": config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
         "effective_priority": _effective(policy),
         "last_read_ts": None,
     }
@@ -137,7 +140,7 @@ async def page(request: Request) -> Response:
     prefix = given.get("prefix", "")
     if "\0" in prefix:
         raise InvalidRequest("prefix has a NUL character.")
-    allowed, defaults = context.access.prefixes(request), context.policies.defaults
+    allowed, defaults = context.access.prefixes(request, Scope.READ), context.policies.defaults
     policies = await store.page(context.pools.rest, prefix, after, size + 1, defaults=defaults, allowed=allowed)
     shown = policies[:size]
     extents = await _extents(context, shown)
@@ -180,25 +183,38 @@ def _deleted(name: str, deleted: bool, began: float) -> Response:
 
 
 async def configure(
-    request: Request, context: Context, name: str, asked: Asked, *, replace: bool = True
-) -> tuple[Config, bool]:
-    """Store what was asked for; the configuration in full, and whether the topic was created. Without `replace`, one
-    that exists stays as it is.
+    request: Request, context: Context, name: str, asked: AskedInFull, *, replace: bool = True
+) -> tuple[Config, Text | None, bool]:
+    """Store what was asked for; the configuration in full, the schema, and whether the topic was created. Without
+    `replace`, one that exists stays as it is.
 
-    Raises InvalidRequest; Forbidden for a dead-letter topic that the key may not write to; TopicExistsIncompatible.
+    Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
+    TopicExistsIncompatible.
     """
     config = resolve(name, asked)
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
+    schema = None if asked.schema is None else await asyncio.to_thread(_schema_asked, asked)
     store_it = store.put if replace else store.create
-    created = await store_it(context.pools.rest, name, config, context.access.actor(request))
+    created = await store_it(context.pools.rest, name, config, context.access.actor(request), schema=schema)
     context.policies.changed(name)
-    return config, created
+    return config, schema, created
 
 
-def config_shown(config: Config) -> dict[str, Any]:
+def _schema_asked(asked: AskedInFull) -> Text:
+    form = None if asked.schema_format is None else Format(asked.schema_format)
+    return text_of(encode(asked.schema).decode(), form)
+
+
+def config_shown(config: Config, schema: Text | None = None) -> dict[str, Any]:
     """A configuration as the v0 dialect shows it."""
-    return {name: getattr(config, name) for name in ResolvedConfig.__struct_fields__}
+    shown = {name: getattr(config, name) for name in ResolvedConfig.__struct_fields__ if name not in _OF_SCHEMA}
+    if schema is not None:
+        shown |= {"schema": msgspec.Raw(schema.schema.encode()), "schema_format": schema.format}
+    return shown
+
+
+_OF_SCHEMA: Final = {"schema", "schema_format"}
 
 
 def _extent(state: State) -> dict[str, int]:

@@ -83,7 +83,7 @@ async def work(request: Request) -> Response:
     settled. When the connection ends, what was not settled is released at once."""
     context = context_of(request)
     name = topic_in(request)
-    key = context.access.check(request, NEEDED, name, query_token=True)
+    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True)
     must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params

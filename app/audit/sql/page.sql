@@ -6,5 +6,5 @@ FROM holdfast.audit a
 WHERE a.id < $1
   AND ($3::text IS NULL OR a.actor = $3) AND ($4::text IS NULL OR a.subject = $4) AND ($5::text IS NULL OR a.action = $5)
   AND ($6::text[] = '{}' OR (starts_with(a.action, 'topic.')
-       AND EXISTS (SELECT 1 FROM unnest($6::text[]) AS allowed WHERE starts_with(a.subject, allowed))))
+       AND EXISTS (SELECT 1 FROM unnest($6::text[]) AS allowed WHERE starts_with(a.subject || '$', allowed))))
 ORDER BY a.id DESC LIMIT $2

@@ -13,6 +13,8 @@ WITH picked AS MATERIALIZED (
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
     SELECT $1, topic_id, seq, 'deleted', deliveries FROM done
+), tally AS (
+    INSERT INTO holdfast.tallies (topic_id, expired) SELECT min(topic_id), -count(*) FROM done HAVING count(*) > 0
 )
 SELECT (SELECT count(*) FROM done) AS deleted, (SELECT max(updated_at) FROM picked) AS last_at,
        (SELECT p.seq FROM picked p ORDER BY p.updated_at DESC, p.seq DESC LIMIT 1) AS last_seq

@@ -1,6 +1,7 @@
 -- Set the deadlines of leases that their holders still have, counted from now; the lease id stays.
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 lease lengths in ms
 -- Answers one row: `done` and `picked` as in ack, and `deadlines` in ms since 1970, one each per entry of `done`.
+-- The lock lets holdfast.assert_lease hold the job in a transaction of its own meanwhile.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.lease_ms, x.tid
@@ -10,7 +11,7 @@ WITH picked AS MATERIALIZED (
         SELECT ctid AS tid FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
           AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
-        FOR UPDATE
+        FOR NO KEY UPDATE
     ) x
 ), done AS (
     UPDATE holdfast.jobs j SET visible_at = clock_timestamp() + p.lease_ms * interval '1 ms'

@@ -2,11 +2,11 @@
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 the topic's max_deliveries, 0 for no end  $5 most bytes of payloads and metadata (the first comes whatever it weighs)
 -- One row a job, in the order of $2: `ord`, its place there (from 1); `tid`, its place in the table; tag, producer,
--- payload, and metadata with where the job came from.   Index: primary key (see ack).
+-- payload and its content type, and metadata with where the job came from.   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.* FROM unnest($2::bigint[], $3::uuid[]) WITH ORDINALITY AS r(seq, lease, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.seq, j.deliveries, j.tag, j.producer, j.payload,
+        SELECT ctid AS tid, j.seq, j.deliveries, j.tag, j.producer, j.payload, j.content_type,
                (coalesce(j.metadata::jsonb, '{}') || jsonb_build_object(
                    '$dead_letter_from', j.topic, '$dead_letter_deliveries', j.deliveries,
                    '$dead_letter_src_seq', j.seq))::json AS metadata
@@ -22,6 +22,6 @@ WITH picked AS MATERIALIZED (
     SELECT p.*, sum(octet_length(p.payload) + octet_length(p.metadata::text)) OVER (ORDER BY p.ord) AS weight
     FROM picked p
 )
-SELECT w.ord, w.tid, w.tag, w.producer, w.metadata, w.payload FROM weighed w
+SELECT w.ord, w.tid, w.tag, w.producer, w.metadata, w.payload, w.content_type FROM weighed w
 WHERE w.weight <= $5::bigint OR w.ord = (SELECT min(ord) FROM picked)
 ORDER BY w.ord

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import httpx
 
-from tests.api.dialect import JSON
+from tests.api.dialect import JSON, accepted, refused
 from tests.api.messages.client import Body, Messages
+from tests.api.people import PASSWORD, add_user, token_of
 
 NOBODY = {"authorization": "Bearer wrong"}
 
@@ -54,6 +55,97 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
 
     log = f"{topic}.log"
     await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    by_key = f"/api/topics/{topic}/messages/by-key/a/b"
+    await http.post("/api/messages", json={**message, "key": "a/b"})
+    for headers in (NOBODY, limited, {}):
+        await http.delete(by_key, headers=headers)
+    for path in (by_key.replace("a/b", "k" * 300), by_key.replace(topic, log), by_key.replace(topic, f"{topic}.none")):
+        await http.delete(path)
     for path, body in bodies.items():
         await http.post(path.replace(topic, log), json={**body, "topic": log} if "topic" in body else body)
     await http.get(f"/api/messages?topic={log}")
+
+
+async def every_log_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """The same for a replayable topic's log and its replay."""
+    messages, log = Messages(http, topic), f"{topic}.log"
+    await http.put(f"/v0/topics/{topic}", json={"type": "queue", "replayable": True})
+    await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    for n in range(2):
+        await messages.put(str(n))
+        await messages.ack((await messages.take())["id"])
+    replay, shown, some = "/api/topics/{}/replay", "/api/topics/{}/message-log", "?before=2000-01-01T00:00:00Z"
+    for method, path, query, bad in (
+        ("POST", replay.format(topic), "", b"[]"),
+        ("GET", shown.format(topic), "?limit=1", None),
+        ("DELETE", shown.format(topic), some, None),
+    ):
+        for headers in (NOBODY, limited, {}):
+            await http.request(method, path + query, headers=headers)
+        for other in (f"{topic}.none", log, "a b"):
+            await http.request(method, path.replace(topic, other) + query)
+        if bad is not None:
+            await http.request(method, path, content=bad, headers=JSON)
+            await http.request(method, path, content=b"x" * 3_000, headers=JSON)
+            await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
+    await http.post(replay.format(topic), json={"from_time": "yesterday"})
+
+
+async def every_schema_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Each answer of the routes for topics' schemas."""
+    path, v0 = f"/api/topic-schemas/{topic}.checked", f"/v0/topics/{topic}.checked"
+    for schema in ('{"type":"object"}', {"type": "object"}, ["null", "long"], '"long"'):
+        assert (await http.put(path, json={"schema_json": schema})).status_code == 200
+        for url in (path, v0, "/api/topic-schemas", "/api/topic-schemas?page_size=1"):
+            assert (await http.get(url)).status_code == 200
+        given = accepted(await http.get(v0))["config"]["schema"]
+        kept = accepted(await http.put(v0, json={"type": "queue", "schema": given}))["config"]["schema"]
+        assert kept == given
+    one = {"payload": "x"}
+    for url, payloads in (("/api/messages", one), ("/api/messages/batch", {"messages": [one]})):
+        refused(await http.post(url, json={"topic": f"{topic}.checked", **payloads}), 422, "schema_violation")
+    assert (await http.delete(path)).status_code == 204
+    assert (await http.get(path)).status_code == 404
+    for method in ("GET", "PUT", "DELETE"):
+        body = {"schema_json": "{}"} if method == "PUT" else None
+        assert (await http.request(method, "/api/topic-schemas/a b", json=body)).status_code == 400
+        for headers, status in ((NOBODY, 401), (limited, 403)):
+            assert (await http.request(method, path, headers=headers)).status_code == status
+    for headers, status in ((NOBODY, 401), (limited, 403)):
+        assert (await http.get("/api/topic-schemas", headers=headers)).status_code == status
+    assert (await http.get("/api/topic-schemas?cursor=!")).status_code == 400
+    assert (await http.put(path, content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
+    assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
+
+
+async def every_exchange_about_users(http: httpx.AsyncClient, limited: dict[str, str]) -> None:
+    """Users, their grants, and how they sign in: successes and refusals, as above."""
+    ann, other = await add_user(http, "read mail.*", name="ann", is_admin=True), await add_user(http)
+    path, absent = f"/api/users/{ann['id']}", "/api/users/00000000-0000-0000-0000-000000000007"
+    await http.put(path, json={"username": "anna"})
+    token = await token_of(http, "anna")
+    for headers in (token, NOBODY, {}):  # and the client's own key
+        await http.post("/api/auth/refresh", headers=headers)
+    await http.post("/api/auth/login", json={"username": "anna", "password": "wrong"})
+    for url in ("/api/users", "/api/users?page_size=1", "/api/users?cursor=!", f"{path}/grants", f"{absent}/grants"):
+        for headers in ({}, NOBODY, limited):
+            await http.get(url, headers=headers)
+    bodies: dict[tuple[str, str], Body] = {
+        ("POST", "/api/auth/login"): {"username": "anna", "password": PASSWORD},
+        ("POST", "/api/users"): {"username": other["username"], "password": PASSWORD},
+        ("PUT", path): {"username": other["username"]},
+        ("POST", f"{path}/grants"): {"action": "read", "topic_pattern": "mail.*"},
+    }
+    for (method, url), body in bodies.items():
+        for headers in ({}, NOBODY, limited):
+            await http.request(method, url, json=body, headers=headers)
+        await http.request(method, url, content=b"[]", headers=JSON)
+        await http.request(method, url, content=b"x" * 3_000, headers=JSON)
+        await http.request(method, url, content=b"{}", headers={"content-type": "text/plain"})
+        if url.startswith(path):
+            await http.request(method, url.replace(path, absent), json=body)
+    (grant,) = (await http.get(f"{path}/grants")).json()["items"]
+    for url in (f"{path}/grants/{grant['id']}", path):
+        await http.delete(url, headers=token if url == path else {})  # nobody deletes themselves
+        for headers in (NOBODY, limited, {}, {}):
+            await http.delete(url, headers=headers)

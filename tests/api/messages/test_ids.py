@@ -50,7 +50,14 @@ GOOD = id_of(7, 9)
             GOOD.replace("-", ""),
             f"urn:uuid:{GOOD}",
         ),
-        *(str(uuid.uuid4()), str(uuid.uuid1()), id_of(0, 9), id_of(7, 0), id_of(2**31, 9), GOOD[:-1] + "٩"),
+        *(
+            "6c4836cc-0f55-4b9e-b9db-f721bc642d01",
+            "4c2ff564-e5f1-11f1-9cb9-02fc00000001",
+            id_of(0, 9),
+            id_of(7, 0),
+            id_of(2**31, 9),
+            GOOD[:-1] + "٩",
+        ),
         *(GOOD.replace("-0000-", "-0001-"), GOOD.replace("-8000-", "-8002-"), str(uuid.UUID(int=0))),
     ],
 )

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 
 from app.api.messages.show import _payload
 from app.api.payloads import is_json, kept, type_of
-from app.api.v0.fields import data_of
 from app.errors import InvalidRequest
+from app.queue.forms import as_json
 from tests.api.dialect import Topic, refused
 from tests.api.messages import client
 from tests.api.messages.client import Messages
@@ -171,7 +171,7 @@ def test_any_text_is_kept_and_shown_byte_for_byte(text: str) -> None:
     kind = kept(payload, type_of(text))
     shown = json.loads(b"{%b}" % _payload(payload, kind, base64=False))
     assert shown["payload"].encode() == payload
-    data = json.loads(data_of(payload, kind))
+    data = json.loads(as_json(payload, kind))
     assert data == (json.loads(text) if kind is None else text)
 
 
@@ -187,7 +187,7 @@ def test_any_bytes_are_kept_and_shown_byte_for_byte_or_refused(payload: bytes, c
         shown = json.loads(b"{%b}" % _payload(payload, kind, base64=wanted))
         text = shown["payload"]
         assert (base64.b64decode(text) if "encoding" in shown else text.encode()) == payload
-    json.loads(data_of(payload, kind))
+    json.loads(as_json(payload, kind))
 
 
 @given(

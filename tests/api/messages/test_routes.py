@@ -185,6 +185,15 @@ async def test_a_dequeue_waits_for_a_topic_that_is_yet_to_be_made(
     assert (await waiting)["id"] == one
 
 
+async def test_who_waits_hears_of_a_topic_that_is_made(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
+    monkeypatch.setattr("app.api.messages.claims.ABSENT_SECONDS", 3_600)
+    waiting = [asyncio.create_task(messages.take()) for _ in range(3)]
+    await asyncio.sleep(0.3)
+    ids = await messages.batch(*[{"payload": "x"}] * 3)
+    async with asyncio.timeout(5):
+        assert sorted([(await one)["id"] for one in waiting]) == sorted(ids)
+
+
 async def test_who_leaves_gives_back_what_was_taken_for_them(
     service: Running, http: httpx.AsyncClient, messages: Messages
 ) -> None:
@@ -200,7 +209,7 @@ async def test_who_leaves_gives_back_what_was_taken_for_them(
     assert (await messages.take())["id"] == one
 
 
-FOREIGN = [str(uuid.uuid4()), id_of(2**31 - 1, 1), "x", "abc123", "%20", "a" * 300]
+FOREIGN = ["6c4836cc-0f55-4b9e-b9db-f721bc642d01", id_of(2**31 - 1, 1), "x", "abc123", "%20", "a" * 300]
 
 
 @pytest.mark.parametrize("message_id", FOREIGN)

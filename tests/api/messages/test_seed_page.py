@@ -38,7 +38,6 @@ async def test_the_dequeue_of_the_page(curl: httpx.AsyncClient) -> None:
     assert (taken["id"], taken["payload"]) == (one, "eyJhbW91bnQiOjk5fQ==")
 
 
-@pytest.mark.xfail(strict=True, reason="keys of messages are yet to come")
 async def test_the_enqueues_with_a_key(curl: httpx.AsyncClient) -> None:
     first = done(await curl.post("/api/messages", content=KEYED, headers=JSON), 201)
     assert uuid.UUID(first["id"])

@@ -1,12 +1,12 @@
 """What jobs have failed with: the errors of those that are out, by cluster.
 
-Revision ID: 0013
+Revision ID: 0018
 """
 
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0018"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 

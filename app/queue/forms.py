@@ -1,0 +1,45 @@
+"""What a payload's bytes are, by their content type. docs/semantics.md, section 18."""
+
+from __future__ import annotations
+
+import base64
+from enum import Enum
+
+import msgspec
+
+
+class Form(Enum):
+    """What bytes of a content type are."""
+
+    JSON = "json"
+    TEXT = "text"
+    BYTES = "bytes"
+
+
+def form_of(content_type: str | None) -> Form:
+    """What a content type says of its bytes; None is JSON."""
+    if content_type is None:
+        return Form.JSON
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return Form.JSON
+    return Form.TEXT if kind.startswith("text/") else Form.BYTES
+
+
+def is_utf8(payload: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def as_json(payload: bytes, content_type: str | None) -> bytes:
+    """A payload as JSON: JSON as it is, text as a string, other bytes as {"$base64": …}."""
+    form = form_of(content_type)
+    if form is Form.JSON:
+        return payload
+    if form is Form.TEXT and is_utf8(payload):
+        return msgspec.json.encode(payload.decode())
+    return b'{"$base64":"%b"}' % base64.b64encode(payload)

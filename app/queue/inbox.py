@@ -1,0 +1,75 @@
+"""The inbox's rows for topics that have a schema, which wait until somebody has looked at them. docs/sql.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from app.db import sql
+from app.queue.model import Connection
+
+_TOPICS = sql.load(__package__, "inbox_topics")
+_LOCK = sql.load(__package__, "inbox_lock")
+_TAKE = sql.load(__package__, "inbox_take")
+_ADMIT = sql.load(__package__, "inbox_admit")
+_REJECT = sql.load(__package__, "inbox_reject")
+_FORGET = sql.load(__package__, "inbox_forget")
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """What somebody has inserted, as the columns of the inbox have it."""
+
+    id: int
+    inserted_at: datetime
+    payload: bytes
+    content_type: str | None
+    metadata: str | None
+    tag: str | None
+    node: str | None
+    priority: int | None
+    delay_ms: int | None
+    run_at: datetime | None
+    ttl_ms: int | None
+    max_deliveries: int | None
+    key: str | None
+
+
+_COLUMNS = [*(name for name in Row.__struct_fields__ if name not in ("id", "inserted_at")), "inserted_at"]
+
+
+async def topics(db: Connection, after: str, limit: int) -> list[str]:
+    """Up to `limit` topics that have rows which wait, whose names come after `after`."""
+    return [row["topic"] for row in await db.fetch(_TOPICS, after, limit)]
+
+
+async def take(db: Connection, topic: str, limit: int) -> list[Row]:
+    """Take up to `limit` rows out, in the order in which they came; none while somebody else is at it.
+
+    `db` is a connection with a transaction, at whose end they are gone.
+    """
+    if not await db.fetchval(_LOCK, topic):
+        return []
+    return [Row(*row) for row in await db.fetch(_TAKE, topic, limit)]
+
+
+async def admit(db: Connection, topic: str, version: int | None, rows: Sequence[Row]) -> None:
+    """Put rows into their queue whose payloads fit this version of its schema; None: it has none now. Raises asyncpg's
+    errors for what the inbox refuses: ConfigurationLimitExceededError where there is no room."""
+    await db.execute(_ADMIT, topic, version or 0, *_columns(rows))
+
+
+async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Sequence[Row]) -> None:
+    """Keep rows with the reasons for which they can't go in."""
+    await db.execute(_REJECT, topic, list(reasons), *_columns(rows))
+
+
+async def forget(db: Connection, kept: timedelta, limit: int) -> int:
+    """Forget up to `limit` rejected rows that are kept no longer: how many."""
+    count: int = await db.fetchval(_FORGET, kept, limit)
+    return count
+
+
+def _columns(rows: Sequence[Row]) -> list[list[object]]:
+    return [[getattr(row, name) for row in rows] for name in _COLUMNS]

@@ -1,0 +1,82 @@
+"""Looks at what SQL users have inserted for topics with a schema: what fits becomes jobs, the rest is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from app.db.pool import UNREACHABLE
+from app.errors import HoldfastError, TopicNotFound
+from app.queue import inbox
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.engine.engine import Engine
+    from app.queue.inbox import Row
+
+LOOK_SECONDS: Final = 0.5
+BATCH: Final = 500
+TOPICS: Final = 100
+
+log = logging.getLogger(__name__)
+
+
+async def follow(pools: Pools, engine: Engine) -> None:
+    """Make passes until cancelled: at once again as long as there is more."""
+    while True:
+        moved = 0
+        try:
+            moved = await run_once(pools, engine)
+        except (*UNREACHABLE, HoldfastError) as error:
+            log.warning("can't look at the inbox at the moment: %r", error)
+        except Exception:
+            log.exception("can't look at the inbox")
+        if not moved:
+            # Apart from other processes, that started at the same moment.
+            await asyncio.sleep(LOOK_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311
+
+
+async def run_once(pools: Pools, engine: Engine) -> int:
+    """Look at up to BATCH rows of each topic: how many were settled. A topic that has no room is left for later."""
+    settled, after = 0, ""
+    while names := await inbox.topics(pools.rest, after, TOPICS):
+        for name in names:
+            settled += await _settle(pools, engine, name)
+        after = names[-1]
+    return settled
+
+
+async def _settle(pools: Pools, engine: Engine, topic: str) -> int:
+    try:
+        policy = await engine.policies.get(topic)
+        version = policy.schema_version
+    except TopicNotFound:
+        policy, version = None, None
+    try:
+        async with pools.rest.acquire() as db, db.transaction():
+            rows = await inbox.take(db, topic, BATCH)
+            fit: list[Row] = []
+            faulty: list[tuple[str, Row]] = []
+            for row in rows:
+                fault = await engine.checks.fault(policy, row.payload, row.content_type) if policy is not None else None
+                if fault is None:
+                    fit.append(row)
+                else:
+                    faulty.append((f"{fault.path or '(the whole)'}: {fault.text}", row))
+            if fit:
+                try:
+                    async with db.transaction():
+                        await inbox.admit(db, topic, version, fit)
+                except (asyncpg.UndefinedObjectError, asyncpg.WrongObjectTypeError) as error:
+                    faulty += [(str(error), row) for row in fit]
+            if faulty:
+                await inbox.reject(db, topic, [reason for reason, _ in faulty], [row for _, row in faulty])
+    except asyncpg.ConfigurationLimitExceededError:
+        return 0  # they stay where they are
+    finally:
+        engine.policies.forget(topic)  # so that a schema that was changed is soon known
+    return len(rows)

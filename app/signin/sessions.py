@@ -1,0 +1,149 @@
+"""How users show who they are: a password for a token, a token, or the password with each request."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.errors import Unauthorized
+from app.keys import digest_of
+from app.signin import users
+from app.signin.limiter import Limiter
+from app.signin.tokens import SECONDS, Claims, Tokens
+
+if TYPE_CHECKING:
+    from app.db.pool import Pool
+    from app.signin.directory import Directory
+    from app.signin.passwords import Passwords
+    from app.signin.people import User
+
+REMEMBER_SECONDS: Final = 60.0  # how long a password that was right needs no look at its hash
+MOST_REMEMBERED: Final = 10_000  # tokens, and passwords
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    user_id: str
+    epoch: int
+    until: float
+
+
+class Sessions:
+    """Checks tokens and passwords against the users that the process knows.
+
+    Neither is kept: of a token its digest, of a password one under a key that is the process's own.
+    """
+
+    def __init__(self, pool: Pool, directory: Directory, passwords: Passwords, *, seconds: int = SECONDS) -> None:
+        """`seconds`: how long a new token is good."""
+        self._pool = pool
+        self._directory = directory
+        self.passwords = passwords
+        self._limiter = Limiter()
+        self._seconds = seconds
+        self._key = secrets.token_bytes(32)
+        self._tokens: dict[bytes, tuple[Tokens, Claims]] = {}
+        self._right: dict[bytes, _Verified] = {}
+        self._under_way: dict[bytes, asyncio.Task[_Verified | None]] = {}
+
+    async def login(self, name: str, password: str, address: str) -> str:
+        """A token for the user of this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
+        self._limiter.take(address)
+        verified = await self._verify(name, password)
+        user = None if verified is None else await self._user(verified, name)
+        if user is None:
+            raise Unauthorized("invalid credentials")
+        return self.token_for(user)
+
+    def token_for(self, user: User) -> str:
+        """A new token for a user that the directory has."""
+        tokens = self._directory.tokens
+        assert tokens is not None, "loaded with the first user"
+        return tokens.make(user, self._seconds)
+
+    def by_token(self, token: bytes) -> tuple[User, float] | None:
+        """Whose token this is, and until when it is good; None for what is none that counts here.
+
+        Raises Unauthorized for one that has expired.
+        """
+        tokens = self._directory.tokens
+        if tokens is None:
+            return None
+        digest = digest_of(token)
+        known = self._tokens.get(digest)
+        if known is None or known[0] is not tokens or time.monotonic() >= known[1].until:
+            claims = tokens.read(token)
+            if claims is None:
+                return None
+            known = self._tokens[digest] = (tokens, claims)
+            _forget_oldest(self._tokens)
+        claims = known[1]
+        user = self._directory.user(claims.user_id)
+        return None if user is None or user.epoch != claims.epoch else (user, claims.until)
+
+    def by_password(self, name: str, password: str) -> User | None:
+        """The user, if the password was found to be right a moment ago."""
+        verified = self._right.get(self._digest(name, password))
+        if verified is None or time.monotonic() >= verified.until:
+            return None
+        user = self._directory.user(verified.user_id)
+        return user if user is not None and (user.epoch, user.name) == (verified.epoch, name) else None
+
+    async def knows_by_now(self, name: str, password: str, address: str) -> bool:
+        """Look whether the password is right, and remember it if it is. Only wrong ones count as tries.
+
+        Raises TooManyTries, Unavailable.
+        """
+        digest = self._digest(name, password)
+        task = self._under_way.get(digest)
+        if task is None:
+            task = self._under_way[digest] = asyncio.create_task(self._try(name, password, address))
+            task.add_done_callback(lambda _: self._under_way.pop(digest, None))
+        verified = await asyncio.shield(task)
+        if verified is None or await self._user(verified, name) is None:
+            return False
+        self._right.pop(digest, None)
+        self._right[digest] = verified
+        _forget_oldest(self._right)
+        return True
+
+    async def _try(self, name: str, password: str, address: str) -> _Verified | None:
+        self._limiter.take(address)
+        wrong = False
+        try:
+            verified = await self._verify(name, password)
+            wrong = verified is None
+        finally:
+            if not wrong:
+                self._limiter.give_back(address)
+        return verified
+
+    async def _verify(self, name: str, password: str) -> _Verified | None:
+        """Whose password this is. Takes as long where there is no user of this name."""
+        found = await users.find(self._pool, name)
+        until = time.monotonic() + REMEMBER_SECONDS
+        if not await self.passwords.matches(None if found is None else found.password_hash, password):
+            return None
+        assert found is not None
+        return _Verified(found.id, found.epoch, until)
+
+    async def _user(self, verified: _Verified, name: str) -> User | None:
+        """As the directory has them, which may have to look: they may have been made elsewhere a moment ago."""
+        user = self._directory.user(verified.user_id)
+        if user is None or (user.epoch, user.name) != (verified.epoch, name):
+            await self._directory.reload()
+            user = self._directory.user(verified.user_id)
+        return user if user is not None and user.epoch == verified.epoch else None
+
+    def _digest(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, b"%b\0%b" % (name.encode(), password.encode()), hashlib.sha256)
+
+
+def _forget_oldest(kept: dict[bytes, _Verified] | dict[bytes, tuple[Tokens, Claims]]) -> None:
+    if len(kept) > MOST_REMEMBERED:
+        del kept[next(iter(kept))]

@@ -1,0 +1,5 @@
+-- Delete a user, with all that was granted to them; the row stays, without the password.   $1 id
+-- Index: primary key, and that of the grants by user.
+WITH gone AS (DELETE FROM holdfast.grants g WHERE g.user_id = $1)
+UPDATE holdfast.users u SET deleted_at = clock_timestamp(), password_hash = NULL
+WHERE u.id = $1 AND u.deleted_at IS NULL

@@ -1,0 +1,68 @@
+"""Users' tokens: JWTs, signed by HS256 and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from app.signin.people import User
+
+ALGORITHM: Final = "HS256"
+ISSUER: Final = "holdfast"
+SECONDS: Final = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a good token says: whose it is, made in which epoch of their password, and until when it is good, on the
+    process's monotonic clock."""
+
+    user_id: str
+    epoch: int
+    until: float
+
+
+class Tokens:
+    """Makes and reads them with one secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        import jwt  # noqa: PLC0415  (start time: a service without users loads none of it)
+
+        self.secret = secret
+        self._jwt = jwt
+
+    def make(self, user: User, seconds: int) -> str:
+        """A token for a user, good for so many seconds."""
+        now = int(time.time())
+        claims = {
+            "iss": ISSUER,
+            "sub": user.id,
+            "username": user.name,
+            "is_admin": user.is_admin,
+            "epoch": user.epoch,
+            "iat": now,
+            "exp": now + seconds,
+            "jti": secrets.token_hex(8),
+        }
+        return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM)
+
+    def read(self, token: bytes) -> Claims | None:
+        """What a token says; None for what is no token of this secret. Raises Unauthorized for one that is over."""
+        try:
+            claims = self._jwt.decode(
+                token,
+                self.secret,
+                algorithms=[ALGORITHM],
+                issuer=ISSUER,
+                options={"require": ["exp", "iat", "iss", "sub"]},
+            )
+            return Claims(claims["sub"], int(claims["epoch"]), time.monotonic() + claims["exp"] - time.time())
+        except self._jwt.ExpiredSignatureError:
+            raise Unauthorized("This token has expired: sign in again, or refresh it earlier.") from None
+        except (self._jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+            return None

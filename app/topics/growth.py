@@ -1,0 +1,248 @@
+"""How often a JSON Schema looks at one value of a payload. docs/adr/0026-payloads-against-schemas.md.
+
+Alternatives multiply: one that leads to another, twice, and again, looks at a value thousands of times; and one that
+refers to itself from two alternatives looks twice as often at each level of a payload, which is up to its sender.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+MOST_PARTS: Final = 1_000  # of a schema that look at one value
+MOST_RECURSIVE: Final = 1_000  # parts that lead to themselves
+LEVELS: Final = 128  # of a payload
+ENOUGH: Final = 10_000_000
+
+_Node = dict[str, Any]
+_SAME_ONE = ("not", "if", "then", "else")
+_SAME_LIST = ("allOf", "anyOf", "oneOf")
+_SAME_MAP = ("dependentSchemas", "dependencies")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANY_ONE = (
+    "additionalProperties",
+    "additionalItems",
+    "items",
+    "contains",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+
+
+def visits(schema: Any) -> list[int] | None:
+    """How often a part of the schema looks at the same value, at most, by the level of that value in a payload; the
+    last number is for all levels further down. None: once at each level. Raises ValueError for a schema of which more
+    parts look at one value than may."""
+    if not isinstance(schema, dict):
+        return None
+    graph = _Graph(schema)
+    if graph.most_parts() > MOST_PARTS:
+        raise ValueError(f"more than {MOST_PARTS} parts of it look at the same value")
+    return graph.levels()
+
+
+class _Graph:
+    """Parts of a schema, by number; who looks at the same value as whom, and who at a value inside, by its name or,
+    where that is None, whatever its name."""
+
+    def __init__(self, root: _Node) -> None:
+        self._root = root
+        self._named: dict[str, list[_Node]] = defaultdict(list)
+        for node in _every(root):
+            for keyword in ("$anchor", "$dynamicAnchor", "$id", "id"):
+                if isinstance(name := node.get(keyword), str):
+                    self._named[name.rstrip("#")].append(node)
+        numbers: dict[int, int] = {id(root): 0}
+        nodes = [root]
+
+        def number(node: _Node) -> int:
+            if id(node) not in numbers:
+                numbers[id(node)] = len(nodes)
+                nodes.append(node)
+            return numbers[id(node)]
+
+        self._same: list[list[int]] = []
+        self._inside: list[list[tuple[str | None, int]]] = []
+        for node in nodes:  # which grows meanwhile
+            self._same.append([number(other) for other in self._same_of(node)])
+            self._inside.append([(name, number(other)) for name, other in _inside_of(node)])
+        self._order = _sorted(self._same)
+
+    def _same_of(self, node: _Node) -> Iterator[_Node]:
+        for keyword in _SAME_ONE:
+            yield from _nodes([node.get(keyword)])
+        for keyword in _SAME_LIST:
+            yield from _nodes(node.get(keyword))
+        for keyword in _SAME_MAP:
+            yield from _nodes(_values(node.get(keyword)))
+        for keyword in _REFERENCES:
+            if isinstance(target := node.get(keyword), str):
+                yield from self._at(target)
+
+    def _at(self, target: str) -> list[_Node]:
+        address, _, place = target.partition("#")
+        if not place.startswith("/"):
+            return self._named.get(place or address, []) if place or address else [self._root]
+        found: Any = self._root if not address else next(iter(self._named.get(address, [])), None)
+        for step in place.split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~").replace("%25", "%")  # noqa: PLW2901
+            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+                found = found[int(step)]
+            else:
+                found = found.get(step) if isinstance(found, dict) else None
+        return list(_nodes([found]))
+
+    def most_parts(self) -> int:
+        """That look at one value, of all values."""
+        parts = [1] * len(self._same)
+        for i in reversed(self._order):
+            parts[i] = min(1 + sum(parts[other] for other in self._same[i]), ENOUGH)
+        return max(parts)
+
+    def levels(self) -> list[int] | None:
+        """See visits."""
+        kept = self._recursive()
+        if not kept:
+            return None
+        if len(kept) > MOST_RECURSIVE:
+            raise ValueError(f"more than {MOST_RECURSIVE} parts of it lead to themselves")
+        order = [i for i in self._order if i in kept]
+        same = {i: [other for other in self._same[i] if other in kept] for i in order}
+        counts = _most(_pushed({i: 1}, order, same) for i in order)
+        found = [max(counts.values())]
+        while len(found) < LEVELS and found[-1] < ENOUGH:
+            after = self._inner(counts, order, same, kept)
+            if all(after[i] <= counts[i] for i in after):
+                break
+            counts = _most([counts, after])
+            found.append(min(max(counts.values()), ENOUGH))
+        return None if len(found) == 1 and found[0] == 1 else found
+
+    def _inner(
+        self, counts: Counter[int], order: list[int], same: dict[int, list[int]], kept: set[int]
+    ) -> Counter[int]:
+        """A level further down: at the value, of whatever name, that is looked at most often."""
+        by_name: dict[str | None, Counter[int]] = defaultdict(Counter)
+        for i in order:
+            for name, other in self._inside[i]:
+                if other in kept:
+                    by_name[name][other] += counts[i]
+        of_any = by_name.pop(None, Counter())
+        return _most(_pushed(of_any + named, order, same) for named in [Counter[int](), *by_name.values()])
+
+    def _recursive(self) -> set[int]:
+        """Parts that lead to themselves, and those between two such."""
+        leads = [
+            {*same, *(other for _, other in inside)} for same, inside in zip(self._same, self._inside, strict=True)
+        ]
+        return _trimmed(_trimmed(set(range(len(leads))), leads), _turned(leads))
+
+
+def _trimmed(kept: set[int], leads: list[set[int]]) -> set[int]:
+    """Without those that lead to an end, whichever way they go."""
+    from_where = _turned(leads)
+    left = [len(leads[i] & kept) for i in range(len(leads))]
+    ends = [i for i in kept if left[i] == 0]
+    kept = set(kept)
+    while ends:
+        end = ends.pop()
+        kept.discard(end)
+        for i in from_where[end]:
+            left[i] -= 1
+            if left[i] == 0 and i in kept:
+                ends.append(i)
+    return kept
+
+
+def _turned(leads: list[set[int]]) -> list[set[int]]:
+    turned: list[set[int]] = [set() for _ in leads]
+    for i, others in enumerate(leads):
+        for other in others:
+            turned[other].add(i)
+    return turned
+
+
+def _pushed(counts: dict[int, int], order: list[int], same: dict[int, list[int]]) -> Counter[int]:
+    """How often each part looks at a value, where these begin to."""
+    found = Counter(counts)
+    for i in order:
+        if count := found[i]:
+            for other in same[i]:
+                found[other] = min(found[other] + count, ENOUGH)
+    return found
+
+
+def _most(counted: Iterable[Counter[int]]) -> Counter[int]:
+    most: Counter[int] = Counter()
+    for counts in counted:
+        most |= counts
+    return most
+
+
+def _sorted(same: list[list[int]]) -> list[int]:
+    """Each before those that it leads to, by looking at the same value; where that goes in a circle, which looks once,
+    the way back is taken out of `same`."""
+    order: list[int] = []
+    state = [0] * len(same)  # 1: on the way, 2: done
+    for start in range(len(same)):
+        stack: list[tuple[int, Callable[[], int | None]]] = []
+
+        def enter(i: int, stack: list[tuple[int, Callable[[], int | None]]] = stack) -> None:
+            state[i] = 1
+            same[i] = [other for other in same[i] if state[other] != 1]
+            others = iter(list(same[i]))
+            stack.append((i, lambda: next(others, None)))
+
+        if state[start] == 0:
+            enter(start)
+        while stack:
+            i, following = stack[-1]
+            other = following()
+            if other is None:
+                state[i] = 2
+                order.append(i)
+                stack.pop()
+            elif state[other] == 0:
+                enter(other)
+            elif state[other] == 1:
+                same[i].remove(other)
+    return order[::-1]
+
+
+def _every(schema: Any) -> Iterator[_Node]:
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+        waiting += [
+            inner for inner in (_values(one) if isinstance(one, dict) else one) if isinstance(inner, (dict, list))
+        ]
+
+
+def _inside_of(node: _Node) -> Iterator[tuple[str | None, _Node]]:
+    for keyword in _ANY_ONE:
+        for other in _nodes([node.get(keyword)]):
+            yield None, other
+    for other in _nodes(_values(node.get("patternProperties"))):
+        yield None, other
+    properties = node.get("properties")
+    for name, one in properties.items() if isinstance(properties, dict) else ():
+        for other in _nodes([one]):
+            yield name, other
+    for keyword in ("prefixItems", "items"):
+        listed = node.get(keyword)
+        for i, one in enumerate(listed if isinstance(listed, list) else ()):
+            for other in _nodes([one]):
+                yield f"{i}", other
+
+
+def _nodes(some: Any) -> Iterator[_Node]:
+    for one in some if isinstance(some, list) else ():
+        if isinstance(one, dict):
+            yield one
+
+
+def _values(one: Any) -> list[Any]:
+    return list(one.values()) if isinstance(one, dict) else []

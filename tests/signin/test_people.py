@@ -1,0 +1,89 @@
+"""Grants as keys: which topics, for which actions, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.errors import Forbidden, InvalidRequest
+from app.keys import Key, Scope
+from app.signin.people import Right, User, check_pattern
+
+R, W, D, A = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
+
+
+def user(*grants: str, is_admin: bool = False) -> User:
+    pairs = [(Right(grant.partition(" ")[0]), grant.partition(" ")[2]) for grant in grants]
+    return User("id", "name", 1, is_admin=is_admin, grants=pairs)
+
+
+@pytest.mark.parametrize(
+    ("grants", "scopes", "consumes", "covered", "not_covered"),
+    [
+        (["read *"], R, False, ["a", "mail.x"], []),
+        (["read mail.*"], R, False, ["mail.x", "mail.x.dlq"], ["mail", "email.x", "mailx"]),
+        (["read mail"], R, False, ["mail"], ["mail.x", "mailbox", "mai"]),
+        (["read mail", "read post.*"], R, False, ["mail", "post.x"], ["post"]),
+        (["read *", "write mail.*"], R | W, False, ["mail.x"], ["other"]),
+        (["read mail.*", "write mail.x"], R | W, False, ["mail.x"], ["mail.y", "mail.x.y"]),
+        (["write mail.*"], R | W, True, ["mail.x"], ["other"]),
+        (["consume mail", "write post"], R | W, True, ["mail", "post"], ["other"]),
+        (["admin mail.*"], A | D, False, ["mail.x"], ["other"]),
+    ],
+)
+def test_a_key_is_to_the_topics_for_which_all_is_granted(
+    grants: list[str], scopes: Scope, consumes: bool, covered: list[str], not_covered: list[str]
+) -> None:
+    key = user(*grants).key(scopes, consumes=consumes)
+    assert scopes in key.scopes
+    assert [topic for topic in covered + not_covered if key.covers(topic)] == covered
+
+
+@pytest.mark.parametrize(
+    ("grants", "scopes", "consumes"),
+    [
+        ([], R, False),
+        (["read *"], W, False),
+        (["consume *"], W, False),
+        (["consume *"], R, False),
+        (["write *"], R, False),
+        (["read *"], R | W, True),
+        (["read *", "write *"], A, False),
+        (["read a.*", "write b.*"], R | W, False),  # of no topic both: an empty list must not mean every topic
+        (["read a", "write a.*"], R | W, False),
+    ],
+)
+def test_what_is_granted_nowhere_is_refused(grants: list[str], scopes: Scope, consumes: bool) -> None:
+    with pytest.raises(Forbidden):
+        user(*grants).key(scopes, consumes=consumes)
+
+
+def test_an_admin_bypasses_grants() -> None:
+    key = user(is_admin=True).key(R | W | D | A)
+    assert (key.scopes, key.prefixes) == (Scope.ALL, ())
+
+
+def test_a_user_makes_keys_within_what_is_granted_to_them() -> None:
+    key = user("admin mail.*", "read *", "write mail.x").key(A)
+    assert key.may_grant(R | A | D, ["mail.y"])
+    assert not key.may_grant(R, ["other"])
+    assert not key.may_grant(R, [])
+    assert not key.may_grant(W, ["mail.x"])  # less than all that it is to
+
+
+def test_a_whole_name_grants_no_start_of_names() -> None:
+    key = Key(b"", R, ("mail$",))
+    assert key.covers("mail")
+    assert key.may_grant(R, ["mail$"])
+    assert not key.may_grant(R, ["mail"])
+    assert not key.may_grant(R, ["mail."])
+
+
+@pytest.mark.parametrize("pattern", ["*", "a", "a.*", "mail.in.*", "a" * 255, f"{'a' * 253}.*"])
+def test_a_pattern_is_everything_a_start_or_a_name(pattern: str) -> None:
+    assert check_pattern(pattern) == pattern
+
+
+@pytest.mark.parametrize("pattern", ["", "**", ".*", "a*", "*.a", "a.*.b", "a b", "a\n", "a$", "a" * 256])
+def test_nothing_else_is_one(pattern: str) -> None:
+    with pytest.raises(InvalidRequest):
+        check_pattern(pattern)

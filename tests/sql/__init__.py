@@ -1,0 +1,1 @@
+"""What SQL users write and read, from their side."""

@@ -1,0 +1,57 @@
+"""A connection as a SQL user has it: nothing of the service's settings."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+import asyncpg
+import pytest
+
+from app.topics.config import Policy
+
+Db: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+
+@pytest.fixture
+async def user(database_url: str) -> AsyncIterator[Callable[[], Awaitable[Db]]]:
+    """Connects as a role with the rights that docs/sql.md gives, and no others."""
+    role = f"sql_{secrets.token_hex(4)}"
+    owner = await asyncpg.connect(database_url)
+    await owner.execute(
+        f"""
+        CREATE ROLE {role};
+        GRANT USAGE ON SCHEMA holdfast TO {role};
+        GRANT INSERT ON holdfast.inbox TO {role};
+        GRANT SELECT ON holdfast.messages TO {role};
+        """
+    )
+    for function in await owner.fetch(
+        "SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace "
+        "AND proname IN ('enqueue', 'complete', 'assert_lease')"
+    ):
+        await owner.execute(f"GRANT EXECUTE ON FUNCTION {function['name']} TO {role}")
+    opened: list[Db] = []
+
+    async def connect() -> Db:
+        db = await asyncpg.connect(database_url, server_settings={"role": role})
+        opened.append(db)
+        return db
+
+    yield connect
+    for db in opened:
+        db.terminate()
+    await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    await owner.close()
+
+
+@pytest.fixture
+async def sql(user: Callable[[], Awaitable[Db]]) -> Db:
+    """One such connection."""
+    return await user()
+
+
+@pytest.fixture
+async def queue(topic: str, make_queue: Callable[..., Awaitable[Policy]]) -> Policy:
+    return await make_queue(topic)

@@ -1,0 +1,63 @@
+"""docs/sql.md says what is so: its examples are run by psql as they stand, and answer as it prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from app.db import binaries, schema
+from app.errors import ConfigurationError
+from app.queue.model import Batch
+from app.topics import store
+from app.topics.cache import Policies
+from app.topics.config import Asked, resolve
+from tests.queue.calls import put, take
+
+PAGE = Path(__file__).parents[2] / "docs/sql.md"
+STEP = re.compile(r"^```sql\n(.*?)^```\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BETWEEN = "-- next --"
+DETAIL = re.compile(r"^(?:DETAIL|HINT|CONTEXT|LINE).*\n(?:[^\n]*\^\n)?", re.MULTILINE)
+
+
+def psql() -> str:
+    """The program; skips where there is none."""
+    try:
+        found = binaries.find(None).bindir / "psql"
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    return str(found)
+
+
+async def test_its_examples_work_as_they_stand(new_database: Callable[[], Awaitable[str]]) -> None:
+    url = await new_database()
+    await schema.upgrade(url)
+    pool = await asyncpg.create_pool(url, min_size=1, max_size=2)
+    try:
+        await store.put(pool, "orders", resolve("orders", Asked(type="queue")))
+        queue = await Policies(pool).queue("orders")
+        await put(pool, queue, Batch([b'{"order":41}']))
+        [job] = await take(pool, queue)
+    finally:
+        pool.terminate()
+    steps = STEP.findall(PAGE.read_text())
+    assert len(steps) >= 9
+    role = f"r_{url[-12:]}"
+    script = "".join(f"{commands}\n\\echo '{BETWEEN}'\n" for commands, _ in steps)
+    ran = subprocess.run(
+        [psql(), "-X", "-v", f"token=orders:{job.seq}:lease_{job.lease}", "-d", url],
+        input=script.replace("reporting_app", role) + f"DROP OWNED BY {role};\nDROP ROLE {role};\n",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    answers = ran.stdout.split(BETWEEN + "\n")
+    assert len(answers) == len(steps) + 1
+    for (commands, printed), answer in zip(steps, answers, strict=False):
+        assert DETAIL.sub("", answer).strip() == printed.strip(), commands
