@@ -96,6 +96,10 @@ class KeyNotLive(HoldfastError):
     code, status = "key_not_live", 409
 
 
+class KeyConflict(HoldfastError):
+    code, status = "key_conflict", 409
+
+
 class PayloadTooLarge(HoldfastError):
     code, status = "payload_too_large", 413
 

@@ -27,12 +27,14 @@ from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
 from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
+from app.api.messages import requeue as message_requeues
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
+from app.api.v0 import requeue as requeues
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -71,6 +73,8 @@ ROUTERS = (
     diffs.router,
     watches.router,
     deletions.router,
+    requeues.router,
+    message_requeues.router,
     topics.router,
     failure_routes.router,
     key_routes.router,

@@ -18,6 +18,7 @@ from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
 from app.engine.settlements import Settlements
@@ -82,6 +83,7 @@ class Engine:
         self.replays = Replays(shared)
         self.purges = Purges(shared)
         self.failures = Failures(shared)
+        self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
@@ -114,6 +116,7 @@ class Engine:
         self.watches.stop()
         self.readers.stop()
         self.replays.stop()
+        self.redrives.stop()
         self.claims.stop()
 
     async def drain(self) -> None:
@@ -124,6 +127,7 @@ class Engine:
         self.readers.close()
         self.watches.close()
         await self.levels.close()
+        await self.redrives.drain()
         await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()

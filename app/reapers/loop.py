@@ -46,6 +46,7 @@ SWEEPS: Final = (
     Sweep("logs", sweeps.logs, 5),
     Sweep("idempotency", sweeps.idempotency, 60, EASE),
     Sweep("watches", sweeps.watches, 60),
+    Sweep("requeues", sweeps.requeues, 5),
 )
 
 

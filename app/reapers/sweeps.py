@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.db import sql
 from app.engine.exits import BATCH
-from app.queue import exits, inbox, inspector
+from app.queue import exits, inbox, inspector, operations, redrive
 from app.queue import log as records
 from app.reapers.pace import Pace
 from app.topics import store
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days
 FINISHED_KEPT: Final = timedelta(days=14)
+DEAD_KEPT: Final = timedelta(days=14)
+OPERATIONS_KEPT: Final = timedelta(days=14)
 SWEEP_BATCH: Final = 500  # jobs of one transaction: what claims beside it may have to wait for
 PAGE: Final = 500
 LOG_BATCH: Final = 5_000  # records of one log in one transaction: appends to it wait so long
@@ -126,12 +128,23 @@ async def _delete_from(
 
 
 async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete jobs that failed or expired longer ago than they are kept, and rejected rows of the inbox: how many."""
+    """Delete jobs that failed or expired longer ago than they are kept, dead letters that nobody wanted, and rejected
+    rows of the inbox: how many."""
     pace = pace or Pace()
     await pace.drain(partial(inbox.forget, pools.rest, FINISHED_KEPT, BATCH), BATCH)
     async for policy in _queues(pools, engine):
         sweep = partial(exits.sweep_finished, pools.rest, policy.topic.name, FINISHED_KEPT, SWEEP_BATCH)
         await pace.drain(sweep, SWEEP_BATCH)
+        sweep = partial(redrive.sweep, pools.rest, policy.topic.name, DEAD_KEPT, SWEEP_BATCH)
+        await pace.drain(sweep, SWEEP_BATCH)
+    return pace.moved
+
+
+async def requeues(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """Go on with operations whose process is dead, and forget those that ended long ago: how many."""
+    pace = pace or Pace()
+    await pace.batch(engine.redrives.adopt)
+    await pace.drain(partial(operations.sweep, pools.rest, OPERATIONS_KEPT, BATCH), BATCH)
     return pace.moved
 
 

@@ -6,12 +6,12 @@ Revision ID: 0018
 from alembic import op
 
 revision = "0018"
-down_revision = "0016"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 
-# What is blanked in an error's text, so that texts of one kind become one: where a text has what the first pattern says,
-# what fits the second. One after the other: all in one, they would take ten times as long. ASCII alone is looked at,
+# What is blanked in an error's text, so that texts of one kind become one: where a text has what the first pattern
+# says, what fits the second. One after the other: all in one, they would take ten times as long. ASCII is looked at,
 # whatever the database's locale. U+0001 ends a line that was cut off.
 BLANKED = [
     (
@@ -63,6 +63,19 @@ BLANK = "\n".join(
     for hint, pattern in BLANKED
 )
 
+# As in 0010.
+PUT_PENDING = """
+    CREATE OR REPLACE FUNCTION holdfast.put_pending(job holdfast.jobs) RETURNS boolean
+    LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO holdfast.jobs VALUES (job.*)
+        ON CONFLICT (topic, tenant, key)
+            WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
+        DO NOTHING;
+        RETURN FOUND;
+    END $$
+"""
+
 UP = [
     # Set for jobs that are out, and for no others: where and when their last delivery ended, and the cluster of their
     # error's text.
@@ -75,6 +88,8 @@ UP = [
     CREATE INDEX jobs_failures ON holdfast.jobs (topic, failed_in, cluster, failed_at, seq)
         INCLUDE (deliveries, original_deliveries) WHERE cluster IS NOT NULL
     """,
+    # Who puts a job back as a pending one, such as a requeue, takes it out of its cluster.
+    PUT_PENDING.replace("BEGIN", "BEGIN job.cluster := NULL; job.failed_in := NULL; job.failed_at := NULL;"),
     # What errors of one kind have in common: type and message, one line of up to 200 characters. Of a Python traceback,
     # the line that names the exception; of any other text its first, and the next as well where that one ends in a
     # colon. Control characters, colours and what turns the direction of a text are left out.
@@ -144,6 +159,7 @@ BLANK
 ]
 
 DOWN = [
+    PUT_PENDING,
     "DROP FUNCTION holdfast.error_cluster(text)",
     "DROP FUNCTION holdfast.error_title(text)",
     "DROP INDEX holdfast.jobs_failures",

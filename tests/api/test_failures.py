@@ -134,6 +134,27 @@ async def test_two_thousand_jobs_that_fail_in_five_ways_are_five_clusters(
     assert sorted(one["cluster"] for one in purged) == sorted([first["cluster"]] * 2 + [second["cluster"]])
 
 
+async def test_one_kind_is_requeued_and_leaves_its_cluster(failing: Topic) -> None:
+    await fail(failing, [f"A: {n}" for n in range(30)] + [f"B: {n}" for n in range(20)])
+    clusters = {one["title"]: one["cluster"] for one in await failures(failing)}
+    dry = await failing.post("requeue", filter={"cluster": clusters["B: *"]}, dry_run=True)
+    assert (dry["matched"], dry["exact"]) == (20, True)
+    assert await counts(failing) == {"A: *": 30, "B: *": 20}
+    begun = await failing.http.post(f"{failing.path}/requeue", json={"filter": {"cluster": clusters["B: *"]}})
+    assert begun.status_code == 202, begun.text
+
+    async def done_with() -> bool:
+        return await counts(failing) == {"A: *": 30}
+
+    await eventually(done_with)
+    # They are jobs again, with all their deliveries; those that fail in another way are of another kind then.
+    await failing.until_counts(20, 0)
+    jobs = (await failing.claim(max=100))["claimed"]
+    assert sorted(job["data"] for job in jobs) == list(range(31, 51))
+    await failing.nack("n", sorted(job["$seq"] for job in jobs), errors=["C: again"] * 20)
+    assert await counts(failing) == {"A: *": 30, "C: again": 20}
+
+
 async def test_an_error_may_be_anything(failing: Topic) -> None:
     """What is shown is a line; the example is the text as it was."""
     forged = 'x\r\n2026-01-01 INFO all is well\x1b[2J"\u2028<script>'

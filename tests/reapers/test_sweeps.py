@@ -153,6 +153,27 @@ async def test_what_ended_long_enough_ago_goes(
     assert await tallied(own.rest, expiring)
 
 
+async def test_dead_letters_that_nobody_wanted_go(
+    machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, dead = await make("q", max_deliveries=1, dead_letter="dead"), await make("dead")
+    await machine.enqueue(queue, 5)
+    jobs = await machine.claim(queue, 4)
+    await machine.engine.settlements.nack(queue, [held(job) for job in jobs], [Return(error="no")] * 4)
+    await machine.enqueue(dead)  # which is no dead letter
+    (kept,) = await machine.claim(dead)
+    await machine.engine.redrives.requeue(("dead", dead.topic.id), [2])
+
+    assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
+    monkeypatch.setattr(sweeps, "DEAD_KEPT", timedelta(0))
+    assert sum(await at_once(own, sweeps.finished)) == 2
+    assert await logged(own, dead) == {"enqueued": 5, "claimed": 1, "requeued": 1, "deleted": 2}
+    assert await machine.engine.settlements.ack(dead, [held(kept)]) == {0}
+    assert await tallied(own.rest, dead)
+    assert len(await machine.claim(dead, 10)) == 1
+    assert len(await machine.claim(queue, 10)) == 2
+
+
 async def test_a_sweep_goes_through_every_queue(
     machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,314 @@
+"""Requeues: of single jobs at once, of many as operations, which go on in batches whoever asked for them has left.
+
+An operation belongs to a process by its signs of life. What a batch does and how far the operation is by it are one
+transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0029-requeue.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+import asyncpg
+import msgspec
+
+from app.audit import trail
+from app.audit.trail import Action, Actor
+from app.db.pool import LOST_RACE, TOO_SLOW, UNREACHABLE
+from app.engine.group import tried_again
+from app.errors import HoldfastError, TopicNotFound
+from app.queue import operations, redrive
+from app.queue.operations import Matched, Operation, State, Step, Wanted
+from app.queue.redrive import Outcome, Place, Requeued, Search
+
+if TYPE_CHECKING:
+    from app.engine.shared import Shared
+    from app.queue.model import Connection
+
+COUNTED: Final = 100_000  # jobs that are looked at to say how many match
+ADOPTED: Final = 100  # operations at a time
+_LAST: Final = 9  # the stage behind all others
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tempo:
+    """Most jobs that a batch requeues, and looks at; in seconds: what a batch of an operation with a rate is meant to
+    take, between looks at a canary, before a batch that failed is tried again, and without a sign of life until an
+    operation's process counts as dead."""
+
+    batch: int = 500
+    looks: int = 5_000
+    tick: float = 0.2
+    look: float = 0.25
+    retry: float = 1.0
+    dead: float = 5.0
+
+
+class Redrives:
+    """The operations of this process."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.tempo = Tempo()
+        self._owner = uuid4()
+        self._tasks: dict[UUID, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    async def requeue(self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()) -> list[Requeued]:
+        """Requeue jobs of a topic that are out, ascending by seq, all in one transaction; what is not out is left out
+        of the answer. Raises what the database raises."""
+        ttl_ms = self._shared.policies.defaults.ttl_ms
+        db = self._shared.pools.rest
+
+        async def run() -> list[Requeued]:
+            return await redrive.requeue(db, topic, seqs, ttl_ms=ttl_ms, starts=starts)
+
+        try:
+            done = await tried_again(run)
+        except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
+            done = await tried_again(run)  # its topic was deleted meanwhile, which is seen now
+        await self._told(done)
+        return done
+
+    async def count(self, wanted: Wanted) -> Matched:
+        """How many jobs would be requeued now; of a deep topic, at least so many."""
+        return await self._count(wanted, await self._until(wanted))
+
+    async def begin(self, wanted: Wanted, by: Actor) -> tuple[UUID, Matched]:
+        """Begin an operation on what is out at this moment: its id, and how many jobs match. It goes on by itself."""
+        new = uuid4()
+        actor = (by.id, by.name, by.address)
+        db = self._shared.pools.rest
+        until = await self._until(wanted)
+        matched = await self._count(wanted, until)
+        async with db.acquire() as one, one.transaction():
+            await operations.begin(one, new, self._owner, wanted, until=until, matched=matched, actor=actor)
+            await trail.record(one, by, Action.REQUEUE_STARTED, wanted.topic[0], _asked(new, wanted, matched))
+        self._start(new)
+        return new, matched
+
+    async def read(self, which: UUID) -> Operation | None:
+        """An operation as it is, in whichever process; None if there is none."""
+        return await operations.read(self._shared.pools.rest, which)
+
+    async def cancel(self, which: UUID, by: Actor) -> Operation | None:
+        """Ask an operation to end after the batch that it is at: how it is; None if there is none."""
+        async with self._shared.pools.rest.acquire() as db, db.transaction():
+            asked = await operations.cancel(db, which)
+            found = await operations.read(db, which)
+            if asked and found is not None:
+                await trail.record(db, by, Action.REQUEUE_CANCELLED, found.wanted.topic[0], {"id": str(which)})
+        return found
+
+    async def adopt(self) -> int:
+        """Go on with operations whose process is dead: how many."""
+        if self._stopping:
+            return 0
+        dead = timedelta(seconds=self.tempo.dead)
+        found = await operations.adopt(self._shared.pools.rest, self._owner, dead, ADOPTED)
+        for which in found:
+            if which not in self._tasks:
+                self._start(which)
+        return len(found)
+
+    def stop(self) -> None:
+        """Leave what is under way to other processes; a batch that is not committed is rolled back."""
+        self._stopping = True
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def drain(self) -> None:
+        """Wait until all of it is left, or has ended."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _start(self, which: UUID) -> None:
+        if self._stopping:
+            return
+        task = self._tasks[which] = asyncio.create_task(self._run(which))
+        task.add_done_callback(lambda _task: self._tasks.pop(which, None))
+
+    async def _run(self, which: UUID) -> None:
+        """Step after step, until it has ended or is another process's."""
+        due = time.monotonic()
+        try:
+            while True:
+                try:
+                    pause = await self._step(which)
+                except (*UNREACHABLE, *LOST_RACE, *TOO_SLOW, HoldfastError) as error:
+                    log.warning("operation %s: %r; trying again", which, error)
+                    pause = self.tempo.retry
+                except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
+                    pause = self.tempo.tick  # a topic was deleted meanwhile, which is seen the next time
+                if pause is None:
+                    return
+                due = max(due + pause, time.monotonic() - self.tempo.tick)
+                await asyncio.sleep(due - time.monotonic())
+        except asyncio.CancelledError:
+            with contextlib.suppress(*UNREACHABLE):
+                await asyncio.shield(operations.leave(self._shared.pools.rest, which, self._owner))
+            raise
+        except Exception as error:
+            log.exception("operation %s failed", which)
+            with contextlib.suppress(*UNREACHABLE):
+                await self._failed(which, error)
+
+    async def _step(self, which: UUID) -> float | None:
+        """One transaction of it: after how many seconds the next one is due; None: there is none."""
+        done: list[Requeued] = []
+        async with self._shared.pools.rest.acquire() as db, db.transaction():
+            run = await operations.hold(db, which, self._owner)
+            if run is None:
+                return None
+            if run.cancelled:
+                await _end(db, run, State.CANCELLED, None, run.failed_again)
+                return None
+            if run.first_until is not None and run.state is State.CANARY:
+                return await self._watch(db, run)
+            if run.stage == _LAST:
+                await _end(db, run, State.DONE, None, run.failed_again)
+                return None
+            step, done = await self._batch(db, run)
+            await operations.advance(db, which, step)
+            pause: float | None = step.requeued / run.wanted.rate if run.wanted.rate else 0.0
+            if step.stage == _LAST and step.state is State.RUNNING:
+                so_far = await operations.read(db, which)
+                assert so_far is not None, "it is locked"
+                await _end(db, so_far, State.DONE, None, run.failed_again)
+                pause = None
+        await self._told(done)
+        return pause
+
+    async def _batch(self, db: Connection, run: Operation) -> tuple[Step, list[Requeued]]:
+        wanted = run.wanted
+        tempo, rate = self.tempo, wanted.rate
+        limit = max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
+        canary = wanted.canary if run.state is State.CANARY else None
+        if canary is not None:
+            limit = min(limit, canary.first - len(run.first))
+        ask = partial(redrive.requeue, db, ttl_ms=self._shared.policies.defaults.ttl_ms, starts=wanted.starts)
+        done: list[Requeued] = []
+        stage, at, missing = run.stage, run.at, 0
+        if wanted.seqs is not None:
+            part = sorted(seq for seq in set(wanted.seqs) if seq > at.seq)[:limit]
+            if part:
+                for place, seqs in sorted((await redrive.find_out(db, wanted.topic, part, wanted.starts)).items()):
+                    done += await ask(place, seqs)
+                missing, at = len(part) - len(done), Place(seq=part[-1])
+            stage = stage if len(part) == limit else _LAST
+        else:
+            searches = _searches(wanted, run.until)
+            search = searches[stage]
+            found = await redrive.find(db, search, at, looks=tempo.looks, limit=limit)
+            if found.seqs:
+                done = await ask(search.topic, found.seqs, only_from=search.only_from)
+            missing, at = len(found.seqs) - len(done), found.last or at
+            if not found.more:
+                stage, at = (_LAST if search is searches[-1] else stage + 1), Place()
+        moved = [one for one in done if one.outcome is Outcome.REQUEUED]
+        first = [*run.first, *(one.job for one in moved if one.job is not None)] if canary is not None else run.first
+        state, wait_ms = run.state, None
+        if canary is not None and (len(first) >= canary.first or stage == _LAST):
+            if first:
+                wait_ms = canary.timeout_ms
+            else:
+                state = State.RUNNING
+        skipped = len(done) - len(moved) + missing
+        return Step(state, stage, at, first, len(moved), skipped, run.failed_again, wait_ms), done
+
+    async def _watch(self, db: Connection, run: Operation) -> float | None:
+        """Look at the first jobs: is the rest to follow?"""
+        canary, jobs = run.wanted.canary, len(run.first)
+        assert canary is not None
+        failed, gone = await redrive.canary(db, run.first)
+        if failed * 100 > canary.stop_at_percent * jobs:
+            why = f"{failed} of the first {jobs} failed again, which is more than {canary.stop_at_percent:g} per cent"
+            await _end(db, run, State.STOPPED, why, failed)
+            return None
+        state = State.RUNNING if failed + gone == jobs else State.CANARY
+        if state is State.CANARY and run.late:
+            why = f"{jobs - failed - gone} of the first {jobs} had not ended within {canary.timeout_ms} ms"
+            await _end(db, run, State.STOPPED, why, failed)
+            return None
+        if state is State.RUNNING and run.stage == _LAST:
+            await _end(db, run, State.DONE, None, failed)
+            return None
+        await operations.advance(db, run.id, Step(state, run.stage, run.at, run.first, failed_again=failed))
+        return 0.0 if state is State.RUNNING else self.tempo.look
+
+    async def _failed(self, which: UUID, error: Exception) -> None:
+        async with self._shared.pools.rest.acquire() as db, db.transaction():
+            run = await operations.hold(db, which, self._owner)
+            if run is not None:
+                await _end(
+                    db, run, State.FAILED, f"an error of the service's: {type(error).__name__}", run.failed_again
+                )
+
+    async def _until(self, wanted: Wanted) -> datetime:
+        return await redrive.until_time(self._shared.pools.rest, wanted.match.older_than_ms)
+
+    async def _count(self, wanted: Wanted, until: datetime) -> Matched:
+        db = self._shared.pools.rest
+        if wanted.seqs is not None:
+            places = await redrive.find_out(db, wanted.topic, wanted.seqs, wanted.starts)
+            return Matched(sum(map(len, places.values())), exact=True)
+        count, exact = 0, True
+        for search in _searches(wanted, until):
+            found = await redrive.find(db, search, Place(), looks=COUNTED, limit=COUNTED)
+            count, exact = count + len(found.seqs), exact and not found.more
+        return Matched(count, exact)
+
+    async def _told(self, done: Sequence[Requeued]) -> None:
+        """Wake who waits for these jobs, here and elsewhere."""
+        counts: dict[tuple[str, int], int] = {}
+        for one in done:
+            if one.job is not None:
+                place = (one.job.topic, one.job.topic_id)
+                counts[place] = counts.get(place, 0) + 1
+        for (name, topic_id), count in counts.items():
+            with contextlib.suppress(TopicNotFound, *UNREACHABLE):
+                policy = await self._shared.policies.get(name)
+                if policy.topic.id == topic_id:
+                    self._shared.moved(policy.topic, ready=count)
+            self._shared.lanes.forget(topic_id)
+            self._shared.cursors.returned(topic_id)
+            self._shared.waiters.added(topic_id, count)
+
+
+def _searches(wanted: Wanted, until: datetime) -> list[Search]:
+    """Where it looks for jobs, one after the other: among the topic's dead letters, in whichever topic these are; among
+    dead letters of others that the topic holds, if it is one for dead letters; and among what failed in place."""
+    match, starts = wanted.match, wanted.starts
+    places = [
+        Search(wanted.topic, until, match, starts),
+        Search(wanted.topic, until, match, starts, dead=False),
+    ]
+    if wanted.dead is not None:
+        places.insert(0, Search(wanted.dead, until, match, starts, only_from=wanted.topic[0]))
+    return places
+
+
+async def _end(db: Connection, run: Operation, state: State, reason: str | None, failed_again: int) -> None:
+    if await operations.end(db, run.id, state, reason, failed_again):
+        counts = {"requeued": run.requeued, "skipped": run.skipped, "failed_again": failed_again}
+        detail = {"id": str(run.id), "state": state.value, **counts, "reason": reason}
+        await trail.record(db, trail.SERVICE, Action.REQUEUE_ENDED, run.wanted.topic[0], detail)
+
+
+def _asked(new: UUID, wanted: Wanted, matched: Matched) -> dict[str, object]:
+    asked: dict[str, object] = {"id": str(new), "matched": matched.count, "rate": wanted.rate}
+    if wanted.seqs is not None:
+        asked["seqs"] = len(wanted.seqs)
+    return asked | {
+        "filter": msgspec.to_builtins(wanted.match),
+        "canary": None if wanted.canary is None else msgspec.to_builtins(wanted.canary),
+    }

@@ -1,0 +1,152 @@
+"""A requeue and somebody else who has the same job in hand: it is in one place, whoever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from app.db.pool import Pools
+from app.queue import exits, producer, redrive, shown
+from app.queue.log import Match
+from app.queue.model import Lane
+from app.queue.redrive import Outcome, Requeued
+from app.queue.shown import Status
+from app.topics import store
+from app.topics.config import Policy
+from tests.queue.calls import Session, batch, events, held, take
+from tests.queue.tallies import tallied
+from tests.races.rivals import Rivals
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+RIVALS = ["claim", "purge", "delete", "requeue"]
+
+
+@pytest.fixture
+async def dead(topic: str, make_queue: MakeQueue) -> Policy:
+    return await make_queue(f"{topic}.dead")
+
+
+@pytest.fixture
+async def queue(topic: str, make_queue: MakeQueue, dead: Policy) -> Policy:
+    return await make_queue(topic, max_deliveries=1, dead_letter=dead.topic.name)
+
+
+async def killed(db: Session, queue: Policy, dead: Policy, **fields: object) -> int:
+    records = batch(1, **fields)
+    await producer.add_lanes(db, queue.topic, [Lane("", 0)])
+    await producer.upsert(db, queue.topic, queue.budget, records, ttl_ms=0)
+    [job] = await take(db, queue)
+    await exits.bury(db, queue.topic, queue.budget, [exits.Spent(job.seq, held(job).lease)], dead.topic)
+    return job.seq
+
+
+async def requeue(db: Session, dead: Policy, *seqs: int) -> list[Requeued]:
+    return await redrive.requeue(db, (dead.topic.name, dead.topic.id), seqs, ttl_ms=0)
+
+
+async def places(db: Session, *topics: Policy) -> list[tuple[str, int]]:
+    rows = await db.fetch(
+        "SELECT topic, seq FROM holdfast.jobs WHERE topic = ANY ($1) ORDER BY 1, 2", [one.topic.name for one in topics]
+    )
+    return [(row["topic"], row["seq"]) for row in rows]
+
+
+async def act(what: str, db: Session, dead: Policy) -> int:
+    """What the rival does to the dead letter: to how many."""
+    if what == "claim":
+        return len(await take(db, dead))
+    if what == "purge":
+        return (await shown.purge(db, dead.topic, [Status.PENDING], after=0, upto=9, limit=9)).count
+    if what == "delete":
+        return (await exits.delete(db, dead.topic, Match(), after=0, upto=9, limit=9)).count
+    return len(await requeue(db, dead, 1))
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+async def test_the_rival_is_first(rival: str, queue: Policy, dead: Policy, rivals: Rivals) -> None:
+    seq = await killed(rivals.one, queue, dead)
+    first = rivals.one.transaction()
+    await first.start()
+    assert await act(rival, rivals.one, dead) == 1
+    late = asyncio.create_task(requeue(rivals.other, dead, 1))
+    await rivals.meet()
+    await first.commit()
+    assert await late == []
+    left = {"claim": [(dead.topic.name, 1)], "requeue": [(queue.topic.name, seq)]}
+    assert await places(rivals.one, queue, dead) == left.get(rival, [])
+    assert await tallied(rivals.one, queue)
+    assert await tallied(rivals.one, dead)
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+async def test_the_requeue_is_first(rival: str, queue: Policy, dead: Policy, rivals: Rivals) -> None:
+    seq = await killed(rivals.one, queue, dead)
+    first = rivals.one.transaction()
+    await first.start()
+    assert len(await requeue(rivals.one, dead, 1)) == 1
+    late = asyncio.create_task(act(rival, rivals.other, dead))
+    if rival == "claim":
+        assert await late == 0, "it passes what is locked"
+    else:
+        await rivals.meet()
+    await first.commit()
+    assert await late == 0
+    assert await places(rivals.one, queue, dead) == [(queue.topic.name, seq)]
+    assert (await events(rivals.one, queue, seq)).count("requeued") == 1
+    assert await tallied(rivals.one, queue)
+    assert await tallied(rivals.one, dead)
+
+
+@pytest.mark.parametrize("first_commits", [True, False])
+async def test_a_producer_of_its_key_is_inserting(
+    first_commits: bool, queue: Policy, dead: Policy, rivals: Rivals
+) -> None:
+    await killed(rivals.one, queue, dead, keys=["k"])
+    first = rivals.one.transaction()
+    await first.start()
+    await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["k"]), ttl_ms=0)
+    late = asyncio.create_task(requeue(rivals.other, dead, 1))
+    await rivals.meet()
+    await (first.commit() if first_commits else first.rollback())
+    [one] = await late
+    assert one.outcome is (Outcome.KEY_CONFLICT if first_commits else Outcome.REQUEUED)
+    assert len(await places(rivals.one, queue, dead)) == (2 if first_commits else 1)
+    assert len(await places(rivals.one, dead)) == (1 if first_commits else 0)
+    assert await tallied(rivals.one, queue)
+    assert await tallied(rivals.one, dead)
+
+
+async def test_the_topic_goes_while_it_comes_back(queue: Policy, dead: Policy, rivals: Rivals, pools: Pools) -> None:
+    """The deletion waits for it, and takes it along: it is not left behind in a topic that is none."""
+    await killed(rivals.one, queue, dead)
+    first = rivals.one.transaction()
+    await first.start()
+    assert len(await requeue(rivals.one, dead, 1)) == 1
+    deletion = asyncio.create_task(store.delete(pools.rest, queue.topic.name, if_empty=False))
+    await rivals.meet()
+    await first.commit()
+    assert await deletion
+    assert await places(rivals.one, queue, dead) == []
+
+
+@pytest.mark.parametrize("end", ["rollback", "killed"])
+async def test_what_is_not_committed_has_not_happened(end: str, queue: Policy, dead: Policy, rivals: Rivals) -> None:
+    """The crash points of a batch: after the requeue, before its commit."""
+    await killed(rivals.one, queue, dead)
+    first = rivals.one.transaction()
+    await first.start()
+    assert len(await requeue(rivals.one, dead, 1)) == 1
+    assert await places(rivals.observer, queue, dead) == [(dead.topic.name, 1)]
+    if end == "rollback":
+        await first.rollback()
+    else:
+        await rivals.observer.execute("SELECT pg_terminate_backend($1, 5000)", rivals.one.get_server_pid())
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            await first.commit()
+    assert await places(rivals.observer, queue, dead) == [(dead.topic.name, 1)]
+    assert await tallied(rivals.observer, queue)
+    assert await tallied(rivals.observer, dead)
+    assert len(await requeue(rivals.other, dead, 1)) == 1
