@@ -35,6 +35,8 @@ _PAGES = (
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/api/operations/", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/v0/topics/{topic}/failures", "docs/failures.md"),
+    ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/operations/", "docs/dead-letters.md"),
     ("/api/", "docs/messages.md"),
     ("/", "docs/v0.md"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ KINDS: dict[str, Callable[[Random, int], str]] = {
 }
 
 
-async def fail(queue: Topic, errors: list[str | None]) -> None:
+async def fail(queue: Topic, errors: Sequence[str | None]) -> None:
     """So many jobs, each of which ends with its error."""
     await queue.add(len(errors))
     while errors:
@@ -223,7 +223,7 @@ async def test_topics_that_share_their_dead_letters_have_failures_of_their_own(
     one, two, dead = (Topic(http, f"{topic}.{name}") for name in ("one", "two", "dead"))
     for queue, errors in ((one, ["A: 1", "A: 2", "B: 1"]), (two, ["A: 3", "C: 1"])):
         await queue.put(max_deliveries=1, dead_letter=dead.name)
-        await fail(queue, list(errors))
+        await fail(queue, errors)
     assert await counts(one) == {"A: *": 2, "B: *": 1}
     assert await counts(two) == {"A: *": 1, "C: *": 1}
     assert await counts(dead) == {"A: *": 3, "B: *": 1, "C: *": 1}

@@ -42,6 +42,10 @@ def _identifier(r: Random) -> str:
     return "ord_" + "".join(r.choices(letters, k=r.randint(3, 14))) + str(r.randint(0, 9))
 
 
+def _cased(r: Random, text: str) -> str:
+    return r.choice([text, text.upper(), text.replace("-", "")])
+
+
 # Each makes another value of one kind.
 VALUES: dict[str, Callable[[Random], str]] = {
     "integer": lambda r: str(r.randint(-(10 ** r.randint(1, 12)), 10 ** r.randint(1, 12))),
@@ -49,7 +53,7 @@ VALUES: dict[str, Callable[[Random], str]] = {
     "exponent": lambda r: f"{r.uniform(-10, 10) * 10.0 ** r.randint(-200, 200):e}",
     "thousands": lambda r: f"{r.randint(0, 10 ** r.randint(1, 12)):,}",
     "duration": lambda r: r.choice(["1.5s", "300ms", "2m30s", "45.2s", "1h0m0s"]),
-    "uuid": lambda r: r.choice([str, str.upper, lambda u: u.replace("-", "")])(str(uuid.UUID(int=r.getrandbits(128)))),
+    "uuid": lambda r: _cased(r, str(uuid.UUID(int=r.getrandbits(128)))),
     "hex": lambda r: f"{r.getrandbits(4 * r.randint(8, 64)):08x}",
     "address": lambda r: f"0x{r.getrandbits(48):x}",
     "identifier": _identifier,
