@@ -23,6 +23,8 @@ _PARTS = (
     (r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}"),
     (r"^/api/topic-schemas/[^/]+", "/api/topic-schemas/{topic}"),
     (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
+    (r"^/api/users/[^/]+", "/api/users/{id}"),
+    (r"^(/api/users/{id}/grants)/[^/]+", r"\1/{grant_id}"),
     (r"/messages/by-key/.+", "/messages/by-key/{key}"),
 )
 
@@ -31,6 +33,9 @@ _PAGES = (
     ("/api/topic-configs", "docs/topic-configs.md"),
     ("/api/topic-schemas", "docs/schemas.md"),
     ("/api/admin/", "docs/operations/reapers.md"),
+    ("/api/auth/login", "docs/users.md"),
+    ("/api/auth/refresh", "docs/users.md"),
+    ("/api/users", "docs/users.md"),
     ("/api/messages/{id}/requeue", "docs/dead-letters.md"),
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/api/operations/", "docs/dead-letters.md"),
@@ -94,6 +99,8 @@ def _calls(ran: Iterable[Ran]) -> Iterator[Call]:
 def _without_secret(answer: Any) -> Any:
     if isinstance(answer, dict) and "secret" in answer:
         return {**answer, "secret": "hf_" + "x" * 43}
+    if isinstance(answer, dict) and answer.keys() == {"token"}:
+        return {"token": "eyJhbGciOiJIUzI1NiJ9.e30.x"}
     return answer
 
 

@@ -149,3 +149,36 @@ async def every_exchange_about_users(http: httpx.AsyncClient, limited: dict[str,
         await http.delete(url, headers=token if url == path else {})  # nobody deletes themselves
         for headers in (NOBODY, limited, {}, {}):
             await http.delete(url, headers=headers)
+
+
+async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Requeues, of one and of many, and their operations: successes and refusals, as above."""
+    messages, log = Messages(http, topic), f"{topic}.log"
+    await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    out = []
+    for payload, key in (("1", None), ("2", "k"), ("3", None)):
+        field = {} if key is None else {"key": key}
+        out.append(await messages.put(payload, max_deliveries=1, **field))
+        await messages.nack((await messages.take())["id"], error="boom")
+    await messages.put("4", key="k")
+    for message_id, status in ((out[0], 204), (out[1], 409), (out[0], 404)):
+        assert (await http.post(f"/api/messages/{message_id}/requeue")).status_code == status
+    for headers in (NOBODY, limited):
+        await http.post(f"/api/messages/{out[2]}/requeue", headers=headers)
+    for start in ("/v0/topics/", "/api/topics/"):
+        path, body = f"{start}{topic}/requeue", {"filter": {}, "rate": 1}
+        done = await http.post(path, json=body)
+        assert done.is_success, done.text
+        await http.post(path, json={**body, "dry_run": True})
+        operation = f"{start.replace('topics', 'operations')}{done.json()['id']}"
+        for url, method in ((operation, "GET"), (f"{operation}/cancel", "POST")):
+            for headers in ({}, NOBODY, limited):
+                await http.request(method, url, headers=headers)
+            await http.request(method, url.replace(done.json()["id"], "x"))
+        for headers in (NOBODY, limited):
+            await http.post(path, json=body, headers=headers)
+        for other in (log, f"{topic}.none", "a b"):
+            await http.post(path.replace(topic, other), json=body)
+        await http.post(path, content=b"[]", headers=JSON)
+        await http.post(path, content=b"x" * 3_000, headers=JSON)
+        await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
