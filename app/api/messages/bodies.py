@@ -3,7 +3,7 @@ ignores them, and refused on routes that it does not have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -170,6 +170,12 @@ class MessageExtended(msgspec.Struct):
 class PurgeBody(msgspec.Struct):
     """Which messages are deleted."""
 
+    RULES: ClassVar[dict[str, Any]] = {
+        "not": {
+            "required": ["statuses", "cluster"],
+            "properties": {"statuses": {"type": "array", "minItems": 1}, "cluster": {"type": "string"}},
+        }
+    }
     statuses: Annotated[
         list[Literal["pending", "processing", "expired", "failed"]] | None,
         about("Those of these statuses; of none given, all but failed ones."),
