@@ -24,6 +24,7 @@ from app.api.failures import (
 )
 from app.api.fields import encode, known_parameters, topic_in
 from app.api.openapi import TOPIC, operation
+from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.keys import Scope
@@ -55,6 +56,7 @@ class FailuresAnswer(msgspec.Struct):
     topic: str
     failures: list[FailureCluster]
     more: bool
+    performance: Performance
 
 
 class ClusterDeletedAnswer(msgspec.Struct):
@@ -63,6 +65,7 @@ class ClusterDeletedAnswer(msgspec.Struct):
     topic: str
     cluster: str
     deleted: Annotated[int, about("Those that were out by then, whoever held them.")]
+    performance: Performance
 
 
 @router.get(
@@ -85,7 +88,7 @@ async def failures(request: Request) -> Response:
     policy = await context.policies.queue(check_name(name))
     must_cover_letters(key, policy)
     found = await context.engine.failures.read(policy, asked.since, asked.limit)
-    fields = FailuresAnswer(name, [_shown(one) for one in found.clusters], found.more)
+    fields = {"topic": name, "failures": [_shown(one) for one in found.clusters], "more": found.more}
     return answer(encode(fields)[1:-1], began)
 
 
@@ -108,7 +111,7 @@ async def delete(request: Request) -> Response:
     cluster = cluster_in(request)
     policy: Policy = await context.policies.queue(check_name(name))
     deleted = await purge(context, request, policy, cluster)
-    return answer(encode(ClusterDeletedAnswer(name, cluster, deleted))[1:-1], began)
+    return answer(encode({"topic": name, "cluster": cluster, "deleted": deleted})[1:-1], began)
 
 
 def _shown(one: Failure) -> FailureCluster:
