@@ -25,11 +25,13 @@ from app.api.messages import about, by_key, enqueues, grants, lists, login, purg
 from app.api.messages import archive as message_log
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
+from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
+from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
@@ -74,6 +76,7 @@ ROUTERS = (
     requeues.router,
     message_requeues.router,
     topics.router,
+    failure_routes.router,
     key_routes.router,
     audit.router,
     health.router,
@@ -82,6 +85,7 @@ ROUTERS = (
     reaper_routes.router,
     lists.router,
     purges.router,
+    message_failures.router,
     by_key.router,
     about.router,
     message_log.router,

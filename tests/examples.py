@@ -14,6 +14,7 @@ from tests.manual import Call, Ran
 FILE = Path(__file__).parents[1] / "app/api/examples.json"
 _PARTS = (
     (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
+    (r"^(/v0/topics/[^/]+/failures)/[^/]+", r"\1/{cluster}"),
     (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
     (r"^/(v0|api)/operations/[^/]+", r"/\1/operations/{id}"),
     (r"^/v0/admin/reapers/[^/]+", "/v0/admin/reapers/{name}"),
@@ -39,6 +40,8 @@ _PAGES = (
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/api/operations/", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/v0/topics/{topic}/failures", "docs/failures.md"),
+    ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/operations/", "docs/dead-letters.md"),
     ("/api/", "docs/messages.md"),
     ("/", "docs/v0.md"),

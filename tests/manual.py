@@ -19,7 +19,7 @@ MORE = "…"
 VARIABLE = {
     *("$ts", "deadline", "lease_id", "token", "last_write_ts", "deadlines", "uptime_ms", "version"),
     *("id", "secret", "at", "created_at", "created_by", "rotated_at", "expires_at", "revoked_at", "next_cursor"),
-    *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time"),
+    *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time", "first_seen", "last_seen"),
     "user_id",
     *("dlq_moved_at", "started_at", "ended_at"),
 }

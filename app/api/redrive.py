@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from app.api.body import read_json
 from app.api.bounds import MAX_JOB_KEY, MAX_SEQS, MAX_TAG_BYTES, Key, Seq, Tag, about, seq_within, text
+from app.api.failures import ClusterId
 from app.api.fields import check_text, topic_in
 from app.api.openapi import path
 from app.edge.context import Context, context_of
@@ -42,8 +43,7 @@ class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     older_than_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("They went out at least so long ago.", 0)
     ] = None
-    # Not built yet, and refused: a requeue that ignored it would take too much.
-    cluster: None = None
+    cluster: Annotated[ClusterId | None, about("Those of this cluster of failures.")] = None
 
 
 class RequeueCanary(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -168,6 +168,7 @@ def _filter(given: RequeueFilter) -> Filter:
         tag=None if given.tag is None else check_text(given.tag, "filter.tag", MAX_TAG_BYTES),
         key=None if given.key is None else check_text(given.key, "filter.key", 4 * MAX_JOB_KEY),
         tenant=given.tenant,
+        cluster=given.cluster,
         older_than_ms=given.older_than_ms or 0,
     )
 

@@ -56,12 +56,13 @@ class Requeued:
 
 
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which jobs are meant; None for any. error: a part of it, letter by letter."""
+    """Which jobs are meant; None for any. error: a part of it, letter by letter; cluster: the kind of it."""
 
     error: str | None = None
     tag: str | None = None
     key: str | None = None
     tenant: str | None = None
+    cluster: str | None = None
     older_than_ms: int = 0  # since it went out
 
 
@@ -107,7 +108,7 @@ async def find(db: Connection, search: Search, after: Place, *, looks: int, limi
     row = await db.fetchrow(
         _FIND_DEAD if search.dead else _FIND_FAILED,
         *(*search.topic, after.time, after.seq, search.until, search.only_from, list(search.starts)),
-        *(match.error, match.tag, match.key, match.tenant, looks, limit),
+        *(match.error, match.tag, match.key, match.tenant, looks, limit, match.cluster),
     )
     assert row is not None, "it answers one row always"
     last = None if row["last_time"] is None else Place(row["last_time"], row["last_seq"])

@@ -21,6 +21,7 @@ from tests.api.keyring import Services
 from tests.api.messages.exchanges import (
     every_exchange,
     every_exchange_about_users,
+    every_failure_exchange,
     every_log_exchange,
     every_requeue_exchange,
     every_schema_exchange,
@@ -388,6 +389,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await topic_configs(http, topic)
     await every_schema_exchange(http, topic, LIMITED)
     await every_requeue_exchange(http, f"{topic}.out", LIMITED)
+    await every_failure_exchange(http, f"{topic}.failed", LIMITED)
     await reapers(http)
     await every_exchange_about_users(http, LIMITED)
 

@@ -87,6 +87,7 @@ async def test_by_filter_with_a_dry_run_before(queue: Topic, dead: Topic) -> Non
         {},
         {"filter": {}, "seqs": [1]},
         {"filter": {"cluster": "c"}},
+        {"filter": {"cluster": "A" * 16}},
         {"filter": {"mistake": 1}},
         {"filter": {"error": ""}},
         {"filter": {"older_than_ms": -1}},

@@ -56,6 +56,8 @@ TABLE = {
     ("POST", T): Row("write", 403, {"records": [{"data": 1}]}),
     ("POST", f"{T}/diff"): Row("read", 403, {}),
     ("POST", f"{T}/delete"): Row("delete", 403, {"before_seq": 1}),
+    ("GET", f"{T}/failures"): Row("read", 403),
+    ("DELETE", f"{T}/failures/{{cluster}}"): Row("delete", 403),
     ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
     ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/nack"): Row("write", 403, {"node": "n", "seqs": []}),
@@ -93,6 +95,7 @@ TABLE = {
     ("GET", "/api/messages/{id}"): Row("read", 404),
     ("GET", "/api/stats"): Row("admin", 200, shown_by=OF_OTHERS),
     ("POST", "/api/topics/{topic}/purge"): Row("admin", 403),
+    ("GET", "/api/topics/{topic}/failures"): Row("read", 403),
     ("POST", "/api/topics/{topic}/replay"): Row("write+admin", 403, {}),
     ("GET", "/api/topics/{topic}/message-log"): Row("read+admin", 403),
     ("DELETE", "/api/topics/{topic}/message-log"): Row("delete+admin", 403, query="?before=2000-01-01T00:00:00Z"),
@@ -179,7 +182,11 @@ async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, head
     method, path = route
     row = TABLE[route]
     url = (
-        path.replace("{topic}", FOREIGN).replace("{id}", key_id).replace("{wid}", NO_WATCH).replace("{name}", "expiry")
+        path.replace("{topic}", FOREIGN)
+        .replace("{id}", key_id)
+        .replace("{wid}", NO_WATCH)
+        .replace("{name}", "expiry")
+        .replace("{cluster}", "0" * 16)
         + row.query
     )
     content = {} if row.body is None else {"json": row.body}

@@ -3,12 +3,13 @@ ignores them, and refused on routes that it does not have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
+from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
@@ -169,9 +170,18 @@ class MessageExtended(msgspec.Struct):
 class PurgeBody(msgspec.Struct):
     """Which messages are deleted."""
 
+    RULES: ClassVar[dict[str, Any]] = {
+        "not": {
+            "required": ["statuses", "cluster"],
+            "properties": {"statuses": {"type": "array", "minItems": 1}, "cluster": {"type": "string"}},
+        }
+    }
     statuses: Annotated[
         list[Literal["pending", "processing", "expired", "failed"]] | None,
         about("Those of these statuses; of none given, all but failed ones."),
+    ] = None
+    cluster: Annotated[
+        ClusterId | None, about("Those of this cluster of failures instead, the topic's dead letters among them.")
     ] = None
 
 

@@ -8,14 +8,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, failures
 from app.api.body import read_json
 from app.api.fields import encode, topic_in
 from app.api.messages.bodies import PurgeAnswer, PurgeBody
 from app.api.messages.errors import operation
 from app.api.openapi import TOPIC
 from app.edge.context import context_of
-from app.errors import TopicNotFound
+from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
 from app.queue.shown import Status
 from app.topics.config import check_name
@@ -39,17 +39,23 @@ _body = msgspec.json.Decoder(PurgeBody)
     ),
 )
 async def purge(request: Request) -> Response:
-    """Delete a topic's messages by their status, for good, those that somebody holds too. The topic stays."""
+    """Delete a topic's messages by their status, or those that are out by the kind of their errors; for good, those
+    that somebody holds too. The topic stays."""
     context = context_of(request)
     name = topic_in(request)
     context.access.check(request, Scope.ADMIN, name)
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
+    if body.cluster is not None and body.statuses:
+        raise InvalidRequest("statuses or cluster: a cluster's messages are deleted whatever their status.")
     statuses = sorted({Status(status) for status in body.statuses or ()}, key=lambda one: one.value) or UNLESS_SAID
     try:
         policy = await context.policies.queue(name)
     except TopicNotFound:
         deleted = 0
     else:
-        deleted = await context.engine.purges.purge(policy, statuses)
+        if body.cluster is None:
+            deleted = await context.engine.purges.purge(policy, statuses)
+        else:
+            deleted = await failures.purge(context, request, policy, body.cluster)
     return Response(encode({"deleted": deleted}), media_type="application/json")

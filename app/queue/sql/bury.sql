@@ -5,7 +5,8 @@
 -- Answers one row: the places in $2 (from 1) that were moved. The job starts there with no delivery, no end of its
 -- time and its own priority; its key is data there; where it came from stands in original_*, and the job that it
 -- was at first in first_*: of that one it keeps the id that the messages dialect shows. Its tenant, its own limit and
--- its time to live wait in original_* and ttl_ms until it is requeued.
+-- its time to live wait in original_* and ttl_ms until it is requeued. Where, when and with what kind of error it went
+-- out is in failed_in, failed_at and cluster.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
@@ -26,15 +27,17 @@ WITH picked AS MATERIALIZED (
               coalesce(j.ttl_ms, extract(epoch FROM j.expires_at - j.created_at) * 1000, 0)::bigint AS ttl_ms,
               coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq
 ), arriving AS MATERIALIZED (
-    SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at FROM (SELECT * FROM gone ORDER BY ord) g
+    SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at,
+           holdfast.error_cluster(coalesce(error, last_error)) AS cluster
+    FROM (SELECT * FROM gone ORDER BY ord) g
 ), moved AS (
     INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at, updated_at, tag,
                                producer, metadata, payload, last_error, original_topic, original_seq,
                                original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq, key,
-                               original_tenant, original_max_deliveries, ttl_ms)
+                               original_tenant, original_max_deliveries, ttl_ms, cluster, failed_in, failed_at)
     SELECT $6, $7, new_seq, new_seq, 'ready', priority, at, created_at, at, tag, producer, metadata, payload,
            coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq, key,
-           tenant, max_deliveries, ttl_ms
+           tenant, max_deliveries, ttl_ms, cluster, $1, at
     FROM arriving
 ), lane AS (
     INSERT INTO holdfast.lanes (topic, priority) SELECT DISTINCT $6, priority FROM arriving ORDER BY 2

@@ -1,4 +1,5 @@
--- End jobs that have no delivery left, on a topic that has no dead-letter topic: they stay as failed, until retention.
+-- End jobs that have no delivery left, on a topic that has no dead-letter topic: they stay as failed, until retention. Of
+-- which kind their error is, and when they failed, is in cluster and failed_at.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
 -- Answers one row: the places in $2 (from 1) that ended.   Index: primary key (see ack).
@@ -17,7 +18,8 @@ WITH picked AS MATERIALIZED (
 ), done AS (
     UPDATE holdfast.jobs j
     SET state = 'failed', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
-        last_error = coalesce(p.error, j.last_error)
+        last_error = coalesce(p.error, j.last_error),
+        cluster = holdfast.error_cluster(coalesce(p.error, j.last_error)), failed_in = $1, failed_at = clock_timestamp()
     FROM picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.lease_id, p.node, p.held, j.topic_id, j.seq, j.deliveries, j.last_error,
               octet_length(j.payload) AS bytes

@@ -2,7 +2,7 @@
 --   $1 the topic that they are in  $2 its id  $3, $4 after this place: a time and a seq  $5 dead by then
 --   $6 only those of this topic, or NULL  $7 only those of topics whose names start with one of these, none for all
 --   $8 their error contains this, or NULL  $9 tag, or NULL  $10 key, or NULL  $11 tenant, or NULL
---   $12 most jobs to look at  $13 most that match
+--   $12 most jobs to look at  $13 most that match  $14 cluster, or NULL
 -- Answers one row: seqs, ascending; more, whether there may be others behind; last_time and last_seq, the place to go on
 -- after, NULL where there was nothing. What is under a good lease is passed.   Index: jobs_dead.
 WITH looked AS MATERIALIZED (
@@ -10,7 +10,7 @@ WITH looked AS MATERIALIZED (
            (j.state::text <> 'leased' OR j.visible_at < now()) AND j.topic_id = $2::integer
            AND ($6::text IS NULL OR j.original_topic = $6::text) AND
            ($8::text IS NULL OR strpos(j.last_error, $8::text) > 0) AND ($9::text IS NULL OR j.tag = $9::text)
-           AND ($10::text IS NULL OR j.key = $10::text)
+           AND ($10::text IS NULL OR j.key = $10::text) AND ($14::text IS NULL OR j.cluster = $14::text)
            AND ($11::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $11::text)
            AND (cardinality($7::text[]) = 0
                 OR EXISTS (SELECT 1 FROM unnest($7::text[]) AS s(s)

@@ -2,14 +2,14 @@
 --   $1 topic  $2 its id  $3, $4 after this place: a time and a seq  $5 failed by then  $6 this topic too, or NULL
 --   $7 only if the topic's name starts with one of these, none for any
 --   $8 their error contains this, or NULL  $9 tag, or NULL  $10 key, or NULL  $11 tenant, or NULL
---   $12 most jobs to look at  $13 most that match
+--   $12 most jobs to look at  $13 most that match  $14 cluster, or NULL
 -- Answers one row, as find_dead does.   Index: jobs_finished.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.updated_at AS at,
            j.state::text = 'failed' AND j.dlq_moved_at IS NULL AND j.topic_id = $2::integer
            AND ($6::text IS NULL OR j.topic = $6::text) AND
            ($8::text IS NULL OR strpos(j.last_error, $8::text) > 0) AND ($9::text IS NULL OR j.tag = $9::text)
-           AND ($10::text IS NULL OR j.key = $10::text)
+           AND ($10::text IS NULL OR j.key = $10::text) AND ($14::text IS NULL OR j.cluster = $14::text)
            AND ($11::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $11::text)
            AND (cardinality($7::text[]) = 0
                 OR EXISTS (SELECT 1 FROM unnest($7::text[]) AS s(s)

@@ -5,6 +5,7 @@
 -- Answers one row: `done` and `picked` as in ack; `spent`, places whose job has no delivery left, with the `leases` under
 -- which they are still held: the caller takes those out with bury or fail; and `keyed`, places whose job has a key, and is
 -- returned with nack_keyed: its place may be taken.
+-- A dead letter's cluster is that of the last error that was handed in.
 -- A returned job enters the due lane, never the ready lane: its position lies below what claims have passed.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
@@ -24,7 +25,8 @@ WITH picked AS MATERIALIZED (
     UPDATE holdfast.jobs j
     SET state = 'scheduled', visible_at = clock_timestamp() + p.delay_ms * interval '1 ms',
         updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
-        deliveries = j.deliveries - p.refund::integer, last_error = coalesce(p.error, j.last_error)
+        deliveries = j.deliveries - p.refund::integer, last_error = coalesce(p.error, j.last_error),
+        cluster = CASE WHEN j.cluster IS NULL OR p.error IS NULL THEN j.cluster ELSE holdfast.error_cluster(p.error) END
     FROM picked p WHERE j.ctid = p.tid AND NOT p.spent AND NOT p.keyed
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, p.lease_id, p.node, j.visible_at, p.error
 ), event AS (

@@ -182,3 +182,25 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
         await http.post(path, content=b"[]", headers=JSON)
         await http.post(path, content=b"x" * 3_000, headers=JSON)
         await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
+
+
+async def every_failure_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """What messages have failed with, and purges of one kind: successes and refusals, as above."""
+    messages, log = Messages(http, topic), f"{topic}.log"
+    await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    for error in ("a: 1", None):
+        message_id = await messages.put(max_deliveries=1)
+        await messages.take()
+        await messages.nack(message_id, **({} if error is None else {"error": error}))
+    for start in ("/api/topics/", "/v0/topics/"):
+        path = f"{start}{topic}/failures"
+        shown = (await http.get(path)).json()["failures"]
+        assert len(shown) == 2
+        asked = [("GET", path), ("DELETE", f"{path}/{shown[0]['cluster']}")] if "v0" in start else [("GET", path)]
+        for method, url in asked:
+            for headers in (NOBODY, limited, {}):
+                await http.request(method, url, headers=headers)
+            for other in (log, f"{topic}.none", "a b"):
+                await http.request(method, url.replace(topic, other))
+    purge = f"/api/topics/{topic}/purge"
+    assert (await http.post(purge, json={"cluster": shown[1]["cluster"]})).json() == {"deleted": 1}

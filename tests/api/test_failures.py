@@ -1,0 +1,300 @@
+"""What jobs that are out have failed with, by the kind of their errors: counted exactly, shown, purged."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.api.dialect import Body, Topic, accepted, eventually, refused
+from tests.api.keyring import Services, client, make
+from tests.api.messages.client import Messages, done
+from tests.queue.tallies import tallied
+
+if TYPE_CHECKING:
+    from app.db.pool import Pools
+    from app.topics.cache import Policies
+    from tests.api.conftest import Serve
+
+# One bad deployment: five kinds of errors, which differ in whatever differs from one job to the next.
+KINDS: dict[str, Callable[[Random, int], str]] = {
+    "KeyError: *": lambda r, n: (
+        "Traceback (most recent call last):\n"
+        f'  File "/srv/release-{r.randint(1, 99)}/worker.py", line {r.randint(1, 500)}, in handle\n'
+        f"    user = users['u{n}']\nKeyError: 'u{n}'"
+    ),
+    "requests.exceptions.ConnectionError: no answer from * within * s": lambda r, n: (
+        f"requests.exceptions.ConnectionError: no answer from 10.{n % 256}.0.{r.randint(1, 255)}:443 "
+        f"within {r.uniform(1, 30):.3f} s"
+    ),
+    "java.lang.IllegalStateException: session * of * is closed": lambda r, _: (
+        f"java.lang.IllegalStateException: session {uuid.UUID(int=r.getrandbits(128))} "
+        f'of "{r.choice(["kim", "lee ü"])}" '
+        f"is closed\n\tat com.example.Sessions.find(Sessions.java:{r.randint(1, 999)})"
+    ),
+    "smtp: * mailbox * unavailable": lambda r, n: f"smtp: {r.choice([421, 450])} mailbox u{n}@mail.example unavailable",
+    "smtp: * greylisted by *": lambda r, n: (
+        f"smtp: {r.choice([421, 451])} greylisted by https://mx{n}.example/why?n={n}"
+    ),
+}
+
+
+async def fail(queue: Topic, errors: Sequence[str | None]) -> None:
+    """So many jobs, each of which ends with its error."""
+    await queue.add(len(errors))
+    while errors:
+        jobs = (await queue.claim(max=1_000))["claimed"]
+        assert jobs
+        now, errors = errors[: len(jobs)], errors[len(jobs) :]
+        answer = await queue.nack("n", sorted(job["$seq"] for job in jobs), errors=now)
+        assert answer["nacked"] == len(jobs)
+
+
+async def failures(queue: Topic, **query: str | int) -> list[Body]:
+    answer = accepted(await queue.http.get(f"{queue.path}/failures", params=query))
+    assert answer["topic"] == queue.name
+    assert answer["more"] is False
+    shown: list[Body] = answer["failures"]
+    return shown
+
+
+async def counts(queue: Topic, **query: str | int) -> dict[str, int]:
+    return {one["title"]: one["count"] for one in await failures(queue, **query)}
+
+
+async def purge(queue: Topic, cluster: str) -> int:
+    answer = accepted(await queue.http.delete(f"{queue.path}/failures/{cluster}"))
+    assert (answer["topic"], answer["cluster"]) == (queue.name, cluster)
+    count: int = answer["deleted"]
+    return count
+
+
+@pytest.fixture(params=["dead letters", "in place"])
+async def failing(request: pytest.FixtureRequest, queue: Topic) -> Topic:
+    """A queue whose jobs are out after one delivery."""
+    where = {"dead_letter": f"{queue.name}.dlq"} if request.param == "dead letters" else {"on_exhausted": "fail"}
+    await queue.put(max_deliveries=1, **where)
+    return queue
+
+
+async def test_two_thousand_jobs_that_fail_in_five_ways_are_five_clusters(
+    failing: Topic, pools: Pools, policies: Policies
+) -> None:
+    r = Random(failing.name)
+    kinds = [list(KINDS)[min(int(r.expovariate(0.7)), 4)] for _ in range(2_000)]
+    await fail(failing, [KINDS[kind](r, n) for n, kind in enumerate(kinds)])
+    expected = {kind: kinds.count(kind) for kind in KINDS}
+    shown = await failures(failing)
+    assert {one["title"]: one["count"] for one in shown} == expected
+    assert [one["count"] for one in shown] == sorted(expected.values(), reverse=True)
+    for one in shown:
+        assert one["at_least"] is False
+        assert one["deliveries"] == {"min": 1, "avg": 1.0, "max": 1}
+        assert 0 < one["first_seen"] <= one["last_seen"]
+        assert one["example"]["error"]
+    assert len({one["cluster"] for one in shown}) == 5
+
+    # The messages dialect says the same.
+    messages = Messages(failing.http, failing.name)
+    theirs = done(await failing.http.get(f"/api/topics/{failing.name}/failures"))
+    assert theirs["more"] is False
+    for one, other in zip(shown, theirs["failures"], strict=True):
+        message = await messages.get(other["example"]["id"])
+        assert message["topic"] == one["example"]["topic"]
+        assert message["last_error"] == other["example"]["last_error"] == one["example"]["error"]
+        for field in ("cluster", "title", "count", "at_least", "deliveries"):
+            assert one[field] == other[field]
+        assert other["first_seen"] <= other["last_seen"]
+        assert other["last_seen"].endswith("Z")
+
+    # A purge takes one kind and leaves the others.
+    first, second, *others = shown
+    assert await purge(failing, first["cluster"]) == first["count"]
+    assert await purge(failing, first["cluster"]) == 0
+    answer = await failing.http.post(f"/api/topics/{failing.name}/purge", json={"cluster": second["cluster"]})
+    assert done(answer) == {"deleted": second["count"]}
+    assert await counts(failing) == {one["title"]: one["count"] for one in others}
+    for name in (failing.name, f"{failing.name}.dlq"):
+        if name == shown[0]["example"]["topic"]:
+            policies.forget(name)
+            policy = await policies.queue(name)
+            assert await tallied(pools.rest, policy)
+            deleted = await pools.rest.fetchval(
+                "SELECT count(*) FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'deleted'", policy.topic.id
+            )
+            assert deleted == first["count"] + second["count"]
+    page = (await failing.http.get("/v0/admin/audit", params={"subject": failing.name})).json()
+    purged = [entry["detail"] for entry in page["entries"] if entry["action"] == "cluster.purged"]
+    assert sorted(one["cluster"] for one in purged) == sorted([first["cluster"]] * 2 + [second["cluster"]])
+
+
+async def test_one_kind_is_requeued_and_leaves_its_cluster(failing: Topic) -> None:
+    await fail(failing, [f"A: {n}" for n in range(30)] + [f"B: {n}" for n in range(20)])
+    clusters = {one["title"]: one["cluster"] for one in await failures(failing)}
+    dry = await failing.post("requeue", filter={"cluster": clusters["B: *"]}, dry_run=True)
+    assert (dry["matched"], dry["exact"]) == (20, True)
+    assert await counts(failing) == {"A: *": 30, "B: *": 20}
+    begun = await failing.http.post(f"{failing.path}/requeue", json={"filter": {"cluster": clusters["B: *"]}})
+    assert begun.status_code == 202, begun.text
+
+    async def done_with() -> bool:
+        return await counts(failing) == {"A: *": 30}
+
+    await eventually(done_with)
+    # They are jobs again, with all their deliveries; those that fail in another way are of another kind then.
+    await failing.until_counts(20, 0)
+    jobs = (await failing.claim(max=100))["claimed"]
+    assert sorted(job["data"] for job in jobs) == list(range(31, 51))
+    await failing.nack("n", sorted(job["$seq"] for job in jobs), errors=["C: again"] * 20)
+    assert await counts(failing) == {"A: *": 30, "C: again": 20}
+
+
+async def test_an_error_may_be_anything(failing: Topic) -> None:
+    """What is shown is a line; the example is the text as it was."""
+    forged = 'x\r\n2026-01-01 INFO all is well\x1b[2J"\u2028<script>'
+    long = "ValueError: " + "größe " * 1_000
+    await fail(failing, [forged, long[:7_000], long[:7_000] + "!", None, ""])
+    shown = await failures(failing)
+    assert {one["title"]: one["count"] for one in shown} == {
+        "x": 1,
+        long[:200].strip(): 2,
+        "The lease ended without a word": 2,
+    }
+    examples = [one["example"]["error"] for one in shown]
+    assert forged in examples
+    for one in shown:
+        assert "\n" not in one["title"]
+        assert len(one["title"]) <= 200
+
+
+async def test_a_silent_death_is_a_kind_of_its_own(failing: Topic) -> None:
+    await failing.add(2)
+    await failing.claim(max=2, lease_ms=100)
+
+    async def out() -> bool:
+        await failing.claim()
+        return await counts(failing) == {"The lease ended without a word": 2}
+
+    await eventually(out)
+    [one] = await failures(failing)
+    assert one["example"]["error"] is None
+    assert await purge(failing, one["cluster"]) == 2
+    assert await failures(failing) == []
+
+
+async def test_what_has_left_is_counted_no_more(queue: Topic) -> None:
+    """Acked, returned, deleted: the counts follow at once. A dead letter's kind is that of its last error."""
+    dead = Topic(queue.http, f"{queue.name}.dlq")
+    await queue.put(max_deliveries=2, dead_letter=dead.name)
+    await queue.add(6)
+    for error in ("A: first try", "B: 1"):
+        jobs = (await queue.claim(max=6))["claimed"]
+        await queue.nack("n", sorted(job["$seq"] for job in jobs), errors=[error] * 6)
+        assert await counts(queue) == ({} if error.startswith("A") else {"B: *": 6})
+    assert (await failures(queue))[0]["deliveries"] == {"min": 2, "avg": 2.0, "max": 2}
+    assert await failures(dead) == await failures(queue)
+
+    jobs = sorted((await dead.claim(max=3))["claimed"], key=lambda job: job["$seq"])
+    assert await counts(queue) == {"B: *": 6}, "it is out, whoever works on it"
+    await dead.ack("n", [jobs[0]["$seq"]])
+    await dead.nack("n", [jobs[1]["$seq"]], errors=["C: 2"])
+    await dead.nack("n", [jobs[2]["$seq"]])
+    assert await counts(queue) == {"B: *": 4, "C: *": 1}
+    [held] = (await dead.claim(max=1))["claimed"]
+    await dead.post("delete", match="none")
+    left = await failures(queue)
+    assert sum(one["count"] for one in left) == 5
+    for one in left:
+        await purge(queue, one["cluster"])
+    assert await failures(queue) == []
+    assert (await dead.ack("n", [held["$seq"]]))["skipped"] == [held["$seq"]], "its lease is lost"
+    assert await dead.counts() == (0, 0)
+
+
+async def test_topics_that_share_their_dead_letters_have_failures_of_their_own(
+    http: httpx.AsyncClient, topic: str
+) -> None:
+    one, two, dead = (Topic(http, f"{topic}.{name}") for name in ("one", "two", "dead"))
+    for queue, errors in ((one, ["A: 1", "A: 2", "B: 1"]), (two, ["A: 3", "C: 1"])):
+        await queue.put(max_deliveries=1, dead_letter=dead.name)
+        await fail(queue, errors)
+    assert await counts(one) == {"A: *": 2, "B: *": 1}
+    assert await counts(two) == {"A: *": 1, "C: *": 1}
+    assert await counts(dead) == {"A: *": 3, "B: *": 1, "C: *": 1}
+    cluster = (await failures(dead))[0]["cluster"]
+    assert await purge(two, cluster) == 1
+    assert await counts(one) == {"A: *": 2, "B: *": 1}
+    assert await purge(dead, cluster) == 2
+    assert await counts(dead) == {"B: *": 1, "C: *": 1}
+    # One that became a dead letter and then failed where it was is still one.
+    await dead.put(max_deliveries=1, on_exhausted="fail")
+    job = await dead.take()
+    await dead.nack("n", [job["$seq"]], errors=["D: 1"])
+    assert (await counts(dead))["D: *"] == 1
+    assert sum((await counts(dead)).values()) == 2
+
+
+async def test_it_can_be_asked_for_a_part(failing: Topic) -> None:
+    await fail(failing, ["A: 1"] * 3 + ["B: 1"] * 2 + ["C: 1"])
+    last = max(one["last_seen"] for one in await failures(failing))
+    url = f"{failing.path}/failures"
+    for limit in (1, 2, 0, -7):
+        answer = accepted(await failing.http.get(url, params={"limit": limit}))
+        assert [one["title"] for one in answer["failures"]] == ["A: *", "B: *"][: max(limit, 1)]
+        assert answer["more"] is True
+    assert accepted(await failing.http.get(url, params={"limit": 3}))["more"] is False
+
+    since = await _now_behind(last)
+    await fail(failing, ["A: 9", "D: 1"])
+    assert await counts(failing, since=since) == {"A: *": 1, "D: *": 1}
+
+
+async def _now_behind(ms: int) -> str:
+    """The time of the service's machine, once it is later than `ms`."""
+    while (now := datetime.now(UTC)).timestamp() * 1000 <= ms + 1:
+        await asyncio.sleep(0.001)
+    return now.isoformat()
+
+
+async def test_what_makes_no_sense_is_refused(queue: Topic) -> None:
+    http, url = queue.http, f"{queue.path}/failures"
+    for query in ({"limit": "x"}, {"since": "yesterday"}, {"since": "2026-01-01T00:00:00"}, {"cursor": "x"}):
+        refused(await http.get(url, params=query), 400, "invalid_request")
+        refused(await http.get(f"/api/topics/{queue.name}/failures", params=query), 400, "invalid_request")
+    for cluster in ("x", "A" * 16, "a" * 17):
+        refused(await http.delete(f"{url}/{cluster}"), 400, "invalid_request")
+        purge = f"/api/topics/{queue.name}/purge"
+        refused(await http.post(purge, json={"cluster": cluster}), 400, "invalid_request")
+    both = {"cluster": "a" * 16, "statuses": ["pending"]}
+    refused(await http.post(f"/api/topics/{queue.name}/purge", json=both), 400, "invalid_request")
+    refused(await http.get("/v0/topics/none-such/failures"), 404, "topic_not_found")
+    assert done(await http.get("/api/topics/none-such/failures")) == {"failures": [], "more": False}
+    log = Topic(http, f"{queue.name}.log")
+    await log.put(type="log")
+    refused(await http.get(f"{log.path}/failures"), 409, "not_a_queue")
+    refused(await http.get(f"/api/topics/{log.name}/failures"), 409, "not_a_queue")
+
+
+async def test_a_key_that_is_not_for_the_dead_letters_learns_nothing_of_them(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str
+) -> None:
+    service = await (await Services.make(serve, new_database)).start(api_keys="root")
+    async with client(service, "root") as root:
+        queue = Topic(root, f"mine.{topic}")
+        await queue.put(max_deliveries=1, dead_letter=f"theirs.{topic}")
+        await fail(queue, ["A: secret"])
+        [one] = await failures(queue)
+        secret = (await make(root, prefixes=["mine."]))["secret"]
+    async with client(service, secret) as http:
+        refused(await http.get(f"{queue.path}/failures"), 403, "forbidden")
+        refused(await http.get(f"/api/topics/{queue.name}/failures"), 403, "forbidden")
+        refused(await http.delete(f"{queue.path}/failures/{one['cluster']}"), 403, "forbidden")
+        refused(await http.post(f"/api/topics/{queue.name}/purge", json={"cluster": one["cluster"]}), 403, "forbidden")
+    async with client(service, "root") as root:
+        assert await counts(queue.through(root)) == {"A: secret": 1}
