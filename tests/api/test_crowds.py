@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Connect = Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]
 
-BLOCKED = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+BLOCKED = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -27,18 +27,19 @@ async def test_one_too_many_is_refused_and_nothing_of_it_done(
 ) -> None:
     """Two wait for the first, whose statement waits for the log; nobody waits without a bound."""
     crowded = await serve(max_waiting=2)
-    db = await connect()
+    db, observer = await connect(), await connect()  # in a transaction, who is connected is seen as at the first look
     async with httpx.AsyncClient(base_url=crowded.url, timeout=30) as http:
         log = Topic(http, topic)
         await log.put(type="log")
         holder = db.transaction()
         await holder.start()
         await db.fetchval("SELECT holdfast.lock_log(name, id) FROM holdfast.topics WHERE name = $1", topic)
+        pid = db.get_server_pid()
         group = crowded.context.engine.logs.group
 
         async def first_is_sent() -> bool:
             assert not sent[0].done(), sent[0].result().text
-            return bool(await db.fetchval(BLOCKED))
+            return bool(await observer.fetchval(BLOCKED, pid))
 
         async def others_wait() -> bool:
             return group.waiting() == 2
