@@ -11,6 +11,7 @@ from app.db import sql
 from app.queue.model import Connection
 
 _TOPICS = sql.load(__package__, "inbox_topics")
+_ANY_SCHEMA = sql.load(__package__, "any_schema")
 _LOCK = sql.load(__package__, "inbox_lock")
 _TAKE = sql.load(__package__, "inbox_take")
 _ADMIT = sql.load(__package__, "inbox_admit")
@@ -37,6 +38,12 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 _COLUMNS = [*(name for name in Row.__struct_fields__ if name not in ("id", "inserted_at")), "inserted_at"]
+
+
+async def is_used(db: Connection) -> bool:
+    """Whether rows can be waiting, or be soon: only those for topics with a schema do."""
+    used: bool = await db.fetchval(_ANY_SCHEMA)
+    return used
 
 
 async def topics(db: Connection, after: str, limit: int) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app.queue.inbox import Row
 
 LOOK_SECONDS: Final = 0.5
+IDLE_SECONDS: Final = 2.5  # while no topic has a schema: an idle service asks little
 BATCH: Final = 500
 TOPICS: Final = 100
 
@@ -28,16 +29,19 @@ log = logging.getLogger(__name__)
 async def follow(pools: Pools, engine: Engine) -> None:
     """Make passes until cancelled: at once again as long as there is more."""
     while True:
-        moved = 0
+        moved, pause = 0, LOOK_SECONDS
         try:
-            moved = await run_once(pools, engine)
+            if await inbox.is_used(pools.rest):
+                moved = await run_once(pools, engine)
+            else:
+                pause = IDLE_SECONDS
         except (*UNREACHABLE, HoldfastError) as error:
             log.warning("can't look at the inbox at the moment: %r", error)
         except Exception:
             log.exception("can't look at the inbox")
         if not moved:
             # Apart from other processes, that started at the same moment.
-            await asyncio.sleep(LOOK_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311
+            await asyncio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311
 
 
 async def run_once(pools: Pools, engine: Engine) -> int:
