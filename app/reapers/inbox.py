@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.queue.inbox import Row
 
 LOOK_SECONDS: Final = 0.5
-IDLE_SECONDS: Final = 2.5  # while no topic has a schema: an idle service asks little
+IDLE_SECONDS: Final = 5.0  # while no topic has a schema: an idle service asks little
 BATCH: Final = 500
 TOPICS: Final = 100
 

@@ -43,10 +43,10 @@ SWEEPS: Final = (
     Sweep("retention", sweeps.retention, 3600),
     ARCHIVE,
     Sweep("tallies", sweeps.tallies, 3600),
-    Sweep("logs", sweeps.logs, 15),
+    Sweep("logs", sweeps.logs, 30),
     Sweep("idempotency", sweeps.idempotency, 60, EASE),
     Sweep("watches", sweeps.watches, 60),
-    Sweep("requeues", sweeps.requeues, 15),
+    Sweep("requeues", sweeps.requeues, 30),
 )
 
 
