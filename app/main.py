@@ -31,6 +31,7 @@ from app.api.messages import requeue as message_requeues
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
+from app.api.v0 import explain as explanations
 from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
@@ -77,6 +78,7 @@ ROUTERS = (
     message_requeues.router,
     topics.router,
     failure_routes.router,
+    explanations.router,
     key_routes.router,
     audit.router,
     health.router,

@@ -11,6 +11,7 @@ from app.engine.cursors import Cursors
 from app.engine.diffs import Diffs
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
+from app.engine.explain import Explain
 from app.engine.failures import Failures
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
@@ -83,6 +84,7 @@ class Engine:
         self.replays = Replays(shared)
         self.purges = Purges(shared)
         self.failures = Failures(shared)
+        self.explain = Explain(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)

@@ -67,6 +67,10 @@ class Throttle:
         closed.wanted = True
         return True
 
+    def is_out(self, topic_id: int) -> bool:
+        """Whether a topic has run out of tokens a moment ago. Who asks only wants to know."""
+        return topic_id in self._closed
+
     async def take(self, policy: Policy, wanted: int) -> int:
         """Tokens for up to `wanted` jobs (1 or more) of a topic that has a limit. Raises asyncpg's errors.
 

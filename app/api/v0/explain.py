@@ -1,0 +1,197 @@
+"""GET /v0/topics/:topic/jobs/:seq/explain and /history, and /v0/topics/:topic/explain: why is it not running?"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.bounds import about
+from app.api.fields import encode, known_parameters, topic_in
+from app.api.openapi import TOPIC, operation, path, query
+from app.api.v0.bodies import Performance
+from app.api.v0.fields import answer
+from app.edge.context import Context, context_of
+from app.engine.reasons import Code, Verdict
+from app.errors import InvalidRequest, NotFound
+from app.keys import Scope
+from app.queue import ledger
+from app.queue.ledger import MAX_EVENTS, Event
+from app.topics.config import BIGINT_MAX, Policy, check_name
+
+router = direct.router("jobs")
+
+SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})
+LIMIT: Final = query("limit", f"1 to {MAX_EVENTS} events, clamped.", {"type": "integer", "default": 100})
+_SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
+
+
+class WhyNot(msgspec.Struct):
+    """A reason, in words and in numbers. Times are in ms since 1970, what ends in _ms lasts so long."""
+
+    code: Annotated[str, Meta(extra_json_schema={"enum": [code.value for code in Code]})]
+    message: str
+    detail: dict[str, Any]
+
+
+class ExplainJobAnswer(msgspec.Struct):
+    """Why a job is not running: what must be mended first comes first."""
+
+    topic: str
+    seq: int
+    state: Annotated[
+        str,
+        about(
+            "By the database's clock. gone: the ledger has its end.",
+            enum=["ready", "scheduled", "blocked", "leased", "failed", "expired", "gone"],
+        ),
+    ]
+    reasons: list[WhyNot]
+    wait_ms: Annotated[int | None, about("When it will start, at the pace of the last claims; null: nobody can tell.")]
+    performance: Performance
+
+
+class ExplainTopicAnswer(msgspec.Struct):
+    """Why a queue's jobs are not running. at_least: claimable was counted so far."""
+
+    topic: str
+    claimable: int
+    at_least: bool
+    scheduled: int
+    blocked: int
+    in_flight: int
+    reasons: list[WhyNot]
+    wait_ms: Annotated[int | None, about("Of a job that came now, at the pace of the last claims.")]
+    performance: Performance
+
+
+class JobEvent(msgspec.Struct):
+    """A transition. Times are in ms since 1970; until: the deadline of a lease, or when it was to be had. Leases' ids are
+    their holders' business, and not shown."""
+
+    at: int
+    event: str
+    deliveries: int
+    until: int | None
+    node: str | None
+    detail: str | None
+
+
+class HistoryAnswer(msgspec.Struct):
+    """What happened to a job, the oldest first. more: there are later ones than `limit`."""
+
+    topic: str
+    seq: int
+    events: list[JobEvent]
+    more: bool
+    performance: Performance
+
+
+@router.get(
+    "/v0/topics/{topic}/jobs/{seq}/explain",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, SEQ], answers={200: ExplainJobAnswer}, errors=[400, 401, 403, 404, 409, 503]
+    ),
+)
+async def explain_job(request: Request) -> Response:
+    """Why a job is not running, or what became of it: reasons, what must be mended first coming first."""
+    began = time.perf_counter()
+    context, policy, seq = await _job_asked(request, ())
+    found = await context.engine.explain.job(policy, seq)
+    if found is None:
+        raise _unknown(policy, seq)
+    state = "gone" if found.row is None else found.row.state
+    fields = {"topic": policy.topic.name, "seq": seq, "state": state, **_shown(found.verdict)}
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.get(
+    "/v0/topics/{topic}/explain",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC], answers={200: ExplainTopicAnswer}, errors=[400, 401, 403, 404, 409, 503]
+    ),
+)
+async def explain_topic(request: Request) -> Response:
+    """Why a queue's jobs are not running."""
+    began = time.perf_counter()
+    context, policy = await _queue_asked(request, ())
+    waiting, verdict = await context.engine.explain.topic(policy)
+    fields = {
+        "topic": policy.topic.name,
+        "claimable": waiting.claimable,
+        "at_least": waiting.at_least,
+        "scheduled": waiting.scheduled,
+        "blocked": waiting.blocked,
+        "in_flight": waiting.leased,
+        **_shown(verdict),
+    }
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.get(
+    "/v0/topics/{topic}/jobs/{seq}/history",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, SEQ, LIMIT], answers={200: HistoryAnswer}, errors=[400, 401, 403, 404, 409, 503]
+    ),
+)
+async def history(request: Request) -> Response:
+    """What happened to a job, from the ledger: as long as that is kept, which is longer than the job."""
+    began = time.perf_counter()
+    context, policy, seq = await _job_asked(request, {"limit"})
+    given = request.query_params.get("limit", "100")
+    if _WHOLE.match(given) is None:
+        raise InvalidRequest("limit must be a whole number.")
+    limit = min(max(int(given), 1), MAX_EVENTS)
+    events = await ledger.history(context.pools.rest, policy.topic, seq, limit=limit + 1)
+    if not events:
+        raise _unknown(policy, seq)
+    fields = {
+        "topic": policy.topic.name,
+        "seq": seq,
+        "events": [_event(one) for one in events[:limit]],
+        "more": len(events) > limit,
+    }
+    return answer(encode(fields)[1:-1], began)
+
+
+async def _queue_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Context, Policy]:
+    context = context_of(request)
+    name = topic_in(request)
+    context.access.check(request, Scope.READ, name)
+    known_parameters(request, parameters)
+    return context, await context.policies.queue(check_name(name))
+
+
+async def _job_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Context, Policy, int]:
+    context, policy = await _queue_asked(request, parameters)
+    given: str = request.path_params["seq"]
+    if _SEQ.match(given) is None or not 0 < int(given) <= BIGINT_MAX:
+        raise InvalidRequest("A job's seq is a whole number from 1 on.")
+    return context, policy, int(given)
+
+
+def _unknown(policy: Policy, seq: int) -> NotFound:
+    return NotFound(
+        f"Nothing is known of job {seq} of {policy.topic.name!r}.", {"topic": policy.topic.name, "seq": seq}
+    )
+
+
+def _shown(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "reasons": [WhyNot(one.code.value, one.message, one.numbers) for one in verdict.reasons],
+        "wait_ms": verdict.wait_ms,
+    }
+
+
+def _event(one: Event) -> JobEvent:
+    return JobEvent(one.at_ms, one.event, one.deliveries, one.until_ms, one.node, one.detail)

@@ -1,0 +1,113 @@
+"""Why a job is not running: gathers what the tables and this process know. docs/explain.md; the words are reasons.py's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import TOO_SLOW
+from app.engine import reasons
+from app.engine.reasons import Ahead, Code, Pace, Reason, Verdict, Waiting
+from app.queue import explained, inspector, ledger, shown
+from app.queue.explained import COUNTED, Row
+from app.queue.ledger import Event, Recent
+from app.queue.model import Lane, Topic
+
+if TYPE_CHECKING:
+    from app.engine.shared import Shared
+    from app.topics.config import Policy
+
+# How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.
+WINDOWS: Final = (10.0, 60.0, 600.0)
+ENOUGH: Final = 20
+PATIENCE_SECONDS: Final = 1.0  # for all windows: what other topics do makes a look expensive
+NEARLY: Final = 0.9
+_NOTHING: Final = Recent(0, 0, 0, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A job's state, None where it is gone and the ledger has its end, and what is to be said."""
+
+    row: Row | None
+    verdict: Verdict
+
+
+class Explain:
+    """Explains jobs and topics. Reads only."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    async def job(self, policy: Policy, seq: int) -> Explained | None:
+        """Why a job is not running; None if nothing is known of it."""
+        db = self._shared.pools.rest
+        row = await explained.job(db, policy.topic, policy.budget, seq)
+        if row is None:
+            return await self._gone(policy, seq)
+        ahead, pace = Ahead(0, False), Pace(_NOTHING, 1.0, 0, 0, False)
+        if row.state in {"ready", "scheduled"} and not row.spent:
+            ahead, pace = await self._ahead(policy, row), await self._pace(policy)
+        return Explained(row, reasons.of_job(row, pace, ahead))
+
+    async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
+        """Why a queue's jobs are not running."""
+        db, topic = self._shared.pools.rest, policy.topic
+        lows = self._shared.cursors.lows(topic.id)
+        counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
+        waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
+        return waiting, reasons.of_topic(waiting, await self._pace(policy))
+
+    async def _gone(self, policy: Policy, seq: int) -> Explained | None:
+        db, topic = self._shared.pools.rest, policy.topic
+        for place in (await shown.letters(db, [(topic.id, seq)])).values():
+            for letter in await shown.show(db, [place]):
+                dead = Reason(
+                    Code.DEAD_LETTERED,
+                    f"It is a dead letter: job {letter.seq} of {letter.topic}.",
+                    {"topic": letter.topic, "seq": letter.seq, "error": letter.last_error, "at": letter.dlq_moved_ms},
+                )
+                return Explained(None, Verdict([dead], None))
+        events = await ledger.history(db, topic, seq)
+        return Explained(None, Verdict([_ended(events[-1])], None)) if events else None
+
+    async def _ahead(self, policy: Policy, row: Row) -> Ahead:
+        lows = self._shared.cursors.lows(policy.topic.id)
+        lanes = await explained.claimable(self._shared.pools.rest, policy.topic, lows, row)
+        before = [n for lane, n in lanes.items() if _precedes(lane, row)]
+        return Ahead(sum(before), any(n >= COUNTED for n in before))
+
+    async def _pace(self, policy: Policy) -> Pace:
+        topic = policy.topic
+        recent, seconds = await self._recent(topic)
+        waiting = self._shared.waiters.parked(topic.name)
+        limit = policy.config.throughput_limit
+        # This process may not be the one that hands them out.
+        spent = limit > 0 and recent.claimed >= limit * seconds * NEARLY
+        return Pace(recent, seconds, waiting, limit, spent or self._shared.throttle.is_out(topic.id))
+
+    async def _recent(self, topic: Topic) -> tuple[Recent, float]:
+        recent, seconds, began = _NOTHING, WINDOWS[0], time.monotonic()
+        for window in WINDOWS:
+            if time.monotonic() > began + PATIENCE_SECONDS:
+                break
+            try:
+                recent, seconds = await ledger.recent(self._shared.pools.rest, topic, window), window
+            except TOO_SLOW:
+                break
+            if recent.claimed >= ENOUGH:
+                break
+        return recent, seconds
+
+
+def _precedes(lane: Lane, row: Row) -> bool:
+    """Whether a lane's jobs are handed out before a job. Of its own lane, only those before it are counted."""
+    return lane.priority > row.priority or lane == row.lane
+
+
+def _ended(last: Event) -> Reason:
+    """What the ledger says of a job that is gone."""
+    return Reason(
+        Code.ENDED, f"It is gone: {last.event} at {reasons.clock(last.at_ms)}.", {"event": last.event, "at": last.at_ms}
+    )

@@ -1,0 +1,241 @@
+"""Why a job is not running: from facts to reasons, what must be mended first coming first. docs/explain.md.
+
+Pure: what the facts are, and where they come from, is explain.py's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from app.queue.explained import Row
+from app.queue.ledger import Recent
+
+IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Code(Enum):
+    """Reasons, in the order of what must be mended first."""
+
+    ENDED = "ended"  # acknowledged, deleted or the like
+    DEAD_LETTERED = "dead_lettered"  # it is in another topic by now
+    FAILED = "failed"
+    EXPIRED = "expired"
+    EXHAUSTED = "exhausted"  # its last delivery is over: the next claim or sweep takes it out
+    SCHEDULED = "scheduled"
+    LEASED = "leased"
+    NO_CLAIMER = "no_claimer"
+    THROUGHPUT_LIMIT = "throughput_limit"
+    BEHIND = "behind"
+    NEXT = "next"
+    EMPTY = "empty"  # of a topic
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One of them: in words, and its numbers by name."""
+
+    code: Code
+    message: str
+    numbers: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a topic's jobs went lately: `recent` events within `seconds`; `waiting` callers that this process has parked;
+    tokens a second that the topic has, 0 for no limit, and whether they have run out."""
+
+    recent: Recent
+    seconds: float
+    waiting: int
+    limit: int
+    out_of_tokens: bool
+
+    @property
+    def rate(self) -> float:
+        """Jobs claimed a second, since the first claim of that time."""
+        span = self.recent.span_ms
+        return 0.0 if span is None else self.recent.claimed / max(span / 1000, 0.001)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How many jobs are handed out before one, by the order of claims; `at_least` so many."""
+
+    jobs: int
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The reasons, and in how many ms the job will start, as far as that can be told."""
+
+    reasons: list[Reason]
+    wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a topic's jobs wait for: how many could be claimed now (`at_least` so many), and how many are scheduled,
+    blocked, and leased."""
+
+    claimable: int
+    at_least: bool
+    scheduled: int
+    blocked: int
+    leased: int
+
+
+def of_job(row: Row, pace: Pace, ahead: Ahead) -> Verdict:
+    """Why a job is not running."""
+    reasons = [*_out(row)] or [*_held_up(row), *_in_turn(row, pace, ahead)]
+    wait = None
+    if row.state in {"ready", "scheduled"} and not row.spent:
+        own = max(row.visible_ms - row.now_ms, 0) if row.state == "scheduled" else 0
+        turn = _turn_ms(pace, ahead)
+        wait = None if turn is None else max(own, turn)
+    return Verdict(reasons, wait)
+
+
+def of_topic(waiting: Waiting, pace: Pace) -> Verdict:
+    """Why a topic's jobs are not running; the wait is that of a job that came now."""
+    reasons: list[Reason] = []
+    ahead = Ahead(waiting.claimable, waiting.at_least)
+    if waiting.claimable == 0:
+        parts = [
+            f"{count} {word}"
+            for count, word in (
+                (waiting.scheduled, "scheduled for later"),
+                (waiting.blocked, "behind the heads of their groups"),
+                (waiting.leased, "leased"),
+            )
+            if count
+        ]
+        text = f"No job could be claimed now: {', '.join(parts)}." if parts else "There are no jobs."
+        numbers: dict[str, object] = {
+            "scheduled": waiting.scheduled,
+            "blocked": waiting.blocked,
+            "leased": waiting.leased,
+        }
+        reasons.append(Reason(Code.EMPTY, text, numbers))
+    else:
+        reasons += _unclaimed(pace)
+        reasons += _throttled(pace)
+        reasons.append(_behind(pace, ahead, "could be claimed now"))
+    return Verdict(reasons, _turn_ms(pace, ahead))
+
+
+def _out(row: Row) -> Iterator[Reason]:
+    numbers: dict[str, object] = {"deliveries": row.deliveries, "at": row.updated_ms}
+    if row.state == "failed":
+        yield Reason(Code.FAILED, f"It failed after {_times(row.deliveries)}: {_error(row)}", numbers)
+    elif row.state == "expired":
+        at = row.expires_ms or row.updated_ms
+        yield Reason(
+            Code.EXPIRED,
+            f"Its time to live was over at {clock(at)}, before anybody was done with it.",
+            {"deliveries": row.deliveries, "at": at},
+        )
+
+
+def _held_up(row: Row) -> Iterator[Reason]:
+    """What is the job's own."""
+    left = row.visible_ms - row.now_ms
+    if row.spent and row.state != "leased":
+        yield Reason(
+            Code.EXHAUSTED,
+            f"Its last of {row.max_deliveries} deliveries is over ({_error(row)}) The next claim or sweep takes it out.",
+            {"deliveries": row.deliveries, "max_deliveries": row.max_deliveries},
+        )
+    elif row.state == "scheduled":
+        why = "" if row.deliveries == 0 else f" It was returned after {_times(row.deliveries)}: {_error(row)}"
+        yield Reason(
+            Code.SCHEDULED,
+            f"It is to be had from {clock(row.visible_ms)}, in {_span(left)}.{why}",
+            {"until": row.visible_ms, "in_ms": left, "deliveries": row.deliveries},
+        )
+    elif row.state == "leased":
+        since = row.leased_ms or row.now_ms
+        yield Reason(
+            Code.LEASED,
+            f"It is running: leased by {row.node or 'a holder without a name'} for {_span(row.now_ms - since)}, "
+            f"and for {_span(left)} more unless that is extended. Delivery {row.deliveries}.",
+            {"node": row.node, "since": since, "until": row.visible_ms, "in_ms": left, "deliveries": row.deliveries},
+        )
+
+
+def _in_turn(row: Row, pace: Pace, ahead: Ahead) -> Iterator[Reason]:
+    """What holds up all that wait in this topic."""
+    if row.state not in {"ready", "scheduled"} or row.spent:
+        return
+    yield from _unclaimed(pace)
+    yield from _throttled(pace)
+    if ahead.jobs:
+        yield _behind(pace, ahead, "are handed out before it")
+    elif row.state == "ready":
+        yield Reason(Code.NEXT, "Nothing is before it: the next claim of this topic gets it.")
+
+
+def _unclaimed(pace: Pace) -> Iterator[Reason]:
+    idle = pace.recent.idle_ms
+    if pace.waiting or (idle is not None and idle < IDLE_MS) or pace.out_of_tokens:
+        return
+    seconds = pace.seconds if idle is None else idle / 1000
+    text = f"Nobody has claimed a job of this topic for {_span(round(seconds * 1000))}{' or longer' * (idle is None)}."
+    yield Reason(Code.NO_CLAIMER, text, {"idle_ms": round(seconds * 1000), "at_least": idle is None})
+
+
+def _throttled(pace: Pace) -> Iterator[Reason]:
+    if pace.out_of_tokens:
+        yield Reason(
+            Code.THROUGHPUT_LIMIT,
+            f"The topic hands out {pace.limit} jobs a second at most, and has just handed out as many.",
+            {"limit": pace.limit, "refill_ms": round(1000 / pace.limit, 3)},
+        )
+
+
+def _behind(pace: Pace, ahead: Ahead, what: str) -> Reason:
+    turn = _turn_ms(pace, ahead)
+    speed = "" if turn is None else f" Claims take {pace.rate:.3g} a second: about {_span(turn)}."
+    many = f"{'at least ' * ahead.at_least}{ahead.jobs} job{'s' * (ahead.jobs != 1)}"
+    numbers: dict[str, object] = {
+        "ahead": ahead.jobs,
+        "at_least": ahead.at_least,
+        "per_second": round(pace.rate, 3),
+        "wait_ms": turn,
+    }
+    return Reason(Code.BEHIND, f"{many[0].upper()}{many[1:]} {what}.{speed}", numbers)
+
+
+def _turn_ms(pace: Pace, ahead: Ahead) -> int | None:
+    if ahead.jobs == 0 and (pace.waiting or pace.recent.claimed):
+        return 0
+    return round(ahead.jobs / pace.rate * 1000) if pace.rate else None
+
+
+def _error(row: Row) -> str:
+    return "its lease ended without a word." if row.last_error is None else f'"{row.last_error[:200]}".'
+
+
+def _times(deliveries: int) -> str:
+    return f"{deliveries} deliver{'y' if deliveries == 1 else 'ies'}"
+
+
+def clock(ms: int) -> str:
+    """A time in ms since 1970, as RFC 3339 has it."""
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _span(ms: int) -> str:
+    """A time in words: the two largest units of it."""
+    if ms < 10_000:
+        return f"{ms / 1000:.3g} s"
+    seconds = ms // 1000
+    parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    while parts[0][0] == 0:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)

@@ -1,0 +1,72 @@
+"""What the tables say about why a job is not running: its row, and what stands before it. docs/explain.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.db import sql
+from app.queue.inspector import Lows
+from app.queue.model import Budget, Connection, Lane, Topic
+
+_JOB = sql.load(__package__, "explain_job")
+_LANES = sql.load(__package__, "lanes_ahead")
+
+COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
+
+    `state` is ready, scheduled, blocked, leased (by a good lease), failed or expired. `due`: it stands in the due part of
+    its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery is over.
+    """
+
+    state: str
+    due: bool
+    tenant: str
+    priority: int
+    place: int
+    deliveries: int
+    max_deliveries: int
+    spent: bool
+    node: str | None
+    last_error: str | None
+    original_topic: str | None
+    original_seq: int | None
+    original_deliveries: int | None
+    now_ms: int
+    created_ms: int
+    updated_ms: int
+    visible_ms: int
+    leased_ms: int | None
+    expires_ms: int | None
+
+    @property
+    def lane(self) -> Lane:
+        """Where it stands."""
+        return Lane(self.tenant, self.priority)
+
+
+async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> Row | None:
+    """A job, None if it is not there."""
+    row = await db.fetchrow(_JOB, topic.name, topic.id, seq, budget.ends, budget.max_deliveries)
+    return None if row is None else Row(**dict(row))
+
+
+async def claimable(db: Connection, topic: Topic, lows: Lows, before: Row | None = None) -> dict[Lane, int]:
+    """How many jobs could be claimed now, by lane, COUNTED due and COUNTED fresh ones at most; of the lane of `before`,
+    only those that come before it."""
+    place = (None, None, None, None) if before is None else (before.tenant, before.priority, before.due, before.place)
+    rows = await db.fetch(
+        _LANES,
+        topic.name,
+        COUNTED,
+        *place,
+        [reach.lane.tenant for reach in lows.lanes],
+        [reach.lane.priority for reach in lows.lanes],
+        [reach.after for reach in lows.lanes],
+        [reach.due or 0 for reach in lows.lanes],
+    )
+    return {Lane(row["tenant"], row["priority"]): row["due"] + row["ready"] for row in rows}

@@ -1,0 +1,54 @@
+"""Reading the ledger. docs/semantics.md, section 13."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from app.db import sql
+from app.queue.model import Connection, Topic
+
+_HISTORY = sql.load(__package__, "history")
+_RECENT = sql.load(__package__, "recent_events")
+
+MAX_EVENTS: Final = 1_000
+THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A transition of a job. Times are in ms since 1970; `until`: the deadline of a lease, or when it is to be had."""
+
+    at_ms: int
+    event: str
+    deliveries: int
+    until_ms: int | None
+    node: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What became of a topic's jobs in the last seconds; for how long since the first claim (`span_ms`) and since the
+    last (`idle_ms`) in that time, None if there was none."""
+
+    claimed: int
+    acked: int
+    enqueued: int
+    span_ms: int | None
+    idle_ms: int | None
+
+
+async def history(
+    db: Connection, topic: Topic, seq: int, since: datetime = THE_BEGINNING, limit: int = MAX_EVENTS
+) -> list[Event]:
+    """What happened to a job, oldest first: up to `limit` events, no earlier than `since`."""
+    return [Event(**dict(row)) for row in await db.fetch(_HISTORY, topic.id, seq, since, limit)]
+
+
+async def recent(db: Connection, topic: Topic, seconds: float) -> Recent:
+    """What became of a topic's jobs in the last `seconds`. Costs what all topics did in that time."""
+    row = await db.fetchrow(_RECENT, topic.id, seconds)
+    assert row is not None, "it answers one row always"
+    return Recent(**dict(row))

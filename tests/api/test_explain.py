@@ -1,0 +1,191 @@
+"""Why is it not running? Each reason by its cause, and in pairs, what must be mended first coming first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.api.dialect import Body, Topic, accepted, eventually, refused
+
+
+async def explain(queue: Topic, seq: int) -> Body:
+    return accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/explain"))
+
+
+async def codes(queue: Topic, seq: int) -> list[str]:
+    return [reason["code"] for reason in (await explain(queue, seq))["reasons"]]
+
+
+async def history(queue: Topic, seq: int) -> list[Body]:
+    events: list[Body] = accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/history"))["events"]
+    return events
+
+
+async def test_nobody_claims(queue: Topic) -> None:
+    first, second = await queue.add(2)
+    assert await codes(queue, first) == ["no_claimer", "next"]
+    told = await explain(queue, second)
+    assert [reason["code"] for reason in told["reasons"]] == ["no_claimer", "behind"]
+    assert told["reasons"][1]["detail"]["ahead"] == 1
+    assert told["state"] == "ready"
+    assert told["wait_ms"] is None
+
+
+async def test_a_claim_of_late_is_a_claimer(queue: Topic) -> None:
+    _, second, third = await queue.add(3)
+    await queue.claim()
+    assert await codes(queue, second) == ["next"]
+    assert await codes(queue, third) == ["behind"]
+
+
+async def test_scheduled(queue: Topic) -> None:
+    [seq] = await queue.add(1, delay_ms=60_000)
+    told = await explain(queue, seq)
+    assert told["state"] == "scheduled"
+    assert [reason["code"] for reason in told["reasons"]] == ["scheduled", "no_claimer"]
+    detail = told["reasons"][0]["detail"]
+    assert 55_000 < detail["in_ms"] <= 60_000
+    assert abs(detail["until"] - (time.time() * 1000 + detail["in_ms"])) < 5_000
+
+
+async def test_returned_with_a_delay_tells_the_error(queue: Topic) -> None:
+    [seq] = await queue.add(1)
+    await queue.claim()
+    await queue.nack("n", [seq], delay_ms=60_000, errors=["no route to host"])
+    [reason] = (await explain(queue, seq))["reasons"]
+    assert reason["code"] == "scheduled"
+    assert "1 delivery" in reason["message"]
+    assert "no route to host" in reason["message"]
+
+
+async def test_leased(queue: Topic) -> None:
+    [seq] = await queue.add(1)
+    await queue.claim("w1", lease_ms=60_000)
+    told = await explain(queue, seq)
+    [reason] = told["reasons"]
+    assert (told["state"], reason["code"]) == ("leased", "leased")
+    assert reason["detail"]["node"] == "w1"
+    assert 50_000 < reason["detail"]["in_ms"] <= 60_000
+
+
+async def test_a_lease_that_ended_is_next(queue: Topic) -> None:
+    [seq] = await queue.add(1)
+    await queue.claim(lease_ms=100)
+
+    async def ready() -> bool:
+        return (await explain(queue, seq))["state"] == "ready"
+
+    await eventually(ready)
+    assert await codes(queue, seq) == ["next"]
+
+
+async def test_a_higher_priority_and_a_returned_job_are_before_it(queue: Topic) -> None:
+    low, returned = await queue.add(2)
+    await queue.claim(max=2)
+    await queue.nack("n", [low, returned])
+    await queue.add(3, priority=5)
+    fresh = (await queue.add(1))[0]
+    told = await explain(queue, fresh)
+    assert told["reasons"][-1]["detail"]["ahead"] == 5
+    assert (await explain(queue, returned))["reasons"][-1]["detail"]["ahead"] == 4
+
+
+async def test_the_last_delivery_is_over(queue: Topic) -> None:
+    await queue.put(max_deliveries=1, on_exhausted="fail")
+    [seq] = await queue.add(1)
+    await queue.claim(lease_ms=100)
+    await eventually(lambda: _is(queue, seq, ["exhausted"]))
+    await queue.claim()
+    told = await explain(queue, seq)
+    assert (told["state"], told["reasons"][0]["code"]) == ("failed", "failed")
+
+
+async def test_dead_lettered(queue: Topic) -> None:
+    await queue.put(max_deliveries=1, dead_letter=f"{queue.name}.dlq")
+    [seq] = await queue.add(1)
+    await queue.claim()
+    await queue.nack("n", [seq], errors=["boom"])
+    told = await explain(queue, seq)
+    [reason] = told["reasons"]
+    assert (told["state"], reason["code"]) == ("gone", "dead_lettered")
+    assert reason["detail"]["topic"] == f"{queue.name}.dlq"
+    assert reason["detail"]["error"] == "boom"
+
+
+async def test_expired(queue: Topic) -> None:
+    [seq] = await queue.add(1, ttl_ms=1)
+    await eventually(lambda: _is(queue, seq, ["expired"]))
+
+
+async def test_acknowledged(queue: Topic) -> None:
+    [seq] = await queue.add(1)
+    await queue.claim("w1")
+    await queue.ack("w1", [seq])
+    told = await explain(queue, seq)
+    [reason] = told["reasons"]
+    assert (told["state"], reason["code"], reason["detail"]["event"]) == ("gone", "ended", "acked")
+    events = await history(queue, seq)
+    assert [event["event"] for event in events] == ["enqueued", "claimed", "acked"]
+    assert [event["node"] for event in events] == [None, "w1", "w1"]
+    assert all("lease_id" not in event for event in events)
+
+
+async def test_out_of_tokens(queue: Topic) -> None:
+    await queue.put(throughput_limit=1)
+    seqs = await queue.add(5)
+    await queue.claim(max=5)
+    told = await explain(queue, seqs[-1])
+    assert [reason["code"] for reason in told["reasons"]] == ["throughput_limit", "behind"]
+    assert told["reasons"][0]["detail"] == {"limit": 1, "refill_ms": 1000.0}
+
+
+async def test_the_wait_is_right_within_a_factor_of_two(queue: Topic) -> None:
+    await queue.add(400)
+    [seq] = await queue.add(1)
+    steady = asyncio.create_task(_work(queue))
+    try:
+        await asyncio.sleep(1)  # of a steady load
+        began = time.monotonic()
+        told = (await explain(queue, seq))["wait_ms"] / 1000
+
+        async def runs() -> bool:
+            return (await explain(queue, seq))["state"] != "ready"
+
+        await eventually(runs, seconds=20)
+        took = time.monotonic() - began
+        assert took / 2 < told < took * 2
+    finally:
+        steady.cancel()
+
+
+async def _work(queue: Topic) -> None:
+    """A hundred jobs a second, or thereabouts."""
+    while True:
+        jobs = (await queue.claim(max=10))["claimed"]
+        await queue.ack("n", sorted(job["$seq"] for job in jobs))
+        await asyncio.sleep(0.1)
+
+
+async def _is(queue: Topic, seq: int, wanted: list[str]) -> bool:
+    return await codes(queue, seq) == wanted
+
+
+async def test_a_topic(queue: Topic) -> None:
+    path = f"{queue.path}/explain"
+    [reason] = accepted(await queue.http.get(path))["reasons"]
+    assert reason["code"] == "empty"
+    await queue.add(1, delay_ms=60_000)
+    told = accepted(await queue.http.get(path))
+    assert (told["claimable"], told["scheduled"]) == (0, 1)
+    assert "1 scheduled for later" in told["reasons"][0]["message"]
+    await queue.add(3)
+    told = accepted(await queue.http.get(path))
+    assert [reason["code"] for reason in told["reasons"]] == ["no_claimer", "behind"]
+    assert told["claimable"] == 3
+
+
+async def test_what_nobody_knows(queue: Topic) -> None:
+    for verb in ("explain", "history"):
+        refused(await queue.http.get(f"{queue.path}/jobs/999/{verb}"), 404, "not_found")
+        refused(await queue.http.get(f"{queue.path}/jobs/0/{verb}"), 400, "invalid_request")
+        refused(await queue.http.get(f"{queue.path}/jobs/1/{verb}?x=1"), 400, "invalid_request")
