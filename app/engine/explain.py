@@ -1,4 +1,4 @@
-"""Why a job is not running: gathers what the tables and this process know. docs/explain.md; the words are reasons.py's."""
+"""Why a job is not running: what the tables and this process know. docs/explain.md; the words are reasons.py's."""
 
 from __future__ import annotations
 

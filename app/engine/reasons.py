@@ -148,7 +148,7 @@ def _held_up(row: Row) -> Iterator[Reason]:
     if row.spent and row.state != "leased":
         yield Reason(
             Code.EXHAUSTED,
-            f"Its last of {row.max_deliveries} deliveries is over ({_error(row)}) The next claim or sweep takes it out.",
+            f"The last of {_times(row.max_deliveries)} is over: {_error(row)} The next claim or sweep takes it out.",
             {"deliveries": row.deliveries, "max_deliveries": row.max_deliveries},
         )
     elif row.state == "scheduled":

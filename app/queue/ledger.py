@@ -10,6 +10,7 @@ from app.db import sql
 from app.queue.model import Connection, Topic
 
 _HISTORY = sql.load(__package__, "history")
+_AS_OF = sql.load(__package__, "as_of")
 _RECENT = sql.load(__package__, "recent_events")
 
 MAX_EVENTS: Final = 1_000
@@ -38,6 +39,30 @@ class Recent:
     enqueued: int
     span_ms: int | None
     idle_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """How many jobs a topic had of each state at an instant, and how long the oldest claimable one could have been
+    claimed by then (None: there was none). `dead`: went to the dead letters, and were not requeued by then.
+    `from_ms`: since when events are kept, in ms since 1970."""
+
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    failed: int
+    expired: int
+    dead: int
+    oldest_ms: int | None
+    from_ms: int
+
+
+async def as_of(db: Connection, topic: Topic, instant: datetime) -> Past:
+    """What a queue looked like. Reads all that happened to it up to then."""
+    row = await db.fetchrow(_AS_OF, topic.name, topic.id, instant)
+    assert row is not None, "it answers one row always"
+    return Past(**dict(row))
 
 
 async def history(

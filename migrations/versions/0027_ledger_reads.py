@@ -54,9 +54,58 @@ UP = [
         WHERE e.topic_id = of_topic_id AND e.at > now() - seconds * interval '1 second';
     END $$
     """,
+    # The last event of each job up to then says where it was. Jobs from before the ledger's first day, to which nothing has
+    # happened in its time, are where they are now.
+    """
+    CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant timestamptz,
+                                   OUT ready bigint, OUT in_flight bigint, OUT scheduled bigint, OUT blocked bigint,
+                                   OUT failed bigint, OUT expired bigint, OUT dead bigint, OUT oldest timestamptz)
+    LANGUAGE plpgsql STABLE
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET work_mem TO '64MB'
+    AS $$
+    DECLARE
+        known_from bigint;
+    BEGIN
+        SELECT min(e.seq) INTO known_from FROM holdfast.lease_events e
+        WHERE e.topic_id = of_topic_id AND e.event = 'enqueued';
+        WITH last AS (
+            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since
+            FROM holdfast.lease_events e
+            WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
+            ORDER BY e.seq, e.at DESC, e.tx DESC
+        ), older AS (
+            SELECT j.state, j.visible_at FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at <= instant
+              AND (known_from IS NULL OR j.seq < known_from) AND j.seq NOT IN (SELECT l.seq FROM last l)
+        ), job AS (
+            SELECT CASE WHEN l.event = 'requeued' AND l.until IS NULL THEN 'gone'
+                        WHEN l.event IN ('enqueued', 'released', 'requeued') AND l.since > instant THEN 'scheduled'
+                        WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
+                        WHEN l.event IN ('enqueued', 'released', 'requeued', 'claimed', 'extended') THEN 'ready'
+                        WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
+                        ELSE 'gone' END AS state, l.since
+            FROM last l
+            UNION ALL
+            SELECT CASE WHEN o.state IN ('failed', 'expired', 'blocked') THEN o.state::text
+                        WHEN o.visible_at > instant AND o.state <> 'leased' THEN 'scheduled' ELSE 'ready' END,
+                   least(o.visible_at, instant)
+            FROM older o
+        )
+        SELECT count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'leased'),
+               count(*) FILTER (WHERE j.state = 'scheduled'), count(*) FILTER (WHERE j.state = 'blocked'),
+               count(*) FILTER (WHERE j.state = 'failed'), count(*) FILTER (WHERE j.state = 'expired'),
+               count(*) FILTER (WHERE j.state = 'dead_lettered'), min(j.since) FILTER (WHERE j.state = 'ready')
+        INTO ready, in_flight, scheduled, blocked, failed, expired, dead, oldest FROM job j;
+    END $$
+    """,
 ]
 
 DOWN = [
+    "DROP FUNCTION holdfast.as_of(text, integer, timestamptz)",
     "DROP FUNCTION holdfast.recent_events(integer, double precision)",
     "DROP FUNCTION holdfast.job_events(integer, bigint, timestamptz, integer)",
     "DROP INDEX holdfast.lease_events_read",

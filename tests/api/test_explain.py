@@ -73,7 +73,7 @@ async def test_a_lease_that_ended_is_next(queue: Topic) -> None:
     await queue.claim(lease_ms=100)
 
     async def ready() -> bool:
-        return (await explain(queue, seq))["state"] == "ready"
+        return bool((await explain(queue, seq))["state"] == "ready")
 
     await eventually(ready)
     assert await codes(queue, seq) == ["next"]
@@ -149,7 +149,7 @@ async def test_the_wait_is_right_within_a_factor_of_two(queue: Topic) -> None:
         told = (await explain(queue, seq))["wait_ms"] / 1000
 
         async def runs() -> bool:
-            return (await explain(queue, seq))["state"] != "ready"
+            return bool((await explain(queue, seq))["state"] != "ready")
 
         await eventually(runs, seconds=20)
         took = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""GET /v0/topics/:topic/jobs/:seq/explain and /history, and /v0/topics/:topic/explain: why is it not running?"""
+"""GET /v0/topics/:topic/jobs/:seq/explain and /history, /v0/topics/:topic/explain and /asof: what is, and was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.bounds import about
-from app.api.fields import encode, known_parameters, topic_in
+from app.api.fields import encode, known_parameters, time_of, topic_in
 from app.api.openapi import TOPIC, operation, path, query
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
@@ -29,6 +29,9 @@ router = direct.router("jobs")
 
 SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})
 LIMIT: Final = query("limit", f"1 to {MAX_EVENTS} events, clamped.", {"type": "integer", "default": 100})
+AT: Final = query(
+    "at", "The instant: an RFC 3339 time with its offset.", {"type": "string", "format": "date-time"}, required=True
+)
 _SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
@@ -73,8 +76,8 @@ class ExplainTopicAnswer(msgspec.Struct):
 
 
 class JobEvent(msgspec.Struct):
-    """A transition. Times are in ms since 1970; until: the deadline of a lease, or when it was to be had. Leases' ids are
-    their holders' business, and not shown."""
+    """A transition. Times are in ms since 1970; until: the deadline of a lease, or when it was to be had. Leases'
+    ids are their holders' business, and not shown."""
 
     at: int
     event: str
@@ -82,6 +85,23 @@ class JobEvent(msgspec.Struct):
     until: int | None
     node: str | None
     detail: str | None
+
+
+class AsOfAnswer(msgspec.Struct):
+    """A queue's jobs at an instant (ms since 1970), by state. dead: those that went to the dead letters and were not
+    requeued by then."""
+
+    topic: str
+    at: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    failed: int
+    expired: int
+    dead: int
+    oldest_claimable_age_ms: int | None
+    performance: Performance
 
 
 class HistoryAnswer(msgspec.Struct):
@@ -133,6 +153,38 @@ async def explain_topic(request: Request) -> Response:
         "blocked": waiting.blocked,
         "in_flight": waiting.leased,
         **_shown(verdict),
+    }
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.get(
+    "/v0/topics/{topic}/asof",
+    response_class=Response,
+    openapi_extra=operation(parameters=[TOPIC, AT], answers={200: AsOfAnswer}, errors=[400, 401, 403, 404, 409, 503]),
+)
+async def as_of(request: Request) -> Response:
+    """What a queue looked like at an instant, as its ledger tells."""
+    began = time.perf_counter()
+    context, policy = await _queue_asked(request, {"at"})
+    given = request.query_params.get("at")
+    if given is None:
+        raise InvalidRequest("at is needed: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
+    instant = time_of(given, "at")
+    past = await ledger.as_of(context.pools.rest, policy.topic, instant)
+    at_ms = int(instant.timestamp() * 1000)
+    if at_ms < past.from_ms:
+        raise InvalidRequest("Events are not kept from so long ago.", {"at": at_ms, "from": past.from_ms})
+    fields = {
+        "topic": policy.topic.name,
+        "at": at_ms,
+        "ready": past.ready,
+        "in_flight": past.in_flight,
+        "scheduled": past.scheduled,
+        "blocked": past.blocked,
+        "failed": past.failed,
+        "expired": past.expired,
+        "dead": past.dead,
+        "oldest_claimable_age_ms": past.oldest_ms,
     }
     return answer(encode(fields)[1:-1], began)
 
