@@ -100,6 +100,15 @@ class KeyConflict(HoldfastError):
     code, status = "key_conflict", 409
 
 
+class Draining(HoldfastError):
+    code, status = "draining", 409
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"Topic {topic!r} is being drained, and takes no more jobs until it is resumed.", {"topic": topic}
+        )
+
+
 class PayloadTooLarge(HoldfastError):
     code, status = "payload_too_large", 413
 

@@ -29,7 +29,7 @@ from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
 from app.api.messages import settlements as message_settlements
-from app.api.v0 import admin, audit, claims, deletions, diffs, records, settlements, topics, watches, work
+from app.api.v0 import admin, audit, claims, controls, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import explain as explanations
 from app.api.v0 import failures as failure_routes
@@ -79,6 +79,7 @@ ROUTERS = (
     topics.router,
     failure_routes.router,
     explanations.router,
+    controls.router,
     key_routes.router,
     audit.router,
     health.router,

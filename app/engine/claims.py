@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine.group import GroupCommit
+from app.errors import TopicNotFound
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
 from app.queue import consumer
 from app.queue.consumer import Slots
 from app.queue.model import Job, Lane
-from app.topics.config import Policy
+from app.topics.config import FREE, Control, Policy
 
 if TYPE_CHECKING:
     from app.engine.exits import Exits
@@ -132,9 +133,11 @@ class Claims:
             await asyncio.wait(self._returns)
 
     async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
-        policy = cohort[-1].policy
+        policy = await self._latest(cohort[-1].policy)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
+        if policy.control is not FREE:
+            lanes = _open(lanes, policy.control)
         if not lanes:
             self._numbers.shared([0] * len(cohort))
             return list(shares)
@@ -143,6 +146,14 @@ class Claims:
         else:
             await self._fill(policy, cohort, shares, lanes, MAX_SLOTS)
         return list(shares)
+
+    async def _latest(self, policy: Policy) -> Policy:
+        """The topic's policy as it is known now: whoever waits came with an older one, and it may be paused by now."""
+        try:
+            latest = await self._shared.policies.get(policy.topic.name)
+        except TopicNotFound:
+            return policy
+        return latest if latest.topic.id == policy.topic.id else policy
 
     async def _spend(
         self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
@@ -229,6 +240,11 @@ class Claims:
             cursor.returned()
             return True
         return moved > 0
+
+
+def _open(lanes: list[Lane], control: Control) -> list[Lane]:
+    """Those that are not paused."""
+    return [] if control.paused else [lane for lane in lanes if lane.tenant not in control.paused_tenants]
 
 
 def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from app.engine.claims import Claims
+from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
 from app.engine.diffs import Diffs
@@ -100,6 +100,10 @@ class Engine:
         if self.waiters.wanted(topic_id):
             self.lanes.forget(topic_id)
         self.waiters.wake(topic_id, jobs)
+
+    def resumed(self, topic_id: int) -> None:
+        """A topic is held up no longer: whoever waits for its jobs looks again."""
+        self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
 
     def drop(self, topic: Topic) -> None:
         """A topic was deleted: forget what was known of it, and close its streams."""

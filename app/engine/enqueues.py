@@ -12,7 +12,7 @@ import asyncpg
 
 from app.engine.group import GroupCommit
 from app.engine.upserts import Placements, Upserts, refused
-from app.errors import TooManyWaiting
+from app.errors import Draining, TooManyWaiting
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
 from app.queue.bounds import Refusal
@@ -91,7 +91,9 @@ class Enqueues:
             return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
 
     async def _check(self, policy: Policy, batch: Batch) -> None:
-        """Before a batch joins others, which are none of its faults. Raises SchemaViolation."""
+        """Before a batch joins others, which are none of its faults. Raises Draining, SchemaViolation."""
+        if policy.control.draining:
+            raise Draining(policy.topic.name)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
 

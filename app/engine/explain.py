@@ -49,7 +49,7 @@ class Explain:
         ahead, pace = Ahead(0, False), Pace(_NOTHING, 1.0, 0, 0, False)
         if row.state in {"ready", "scheduled"} and not row.spent:
             ahead, pace = await self._ahead(policy, row), await self._pace(policy)
-        return Explained(row, reasons.of_job(row, pace, ahead))
+        return Explained(row, reasons.of_job(row, policy.control, pace, ahead))
 
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
         """Why a queue's jobs are not running."""
@@ -57,7 +57,7 @@ class Explain:
         lows = self._shared.cursors.lows(topic.id)
         counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
         waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
-        return waiting, reasons.of_topic(waiting, await self._pace(policy))
+        return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy))
 
     async def _gone(self, policy: Policy, seq: int) -> Explained | None:
         db, topic = self._shared.pools.rest, policy.topic

@@ -13,6 +13,7 @@ from typing import Final
 
 from app.queue.explained import Row
 from app.queue.ledger import Recent
+from app.topics.config import Control
 
 IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,6 +26,7 @@ class Code(Enum):
     DEAD_LETTERED = "dead_lettered"  # it is in another topic by now
     FAILED = "failed"
     EXPIRED = "expired"
+    PAUSED = "paused"
     EXHAUSTED = "exhausted"  # its last delivery is over: the next claim or sweep takes it out
     SCHEDULED = "scheduled"
     LEASED = "leased"
@@ -90,20 +92,24 @@ class Waiting:
     leased: int
 
 
-def of_job(row: Row, pace: Pace, ahead: Ahead) -> Verdict:
+def of_job(row: Row, control: Control, pace: Pace, ahead: Ahead) -> Verdict:
     """Why a job is not running."""
-    reasons = [*_out(row)] or [*_held_up(row), *_in_turn(row, pace, ahead)]
+    paused = [] if row.state == "leased" else [*_paused(row.tenant, control)]
+    reasons = [*_out(row)] or [*paused, *_held_up(row), *_in_turn(row, pace, ahead)]
     wait = None
-    if row.state in {"ready", "scheduled"} and not row.spent:
+    if row.state in {"ready", "scheduled"} and not row.spent and not paused:
         own = max(row.visible_ms - row.now_ms, 0) if row.state == "scheduled" else 0
         turn = _turn_ms(pace, ahead)
         wait = None if turn is None else max(own, turn)
     return Verdict(reasons, wait)
 
 
-def of_topic(waiting: Waiting, pace: Pace) -> Verdict:
+def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
     """Why a topic's jobs are not running; the wait is that of a job that came now."""
-    reasons: list[Reason] = []
+    reasons = [*_paused(None, control)]
+    if control.paused_tenants:
+        text = f"Paused tenants: {', '.join(control.paused_tenants[:10])}{', …' * (len(control.paused_tenants) > 10)}."
+        reasons.append(Reason(Code.PAUSED, text, {"tenants": len(control.paused_tenants)}))
     ahead = Ahead(waiting.claimable, waiting.at_least)
     if waiting.claimable == 0:
         parts = [
@@ -126,7 +132,7 @@ def of_topic(waiting: Waiting, pace: Pace) -> Verdict:
         reasons += _unclaimed(pace)
         reasons += _throttled(pace)
         reasons.append(_behind(pace, ahead, "could be claimed now"))
-    return Verdict(reasons, _turn_ms(pace, ahead))
+    return Verdict(reasons, None if control.paused else _turn_ms(pace, ahead))
 
 
 def _out(row: Row) -> Iterator[Reason]:
@@ -139,6 +145,18 @@ def _out(row: Row) -> Iterator[Reason]:
             Code.EXPIRED,
             f"Its time to live was over at {clock(at)}, before anybody was done with it.",
             {"deliveries": row.deliveries, "at": at},
+        )
+
+
+def _paused(tenant: str | None, control: Control) -> Iterator[Reason]:
+    """What an operator has done: to the topic, or, where that is a job's, to a tenant."""
+    if control.paused:
+        yield Reason(Code.PAUSED, "The topic is paused: nothing of it is handed out until it is resumed.")
+    elif tenant is not None and tenant in control.paused_tenants:
+        yield Reason(
+            Code.PAUSED,
+            f"Tenant {tenant!r} is paused: nothing of it is handed out until it is resumed.",
+            {"tenant": tenant},
         )
 
 

@@ -199,6 +199,18 @@ class Config(Chosen, frozen=True, kw_only=True):
     ttl_ms: int = 0
 
 
+class Control(msgspec.Struct, frozen=True):
+    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in. It
+    is no configuration: replacing that leaves it."""
+
+    paused: bool = False
+    paused_tenants: tuple[str, ...] = ()  # ascending
+    draining: bool = False
+
+
+FREE: Final = Control()
+
+
 class Policy(msgspec.Struct, frozen=True):
     """What the engine needs to know of a topic: `config` is in effect, whoever chose it; `chosen` is what is stored."""
 
@@ -207,6 +219,7 @@ class Policy(msgspec.Struct, frozen=True):
     version: int  # counts the changes of this topic's row
     chosen: Chosen
     schema_version: int | None = None  # of the schema that payloads must fit; None: there is none. See checks.py
+    control: Control = FREE
 
     @property
     def max_retries(self) -> int:

@@ -11,9 +11,9 @@ from app.audit import trail
 from app.audit.trail import Action, Actor
 from app.db import sql
 from app.db.pool import LOST_RACE
-from app.errors import TopicExistsIncompatible, TopicNotEmpty
+from app.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 from app.queue.model import Connection, Topic
-from app.topics.config import DEFAULTS, FIELDS, Chosen, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, FIELDS, Chosen, Control, Defaults, Policy, TopicType, in_effect
 from app.topics.schemas import Text
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ _LOCK_LOG = sql.load(__package__, "lock_log")
 _OVERDUE = sql.load(__package__, "overdue")
 _KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
 _KEEP_SCHEMA = sql.load(__package__, "keep_schema")
+_CONTROL = sql.load(__package__, "control")
+_CONTROLLED = sql.load(__package__, "controlled")
 
 DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
@@ -187,6 +189,25 @@ async def _create(db: Connection, name: str, config: Chosen, by: Actor) -> bool:
     return True
 
 
+async def control(pool: Pool, name: str, change: Callable[[Control], Control], action: Action, by: Actor) -> Control:
+    """Hold a queue up, or let it go on: what `change` makes of how it is held up. Raises TopicNotFound, NotAQueue, and
+    what `change` raises."""
+    async with pool.acquire() as db, db.transaction():
+        row = await db.fetchrow(_CONTROLLED, name)
+        if row is None:
+            raise TopicNotFound(name)
+        if row["type"] != TopicType.QUEUE.value:
+            raise NotAQueue(name)
+        before = _control(row)
+        now = change(before)
+        if now != before:
+            await db.execute(_CONTROL, name, now.paused, list(now.paused_tenants), now.draining)
+            await trail.record(
+                db, by, action, name, trail.changes(msgspec.to_builtins(before), msgspec.to_builtins(now))
+            )
+        return now
+
+
 async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
     """Up to `limit` logs that hold records which are too old, or more than their caps."""
     return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # which a log is never left to
@@ -235,4 +256,9 @@ def _settings(row: str) -> dict[str, object]:
 def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
     chosen = msgspec.convert({name: row[name] for name in FIELDS}, Chosen)
     topic = Topic(row["name"], row["id"], row["sequence"])
-    return Policy(topic, in_effect(topic.name, chosen, defaults), row["version"], chosen, row["schema_version"])
+    config = in_effect(topic.name, chosen, defaults)
+    return Policy(topic, config, row["version"], chosen, row["schema_version"], _control(row))
+
+
+def _control(row: asyncpg.Record) -> Control:
+    return Control(row["paused"], tuple(row["paused_tenants"]), row["draining"])

@@ -1,0 +1,202 @@
+"""POST /v0/topics/:topic/pause, /resume and /drain: an operator holds a queue up, and lets it go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.body import read_json
+from app.api.bounds import about
+from app.api.departure import while_connected
+from app.api.fields import encode, topic_in
+from app.api.openapi import TOPIC, operation
+from app.api.v0.bodies import Performance
+from app.api.v0.fields import answer
+from app.audit.trail import Action
+from app.edge.context import Context, context_of
+from app.errors import InvalidRequest
+from app.keys import Scope
+from app.queue import inspector
+from app.topics import store
+from app.topics.config import Control, check_name
+
+router = direct.router("jobs")
+
+MOST_TENANTS: Final = 1_000  # that are paused at once
+MAX_WAIT_MS: Final = 60_000
+LOOK_SECONDS: Final = 0.1
+EXACT: Final = 10_000
+
+_TENANT = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """All of the topic, or one tenant's jobs."""
+
+    tenant: Annotated[_TENANT | None, about("Only this tenant's jobs.")] = None
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """How long to wait until nothing is left."""
+
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class ControlAnswer(msgspec.Struct):
+    """How the topic is held up now."""
+
+    topic: str
+    paused: Annotated[bool, about("No job of it is claimed.")]
+    paused_tenants: Annotated[list[str], about("None of theirs is.")]
+    draining: Annotated[bool, about("No more is taken in.")]
+    performance: Performance
+
+
+class DrainAnswer(ControlAnswer, kw_only=True):
+    """The same, and what is left. empty: no job is left, in whatever state it waits or works."""
+
+    left: int
+    empty: bool
+
+
+_pause = msgspec.json.Decoder(PauseBody)
+_drain = msgspec.json.Decoder(DrainBody)
+
+
+@router.post(
+    "/v0/topics/{topic}/pause",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=PauseBody,
+        body_required=False,
+        answers={200: ControlAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def pause(request: Request) -> Response:
+    """Hand out no more jobs, of the topic or of a tenant. Leases that are out go on, and so do enqueues."""
+    began = time.perf_counter()
+    name = _asked(request)
+    body = await _pause_body(request)
+    control = await _change(request, name, _paused(body.tenant), Action.TOPIC_PAUSED)
+    return answer(encode(_shown(name, control))[1:-1], began)
+
+
+@router.post(
+    "/v0/topics/{topic}/resume",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=PauseBody,
+        body_required=False,
+        answers={200: ControlAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def resume(request: Request) -> Response:
+    """Hand out jobs again, and take them in: of the topic and all its tenants, or of one tenant that was paused."""
+    began = time.perf_counter()
+    context, name = context_of(request), _asked(request)
+    body = await _pause_body(request)
+    control = await _change(request, name, _resumed(body.tenant), Action.TOPIC_RESUMED)
+    context.engine.resumed((await context.policies.queue(name)).topic.id)
+    return answer(encode(_shown(name, control))[1:-1], began)
+
+
+@router.post(
+    "/v0/topics/{topic}/drain",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=DrainBody,
+        body_required=False,
+        answers={200: DrainAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def drain(request: Request) -> Response:
+    """Take in no more jobs, until the topic is resumed; with `wait_ms`, answer once none is left, or then."""
+    began = time.perf_counter()
+    context, name = context_of(request), _asked(request)
+    body = await read_json(request, _drain, context.settings.max_body_bytes, empty=b"{}")
+    control = await _change(request, name, _drained, Action.TOPIC_DRAINED)
+    left = await while_connected(request, _until_empty(context, name, body.wait_ms / 1000))
+    if left is None:
+        return Response(status_code=499)
+    return answer(encode(_shown(name, control) | {"left": left, "empty": left == 0})[1:-1], began)
+
+
+def _asked(request: Request) -> str:
+    """The topic, which the caller may hold up."""
+    name = topic_in(request)
+    context_of(request).access.check(request, Scope.ADMIN, name)
+    return name
+
+
+async def _pause_body(request: Request) -> PauseBody:
+    return await read_json(request, _pause, context_of(request).settings.max_body_bytes, empty=b"{}")
+
+
+async def _change(request: Request, name: str, change: Callable[[Control], Control], action: Action) -> Control:
+    context = context_of(request)
+    by = context.access.actor(request)
+    control = await store.control(context.pools.rest, check_name(name), change, action, by)
+    context.policies.changed(name)
+    return control
+
+
+def _paused(tenant: str | None) -> Callable[[Control], Control]:
+    def change(before: Control) -> Control:
+        if tenant is None:
+            return msgspec.structs.replace(before, paused=True)
+        tenants = tuple(sorted({*before.paused_tenants, tenant}))
+        if len(tenants) > MOST_TENANTS:
+            raise InvalidRequest(f"At most {MOST_TENANTS} tenants can be paused one by one: pause the topic.")
+        return msgspec.structs.replace(before, paused_tenants=tenants)
+
+    return change
+
+
+def _resumed(tenant: str | None) -> Callable[[Control], Control]:
+    def change(before: Control) -> Control:
+        if tenant is None:
+            return Control()
+        return msgspec.structs.replace(
+            before, paused_tenants=tuple(one for one in before.paused_tenants if one != tenant)
+        )
+
+    return change
+
+
+def _drained(before: Control) -> Control:
+    return msgspec.structs.replace(before, draining=True)
+
+
+async def _until_empty(context: Context, name: str, seconds: float) -> int:
+    """How many jobs wait or are worked on; after so many seconds, or sooner if there are none."""
+    until = time.monotonic() + seconds
+    while True:
+        policy = await context.policies.queue(name)
+        counts = await inspector.count(context.pools.rest, policy.topic, policy.budget, EXACT)
+        left = counts.ready + counts.scheduled + counts.blocked + counts.in_flight
+        if left == 0 or time.monotonic() + LOOK_SECONDS > until:
+            return left
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _shown(name: str, control: Control) -> dict[str, object]:
+    return {
+        "topic": name,
+        "paused": control.paused,
+        "paused_tenants": control.paused_tenants,
+        "draining": control.draining,
+    }
