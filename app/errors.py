@@ -104,9 +104,7 @@ class Draining(HoldfastError):
     code, status = "draining", 409
 
     def __init__(self, topic: str) -> None:
-        super().__init__(
-            f"Topic {topic!r} is being drained, and takes no more jobs until it is resumed.", {"topic": topic}
-        )
+        super().__init__(f"Topic {topic!r} is drained: it takes no more jobs until it is resumed.", {"topic": topic})
 
 
 class PayloadTooLarge(HoldfastError):

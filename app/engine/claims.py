@@ -136,7 +136,7 @@ class Claims:
         policy = await self._latest(cohort[-1].policy)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
-        if policy.control is not FREE:
+        if policy.control != FREE:
             lanes = _open(lanes, policy.control)
         if not lanes:
             self._numbers.shared([0] * len(cohort))

@@ -200,8 +200,8 @@ class Config(Chosen, frozen=True, kw_only=True):
 
 
 class Control(msgspec.Struct, frozen=True):
-    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in. It
-    is no configuration: replacing that leaves it."""
+    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in.
+    It is no configuration: replacing that leaves it."""
 
     paused: bool = False
     paused_tenants: tuple[str, ...] = ()  # ascending
