@@ -22,6 +22,7 @@ VARIABLE = {
     *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time", "first_seen", "last_seen"),
     "user_id",
     *("dlq_moved_at", "started_at", "ended_at"),
+    *("until", "idle_ms", "oldest_claimable_age_ms"),
 }
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

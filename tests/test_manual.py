@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "docs/schemas.md": 7,
     "docs/operations/reapers.md": 3,
     "docs/users.md": 5,
+    "docs/explain.md": 5,
+    "docs/control.md": 2,
 }
 
 

@@ -131,7 +131,7 @@ def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
     else:
         reasons += _unclaimed(pace)
         reasons += _throttled(pace)
-        reasons.append(_behind(pace, ahead, "could be claimed now"))
+        reasons.append(_behind(pace, ahead, "to be claimed now"))
     return Verdict(reasons, None if control.paused else _turn_ms(pace, ahead))
 
 
@@ -193,7 +193,7 @@ def _in_turn(row: Row, pace: Pace, ahead: Ahead) -> Iterator[Reason]:
     yield from _unclaimed(pace)
     yield from _throttled(pace)
     if ahead.jobs:
-        yield _behind(pace, ahead, "are handed out before it")
+        yield _behind(pace, ahead, "handed out before it")
     elif row.state == "ready":
         yield Reason(Code.NEXT, "Nothing is before it: the next claim of this topic gets it.")
 
@@ -219,7 +219,7 @@ def _throttled(pace: Pace) -> Iterator[Reason]:
 def _behind(pace: Pace, ahead: Ahead, what: str) -> Reason:
     turn = _turn_ms(pace, ahead)
     speed = "" if turn is None else f" Claims take {pace.rate:.3g} a second: about {_span(turn)}."
-    many = f"{'at least ' * ahead.at_least}{ahead.jobs} job{'s' * (ahead.jobs != 1)}"
+    many = f"{'at least ' * ahead.at_least}{ahead.jobs} job{' is' if ahead.jobs == 1 else 's are'}"
     numbers: dict[str, object] = {
         "ahead": ahead.jobs,
         "at_least": ahead.at_least,

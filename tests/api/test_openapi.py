@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
+from tests.api.exchanges import every_control_exchange, every_explanation_exchange, every_key_exchange
 from tests.api.keyring import Services
 from tests.api.messages.exchanges import (
     every_exchange,
@@ -115,7 +116,8 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]
                 for one in schema.get("anyOf", [schema]):  # a queue's records, or a log's
                     assert one["$ref"].startswith("#/components/schemas/"), where
-                required = method == "POST" and not path.endswith("/diff")  # a PUT and a diff have defaults for all
+                # A PUT and these have defaults for all.
+                required = method == "POST" and not path.endswith(("/diff", "/pause", "/resume", "/drain"))
                 assert operation["requestBody"]["required"] is required, where
             assert expected <= set(responses), where
 
@@ -238,34 +240,6 @@ def good(topic: str) -> Callable[[str, str], Any]:
     return lambda method, verb: json.loads(json.dumps(GOOD[method, verb]).replace("{topic}", topic))
 
 
-async def keys_and_audit(http: httpx.AsyncClient) -> None:
-    """Each answer of the routes for keys and for the audit trail."""
-    body = {"name": "n", "scopes": ["read"], "prefixes": ["a."], "expires_in_ms": 60_000}
-    made = [accepted(await http.post("/v0/keys", json=body)) for _ in range(2)]
-    path = f"/v0/keys/{made[0]['id']}"
-    accepted(await http.post(f"{path}/rotate", json={"grace_ms": 5_000}))
-    accepted(await http.post(f"{path}/rotate"))
-    for page in ("/v0/keys?page_size=1", "/v0/admin/audit?page_size=1", "/v0/keys", "/v0/admin/audit", path):
-        accepted(await http.get(page))
-    accepted(await http.delete(path))
-    assert (await http.post(f"{path}/rotate")).status_code == 409
-    nobody, low, absent = {"authorization": "Bearer wrong"}, LIMITED, "/v0/keys/key_0000000000000000"
-    for url, methods in (
-        ("/v0/keys", "GET POST"),
-        (path, "GET DELETE"),
-        (f"{path}/rotate", "POST"),
-        ("/v0/admin/audit", "GET"),
-    ):
-        for method in methods.split():
-            for headers in (nobody, low):
-                await http.request(method, url, headers=headers)
-            if method == "POST":
-                await http.post(url, json={"unknown": 1})
-                await http.post(url, content=b"[" * 3_000, headers=JSON)
-                await http.post(url, content=b"{}", headers={"content-type": "text/plain"})
-            await http.request(method, f"{absent}{url.removeprefix(path)}" if path in url else f"{url}?unknown=1")
-
-
 async def reapers(http: httpx.AsyncClient) -> None:
     """The reapers' routes; a run that lasts is in tests/api/test_reapers.py."""
     runs = ["/v0/admin/reapers/watches/run", *(f"/api/admin/{name}-reaper/run" for name in OF_MESSAGES)]
@@ -385,11 +359,13 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     for headers, query in (({"authorization": "Bearer wrong"}, ""), (LIMITED, ""), (KEY, "?cursor=!")):
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))
-    await keys_and_audit(http)
+    await every_key_exchange(http, LIMITED)
     await topic_configs(http, topic)
     await every_schema_exchange(http, topic, LIMITED)
     await every_requeue_exchange(http, f"{topic}.out", LIMITED)
     await every_failure_exchange(http, f"{topic}.failed", LIMITED)
+    await every_explanation_exchange(http, f"{topic}.why", LIMITED)
+    await every_control_exchange(http, f"{topic}.held", LIMITED)
     await reapers(http)
     await every_exchange_about_users(http, LIMITED)
 

@@ -1,0 +1,74 @@
+"""Every answer that the document describes for some routes of the v0 dialect, asked for."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.api.dialect import JSON, Topic, accepted
+
+NOBODY = {"authorization": "Bearer wrong"}
+
+
+async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Why not, what happened, what was: successes and refusals."""
+    queue, log = Topic(http, topic), f"{topic}.log"
+    await queue.put()
+    await queue.add(2)
+    await queue.claim()
+    await Topic(http, log).put(type="log")
+    at = "at=2999-01-01T00:00:00Z"
+    for end in ("jobs/1/explain?", "jobs/2/explain?", "jobs/1/history?", "explain?", f"asof?{at}&"):
+        path = f"{queue.path}/{end}"
+        accepted(await http.get(path))
+        for headers in (NOBODY, limited):
+            await http.get(path, headers=headers)
+        for other in (log, f"{topic}.none"):
+            await http.get(path.replace(topic, other))
+        await http.get(f"{path}nonsense=1")
+    for end in ("explain", "history"):
+        await http.get(f"{queue.path}/jobs/77/{end}")
+
+
+async def every_control_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Pause, resume, drain: successes and refusals."""
+    queue, log = Topic(http, topic), f"{topic}.log"
+    await queue.put()
+    await Topic(http, log).put(type="log")
+    for verb in ("pause", "drain", "resume"):
+        path = f"{queue.path}/{verb}"
+        accepted(await http.post(path))
+        for headers in (NOBODY, limited):
+            await http.post(path, headers=headers)
+        for other in (log, f"{topic}.none"):
+            await http.post(path.replace(topic, other))
+        await http.post(path, json={"nonsense": 1})
+        await http.post(path, content=b"x" * 3_000, headers=JSON)
+        await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
+
+
+async def every_key_exchange(http: httpx.AsyncClient, limited: dict[str, str]) -> None:
+    """Keys and the audit trail: successes and refusals."""
+    body = {"name": "n", "scopes": ["read"], "prefixes": ["a."], "expires_in_ms": 60_000}
+    made = [accepted(await http.post("/v0/keys", json=body)) for _ in range(2)]
+    path = f"/v0/keys/{made[0]['id']}"
+    accepted(await http.post(f"{path}/rotate", json={"grace_ms": 5_000}))
+    accepted(await http.post(f"{path}/rotate"))
+    for page in ("/v0/keys?page_size=1", "/v0/admin/audit?page_size=1", "/v0/keys", "/v0/admin/audit", path):
+        accepted(await http.get(page))
+    accepted(await http.delete(path))
+    assert (await http.post(f"{path}/rotate")).status_code == 409
+    absent = "/v0/keys/key_0000000000000000"
+    for url, methods in (
+        ("/v0/keys", "GET POST"),
+        (path, "GET DELETE"),
+        (f"{path}/rotate", "POST"),
+        ("/v0/admin/audit", "GET"),
+    ):
+        for method in methods.split():
+            for headers in (NOBODY, limited):
+                await http.request(method, url, headers=headers)
+            if method == "POST":
+                await http.post(url, json={"unknown": 1})
+                await http.post(url, content=b"[" * 3_000, headers=JSON)
+                await http.post(url, content=b"{}", headers={"content-type": "text/plain"})
+            await http.request(method, f"{absent}{url.removeprefix(path)}" if path in url else f"{url}?unknown=1")
