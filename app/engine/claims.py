@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.engine import ordering
 from app.engine.group import GroupCommit
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
@@ -19,6 +20,7 @@ from app.queue.model import Job, Lane
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
+    from app.engine.cursors import Plan
     from app.engine.exits import Exits
     from app.engine.settlements import Settlements
     from app.engine.shared import Shared
@@ -134,10 +136,11 @@ class Claims:
     async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
         policy = cohort[-1].policy
         shares: list[list[Job]] = [[] for _ in cohort]
-        lanes = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
+        lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
         if not lanes:
             self._numbers.shared([0] * len(cohort))
             return list(shares)
+        lanes = ordering.arranged(lanes, policy.config)
         if policy.config.throughput_limit:
             await self._spend(policy, cohort, shares, lanes)
         else:
@@ -172,6 +175,8 @@ class Claims:
     ) -> None:
         """Claim up to `most` jobs for the cohort, into `shares`. Raises only where there are none."""
         try:
+            if policy.config.aging_ms:
+                await self._overtake(policy, cohort, shares, lanes, most)
             for _ in range(MAX_PASSES):
                 if not await self._pass(policy, cohort, shares, lanes, most):
                     break
@@ -187,6 +192,22 @@ class Claims:
             soonest = min(claimer.lease_ms for claimer in cohort)
             self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
 
+    async def _overtake(
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
+    ) -> None:
+        """Claim jobs that have waited for so long that they come before those of better lanes."""
+        cursor = self._shared.cursors.of(policy.topic)
+        wanted = min(sum(claimer.max for claimer in cohort), most)
+        first = await ordering.overtaking(self._shared.pools.hot, cursor, policy.config, lanes, wanted)
+        if first is not None:
+            reach, seats = first
+            await self._pass(policy, cohort, shares, [reach.lane], seats, plan=cursor.plan_at(reach))
+
     async def _pass(
         self,
         policy: Policy,
@@ -194,17 +215,23 @@ class Claims:
         shares: Sequence[list[Job]],
         lanes: Sequence[Lane],
         most: int,
+        *,
+        plan: Plan | None = None,
     ) -> bool:
         """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; whether another pass may find
-        more: something stood in the way and was taken out, or the due parts were not looked at."""
+        more: something stood in the way and was taken out, or the due parts were not looked at. `plan`: how, if not as
+        the cursor has it."""
         slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return False
         cursor = self._shared.cursors.of(policy.topic)
-        plan, began = cursor.plan(lanes), time.monotonic()
+        plan, began = plan or cursor.plan(lanes), time.monotonic()
+        back = policy.config.retry_order == "back"
+        if back:
+            plan = await ordering.by_time(self._shared.pools.hot, cursor, plan, len(slots.callers))
         whole = any(claimer.whole for claimer in cohort)
         claimed = await consumer.claim(
-            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole
+            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole, by_time=back
         )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
@@ -225,7 +252,9 @@ class Claims:
             moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
         if claimed.expired:
             moved += await self._exits.expire(policy)
-        if claimed.met < len(slots.callers) and any(reach.due is None for reach in plan.reaches):
+        if claimed.met < len(slots.callers) and any(
+            reach.due is None or reach.most_due is not None for reach in plan.reaches
+        ):
             cursor.returned()
             return True
         return moved > 0

@@ -173,6 +173,9 @@ class ResolvedConfig(msgspec.Struct):
     auto_priority: bool
     max_depth: int
     throughput_limit: int
+    priority_order: str
+    retry_order: str
+    aging_ms: int
     replayable: bool
     replay_window_ms: int
     auto_create: bool
