@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OVERTAKE_SHARE: Final = 4  # one in so many jobs handed out may be one that overtakes
 LOOK_SECONDS: Final = 0.1  # how often the ages of lanes are looked at
-LOOK_SHARE: Final = 0.03  # of the time, that those looks may take
+LOOK_SHARE: Final = 0.1  # of the time, that those looks may take
 BEFORE_US: Final = 2  # times pass through a float on their way
 
 
