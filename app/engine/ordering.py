@@ -32,6 +32,7 @@ class Ages:
     overtaking: deque[Reach] = field(default_factory=deque)
     credit: int = OVERTAKE_SHARE - 1  # in jobs handed out; the first that overtakes is not kept waiting
     look_at: float = 0.0
+    took: float = 0.0  # seconds, the last look
 
 
 def arranged(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:
@@ -53,7 +54,9 @@ async def overtaking(
         reaches = cursor.lows_of(lanes)
         heads = await inspector.heads(db, [(cursor.topic.name, reach) for reach in reaches])
         took = time.monotonic() - now
-        ages.look_at = now + max(LOOK_SECONDS, took / LOOK_SHARE)
+        # One that was held up by something else is not what looks cost.
+        ages.look_at = now + max(LOOK_SECONDS, min(took, ages.took) / LOOK_SHARE)
+        ages.took = took
         ages.overtaking = _in_turn(ages.overtaking, _overtaking(config, reaches, heads))
     if not ages.overtaking:
         ages.credit = OVERTAKE_SHARE - 1

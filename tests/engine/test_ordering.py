@@ -189,6 +189,25 @@ async def test_what_another_process_returned_is_found(
     assert taken == [*early[1:], seq]
 
 
+async def test_what_others_claim_after_the_look_hides_nothing(
+    start: Callable[[], Machine], machine: Machine, back: Policy
+) -> None:
+    """The look finds two fresh jobs before the one whose time has come; when the claim is made, they are gone."""
+    other = start()
+    (seq,) = await machine.enqueue(back)
+    (job,) = await machine.claim(back)
+    await machine.enqueue(back, 2)
+    await nack(machine, back, job)
+
+    async def be_faster() -> None:
+        del machine.log.after["turns"]
+        assert len(await other.claim(back, 2)) == 2
+
+    machine.log.after["turns"] = be_faster
+    assert seqs(await machine.claim(back, 2)) == [seq]
+    assert "turns" not in machine.log.after
+
+
 async def test_without_the_settings_nothing_more_is_asked(machine: Machine, queue: Policy) -> None:
     await machine.enqueue(queue, batch(3, priorities=[0, 5, 9]))
     await nack(machine, queue, *await machine.claim(queue, 2))
