@@ -212,53 +212,6 @@ CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads b
     END $$;
 
 --
--- Name: as_of(text, integer, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant timestamp with time zone, OUT ready bigint, OUT in_flight bigint, OUT scheduled bigint, OUT blocked bigint, OUT failed bigint, OUT expired bigint, OUT dead bigint, OUT oldest timestamp with time zone) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET enable_bitmapscan TO 'on'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'on'
-    SET plan_cache_mode TO 'force_custom_plan'
-    SET work_mem TO '64MB'
-    AS $$
-    DECLARE
-        known_from bigint;
-    BEGIN
-        SELECT min(e.seq) INTO known_from FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.event = 'enqueued';
-        WITH last AS (
-            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since
-            FROM holdfast.lease_events e
-            WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
-            ORDER BY e.seq, e.at DESC, e.tx DESC
-        ), older AS (
-            SELECT j.state, j.visible_at FROM holdfast.jobs j
-            WHERE j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at <= instant
-              AND (known_from IS NULL OR j.seq < known_from) AND j.seq NOT IN (SELECT l.seq FROM last l)
-        ), job AS (
-            SELECT CASE WHEN l.event = 'requeued' AND l.until IS NULL THEN 'gone'
-                        WHEN l.event IN ('enqueued', 'released', 'requeued') AND l.since > instant THEN 'scheduled'
-                        WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('enqueued', 'released', 'requeued', 'claimed', 'extended') THEN 'ready'
-                        WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
-                        ELSE 'gone' END AS state, l.since
-            FROM last l
-            UNION ALL
-            SELECT CASE WHEN o.state IN ('failed', 'expired', 'blocked') THEN o.state::text
-                        WHEN o.visible_at > instant AND o.state <> 'leased' THEN 'scheduled' ELSE 'ready' END,
-                   least(o.visible_at, instant)
-            FROM older o
-        )
-        SELECT count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'leased'),
-               count(*) FILTER (WHERE j.state = 'scheduled'), count(*) FILTER (WHERE j.state = 'blocked'),
-               count(*) FILTER (WHERE j.state = 'failed'), count(*) FILTER (WHERE j.state = 'expired'),
-               count(*) FILTER (WHERE j.state = 'dead_lettered'), min(j.since) FILTER (WHERE j.state = 'ready')
-        INTO ready, in_flight, scheduled, blocked, failed, expired, dead, oldest FROM job j;
-    END $$;
-
---
 -- Name: assert_lease(text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -818,45 +771,6 @@ CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata te
         RETURN NULL;
     END $_$;
 
-SET default_tablespace = '';
-
---
--- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.lease_events (
-    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    tx xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    seq bigint NOT NULL,
-    until timestamp with time zone,
-    topic_id integer NOT NULL,
-    deliveries integer NOT NULL,
-    event holdfast.job_event NOT NULL,
-    lease_id uuid,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    node text,
-    detail text
-)
-PARTITION BY RANGE (at);
-
---
--- Name: job_events(integer, bigint, timestamp with time zone, integer); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.job_events(of_topic_id integer, of_seq bigint, since timestamp with time zone, most integer) RETURNS SETOF holdfast.lease_events
-    LANGUAGE plpgsql STABLE
-    SET enable_bitmapscan TO 'on'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_custom_plan'
-    SET max_parallel_workers_per_gather TO '0'
-    AS $$
-    BEGIN
-        RETURN QUERY
-        SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= since
-        ORDER BY e.at LIMIT most;
-    END $$;
-
 --
 -- Name: json_depth(text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
@@ -872,6 +786,8 @@ CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
             )) WITH ORDINALITY AS b(bracket, ord)
         ) d
     $$;
+
+SET default_tablespace = '';
 
 SET default_table_access_method = heap;
 
@@ -1109,26 +1025,6 @@ CREATE FUNCTION holdfast.put_pending(job holdfast.jobs) RETURNS boolean
             WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
         DO NOTHING;
         RETURN FOUND;
-    END $$;
-
---
--- Name: recent_events(integer, double precision); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.recent_events(of_topic_id integer, seconds double precision, OUT claimed bigint, OUT acked bigint, OUT enqueued bigint, OUT first_claim timestamp with time zone, OUT last_claim timestamp with time zone) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET enable_bitmapscan TO 'on'
-    SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_custom_plan'
-    SET max_parallel_workers_per_gather TO '0'
-    AS $$
-    BEGIN
-        SELECT count(*) FILTER (WHERE e.event = 'claimed'), count(*) FILTER (WHERE e.event = 'acked'),
-               count(*) FILTER (WHERE e.event = 'enqueued'), min(e.at) FILTER (WHERE e.event = 'claimed'),
-               max(e.at) FILTER (WHERE e.event = 'claimed')
-        INTO claimed, acked, enqueued, first_claim, last_claim
-        FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.at > now() - seconds * interval '1 second';
     END $$;
 
 --
@@ -1806,6 +1702,25 @@ CREATE TABLE holdfast.lanes (
 );
 
 --
+-- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.lease_events (
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    tx xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    seq bigint NOT NULL,
+    until timestamp with time zone,
+    topic_id integer NOT NULL,
+    deliveries integer NOT NULL,
+    event holdfast.job_event NOT NULL,
+    lease_id uuid,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    detail text
+)
+PARTITION BY RANGE (at);
+
+--
 -- Name: topics; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1840,9 +1755,10 @@ CREATE TABLE holdfast.topics (
     replay_window_ms bigint DEFAULT 604800000 NOT NULL,
     configured boolean DEFAULT true NOT NULL,
     schema_version integer,
-    paused boolean DEFAULT false NOT NULL,
-    paused_tenants text[] DEFAULT '{}'::text[] NOT NULL,
-    draining boolean DEFAULT false NOT NULL,
+    priority_order text DEFAULT 'highest_first'::text NOT NULL COLLATE pg_catalog."C",
+    retry_order text DEFAULT 'front'::text NOT NULL COLLATE pg_catalog."C",
+    aging_ms bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
@@ -1854,7 +1770,9 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
     CONSTRAINT topics_max_retries_check CHECK (((max_retries >= 0) AND (max_retries <= 10000))),
     CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
+    CONSTRAINT topics_priority_order_check CHECK ((priority_order = ANY (ARRAY['highest_first'::text, 'lowest_first'::text]))),
     CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_retry_order_check CHECK ((retry_order = ANY (ARRAY['front'::text, 'back'::text]))),
     CONSTRAINT topics_schema_version_check CHECK ((schema_version > 0)),
     CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
     CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
@@ -2387,12 +2305,6 @@ CREATE UNIQUE INDEX jobs_pending_key ON holdfast.jobs USING btree (topic, tenant
 --
 
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
-
---
--- Name: lease_events_read; Type: INDEX; Schema: holdfast; Owner: -
---
-
-CREATE INDEX lease_events_read ON ONLY holdfast.lease_events USING brin (at, seq int8_bloom_ops) WITH (pages_per_range='64', autosummarize='on');
 
 --
 -- Name: new_lanes_tx; Type: INDEX; Schema: holdfast; Owner: -

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "docs/v0.md": 20,
     "docs/messages.md": 12,
     "docs/topic-configs.md": 3,
+    "docs/order.md": 4,
     "docs/failures.md": 5,
     "docs/dead-letters.md": 5,
     "docs/schemas.md": 7,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.engine import ordering
 from app.engine.group import GroupCommit
 from app.errors import TopicNotFound
 from app.metrics import catalogue
@@ -20,6 +21,7 @@ from app.queue.model import Job, Lane
 from app.topics.config import FREE, Control, Policy
 
 if TYPE_CHECKING:
+    from app.engine.cursors import Plan
     from app.engine.exits import Exits
     from app.engine.settlements import Settlements
     from app.engine.shared import Shared
@@ -135,12 +137,13 @@ class Claims:
     async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
         policy = await self._latest(cohort[-1].policy)
         shares: list[list[Job]] = [[] for _ in cohort]
-        lanes = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
+        lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
         if policy.control != FREE:
             lanes = _open(lanes, policy.control)
         if not lanes:
             self._numbers.shared([0] * len(cohort))
             return list(shares)
+        lanes = ordering.arranged(lanes, policy.config)
         if policy.config.throughput_limit:
             await self._spend(policy, cohort, shares, lanes)
         else:
@@ -183,6 +186,8 @@ class Claims:
     ) -> None:
         """Claim up to `most` jobs for the cohort, into `shares`. Raises only where there are none."""
         try:
+            if policy.config.aging_ms:
+                await self._overtake(policy, cohort, shares, lanes, most)
             for _ in range(MAX_PASSES):
                 if not await self._pass(policy, cohort, shares, lanes, most):
                     break
@@ -198,6 +203,22 @@ class Claims:
             soonest = min(claimer.lease_ms for claimer in cohort)
             self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
 
+    async def _overtake(
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
+    ) -> None:
+        """Claim jobs that have waited for so long that they come before those of better lanes."""
+        cursor = self._shared.cursors.of(policy.topic)
+        wanted = min(sum(claimer.max for claimer in cohort), most)
+        first = await ordering.overtaking(self._shared.pools.hot, cursor, policy.config, lanes, wanted)
+        if first is not None:
+            reach, seats = first
+            await self._pass(policy, cohort, shares, [reach.lane], seats, plan=cursor.plan_at(reach))
+
     async def _pass(
         self,
         policy: Policy,
@@ -205,17 +226,23 @@ class Claims:
         shares: Sequence[list[Job]],
         lanes: Sequence[Lane],
         most: int,
+        *,
+        plan: Plan | None = None,
     ) -> bool:
         """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; whether another pass may find
-        more: something stood in the way and was taken out, or the due parts were not looked at."""
+        more: something stood in the way and was taken out, or the due parts were not looked at. `plan`: how, if not as
+        the cursor has it."""
         slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return False
         cursor = self._shared.cursors.of(policy.topic)
-        plan, began = cursor.plan(lanes), time.monotonic()
+        plan, began = plan or cursor.plan(lanes), time.monotonic()
+        back = policy.config.retry_order == "back"
+        if back:
+            plan = await ordering.by_time(self._shared.pools.hot, cursor, plan, len(slots.callers))
         whole = any(claimer.whole for claimer in cohort)
         claimed = await consumer.claim(
-            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole
+            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole, by_time=back
         )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
@@ -236,13 +263,15 @@ class Claims:
             moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
         if claimed.expired:
             moved += await self._exits.expire(policy)
-        if claimed.met < len(slots.callers) and any(reach.due is None for reach in plan.reaches):
+        if claimed.met < len(slots.callers) and any(
+            reach.due is None or reach.most_due is not None for reach in plan.reaches
+        ):
             cursor.returned()
             return True
         return moved > 0
 
 
-def _open(lanes: list[Lane], control: Control) -> list[Lane]:
+def _open(lanes: Sequence[Lane], control: Control) -> Sequence[Lane]:
     """Those that are not paused."""
     return [] if control.paused else [lane for lane in lanes if lane.tenant not in control.paused_tenants]
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from app.engine.ordering import Ages
 from app.queue.consumer import Claimed, Seen
 from app.queue.inspector import Lows
 from app.queue.model import Lane, Reach, Topic
@@ -62,6 +63,7 @@ class Cursor:
     drawn: int = 0  # as the sequence was last seen
     clock: int = 0  # the database's, as it was last seen, in µs
     epoch: int = 0  # what was learned in an earlier one counts no more
+    ages: Ages = field(default_factory=Ages)
     _swept: float = 0.0
     _pause: float = SWEEP_SECONDS
     _hurries: int = 0
@@ -82,6 +84,12 @@ class Cursor:
                 reaches.append(Reach(lane, mark.after, mark.due if looks else None))
         return Plan(reaches, sweeps, self.epoch, self._hurries)
 
+    def plan_at(self, reach: Reach) -> Plan:
+        """A claim that begins there, in one lane."""
+        self._planned = time.monotonic()
+        self.marks.setdefault(reach.lane, Mark())
+        return Plan([reach], sweeps=False, epoch=self.epoch, hurries=self._hurries)
+
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
         """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
         self.saw_clock(claimed.at)
@@ -100,7 +108,7 @@ class Cursor:
             mark = self.marks[reach.lane]
             self._ready(mark, reach, seen, down=plan.sweeps and not whole)
             if reach.due is not None:
-                whole_due = whole or seen.ready is not None
+                whole_due = reach.most_due is None and (whole or seen.ready is not None)
                 if whole_due and seen.due is None:
                     mark.looked = now
                 self._due(mark, reach.due, seen, claimed.at, whole=whole_due, down=plan.sweeps and not whole_due)
@@ -108,6 +116,11 @@ class Cursor:
     def lows(self) -> Lows:
         """The low marks: nothing that anybody may want stands at or below them."""
         return Lows([Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()], self.tally)
+
+    def lows_of(self, lanes: Sequence[Lane]) -> list[Reach]:
+        """The low marks of these lanes."""
+        marks = [(lane, self.marks.get(lane, _UNKNOWN)) for lane in lanes]
+        return [Reach(lane, mark.low, mark.due_low) for lane, mark in marks]
 
     def saw_clock(self, at: int) -> None:
         """Forget everything if the database's clock was set back: what is written now may lie below the marks."""
@@ -134,6 +147,7 @@ class Cursor:
     def reset(self) -> None:
         """Forget everything: the database may be another one now."""
         self.marks.clear()
+        self.ages = Ages()
         self.drawn = self.clock = self.tally = 0
         self._swept = 0.0
         self.epoch += 1
@@ -156,6 +170,7 @@ class Cursor:
 
 _NOTHING: Final = Seen()
 _NO_LOWS: Final = Lows()
+_UNKNOWN: Final = Mark()
 
 
 class Cursors:

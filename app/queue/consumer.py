@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db import sql
-from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Topic
+from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Topic
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
@@ -26,6 +26,7 @@ _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LANES = sql.load(__package__, "lanes")
+_TURNS = sql.load(__package__, "turns")
 
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
 
@@ -74,10 +75,18 @@ async def lanes(db: Connection, topic: Topic) -> list[Lane]:
 
 
 async def claim(
-    db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots, *, whole: bool = False
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    reaches: Sequence[Reach],
+    slots: Slots,
+    *,
+    whole: bool = False,
+    by_time: bool = False,
 ) -> Claimed:
     """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
-    with their `rest`."""
+    with their `rest`. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first;
+    which ones are next is for `reaches` to say (see in_turn)."""
     wanted = len(slots.callers)
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
@@ -96,12 +105,14 @@ async def claim(
         budget.ends,
         budget.max_deliveries,
         whole,
+        [] if all(reach.most_due is None for reach in reaches) else [reach.most_due for reach in reaches],
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
     exhausted = expired = False
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
     waits: list[int] = []
+    places: list[tuple[int, bool, int, int, Seq]] = []
     for kind, lane, due, place, slot, seq, *shown in rows:  # RETURNING promises no order; each row says whose it is
         part = seen.get(lane - 1)
         if part is None:
@@ -115,11 +126,48 @@ async def claim(
                 waits.append(at - place)
             elif job.original_topic is None:  # else it is older than its place in this queue
                 waits.append(at - job.created_ms * 1000)
+            if by_time:
+                places.append((lane, due, place, job.created_ms * 1000, job.seq))
         elif kind == "exhausted":
             exhausted = True
         elif kind == "expired":
             expired = True
+    if by_time:
+        turns = _turns(places)
+        for share in jobs:
+            share.sort(key=lambda job: turns[job.seq])
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits)
+
+
+def _turns(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
+    """Sort keys by seq, from (lane, due, place, time of enqueueing in µs, seq): lanes in order, in each what was there
+    earlier before what came later. Fresh jobs stay in the order of their places."""
+    keys: dict[Seq, tuple[int, int, int]] = {}
+    latest: dict[int, int] = {}
+    for lane, due, place, at, seq in sorted(places):
+        if not due:
+            latest[lane] = max(at, latest.get(lane, 0))
+        keys[seq] = (lane, place, 0) if due else (lane, latest[lane], place)
+    return keys
+
+
+async def in_turn(db: Connection, topic: Topic, reaches: Sequence[Reach], most: int) -> list[Reach]:
+    """The same reaches, with as many due jobs of each lane as are among the next `most`, if jobs whose time has come
+    stand behind those that came earlier. Plain reads: what happens before the claim is not in it."""
+    rows = await db.fetch(
+        _TURNS,
+        topic.name,
+        most,
+        [reach.lane.tenant for reach in reaches],
+        [reach.lane.priority for reach in reaches],
+        [reach.after for reach in reaches],
+        [reach.due for reach in reaches],
+    )
+    if sum(row["next"] for row in rows) < most:
+        return list(reaches)  # all of them are next
+    limits = dict.fromkeys(range(len(reaches)), 0)
+    limits |= {row["ord"] - 1: row["due"] if row["more"] else None for row in rows}
+    return [replace(reach, most_due=limits[i]) for i, reach in enumerate(reaches)]
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:

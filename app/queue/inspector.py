@@ -171,16 +171,18 @@ async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> Records:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a lane begins: the first ready job's position, the first due job's time in µs; None for none."""
+    """Where a lane begins: the first ready job's position, the first due job's time in µs, and for how long the earlier
+    of them could have been claimed; None for none."""
 
     ready: int | None
     due: int | None
+    waited_ms: int | None
 
 
 async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[Head]:
     """For each (topic, reach): what comes first behind it."""
     rows = await db.fetch(_HEADS, [topic for topic, _ in lanes], *_columns([reach for _, reach in lanes]))
-    return [Head(row["ready"], row["due"]) for row in rows]
+    return [Head(row["ready"], row["due"], row["waited_ms"]) for row in rows]
 
 
 @dataclass(slots=True)

@@ -60,11 +60,12 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class Reach:
     """From where a claim reaches into a lane: ready jobs above a position, and due jobs after a time (µs since 1970),
-    or none of those."""
+    or none of those; of the due ones, `most_due` at most (None: any number)."""
 
     lane: Lane
     after: int = 0
     due: int | None = 0
+    most_due: int | None = None
 
 
 class Rest(NamedTuple):

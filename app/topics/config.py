@@ -26,6 +26,8 @@ MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
 
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
+PriorityOrder = Literal["highest_first", "lowest_first"]
+RetryOrder = Literal["front", "back"]
 
 
 def _about(description: str, default: Any = None) -> Meta:
@@ -105,6 +107,18 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     throughput_limit: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, _about("Most jobs a second that claims get; 0: no limit.", 0)
     ] = None
+    priority_order: Annotated[
+        PriorityOrder | None,
+        _about("Which of a queue's jobs come first: those of high or of low priority.", "highest_first"),
+    ] = None
+    retry_order: Annotated[
+        RetryOrder | None,
+        _about("Where a job goes whose time has come: to the front or the back of its priority.", "front"),
+    ] = None
+    aging_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about("After how long a waiting job counts as one step of priority better, and so on; 0: never.", 0),
+    ] = None
     replayable: Annotated[bool | None, _about("Whether acknowledged jobs are kept for a replay.", False)] = None
     replay_window_ms: Annotated[
         Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
@@ -174,6 +188,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     auto_priority: bool = True
     max_depth: int = 0
     throughput_limit: int = 0
+    priority_order: PriorityOrder = "highest_first"
+    retry_order: RetryOrder = "front"
+    aging_ms: int = 0
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
     auto_create: bool = True

@@ -19,6 +19,7 @@ CONFIG = (
     "type ttl_ms cap_records cap_bytes discard durable durability priority auto_priority auto_create "
     "idempotency_window_ms dedupe_node lease_ms claim_jitter_ms max_deliveries dead_letter leases_durable"
 )
+OURS = "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms"
 STATE = (
     "topic type head_seq earliest_seq next_seq count bytes config effective_priority last_write_ts last_read_ts "
     "performance"
@@ -35,7 +36,7 @@ def has(answer: Body, fields: str, *, more: str = "") -> Body:
 async def test_the_answers_about_topics_have_their_fields(http: httpx.AsyncClient, topic: str) -> None:
     queue, log = Topic(http, topic), Topic(http, f"{topic}.log")
     made = has(await queue.put(), "topic created config performance")
-    has(made["config"], CONFIG, more="on_exhausted max_depth throughput_limit replayable replay_window_ms")
+    has(made["config"], CONFIG, more=OURS)
     assert (await log.put(type="log"))["created"] is True
     has(await queue.state(), STATE + " queue")
     has((await queue.state())["queue"], "ready in_flight dead_lettered")

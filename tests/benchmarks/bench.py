@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.request import urlopen
 
 import asyncpg
@@ -72,11 +72,11 @@ class Bench:
     payload: int  # bytes of a job's data
     made: list[str]  # topics
 
-    async def queue(self, name: str) -> Policy:
+    async def queue(self, name: str, **settings: Any) -> Policy:
         """A new durable queue; `name` is the beginning of its name."""
         name = f"{name}-{secrets.token_hex(3)}"
         self.made.append(name)
-        await store.put(self.pools.rest, name, resolve(name, Asked(type="queue", durable=True)))
+        await store.put(self.pools.rest, name, resolve(name, Asked(type="queue", durable=True, **settings)))
         policy = await store.get(self.pools.rest, name, DEFAULTS)
         assert policy is not None
         return policy

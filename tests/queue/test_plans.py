@@ -81,6 +81,7 @@ PROMISES = {
     "count": Promise({"jobs_due", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "heads": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
+    "turns": Promise({"jobs_due", "jobs_ready"}, 3, changes=False),
     "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 10, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
@@ -122,7 +123,8 @@ class World:
         marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
-            "claim": (busy.name, count, *lanes, *slots, True, 3, False),
+            "claim": (busy.name, count, *lanes, *slots, True, 3, False, []),
+            "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
             "ack_archived": (busy.name, seqs, leases, nothing),
             "nack": (busy.name, seqs, leases, ["worker"] * count, [0] * count, nothing, [False] * count, True, 3),

@@ -94,7 +94,8 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
         ("enqueue", {"seqs"}),
         ("draws", {"topic_id", "drawn", "tally", "at"}),
         ("writers", {"writers"}),
-        ("heads", {"ready", "due"}),
+        ("heads", {"ready", "due", "waited_ms"}),
+        ("turns", {"ord", "next", "due", "more"}),
     ],
 )
 async def test_a_verb_answers_what_it_says(
@@ -140,7 +141,7 @@ def test_no_limit_is_left_to_a_subselect(statement: Statement) -> None:
     assert re.search(r"\bIN\s*\(\s*SELECT[^)]*SKIP LOCKED", statement.body, re.IGNORECASE) is None
     if "SKIP LOCKED" in statement.body:
         assert statement.body.count("SKIP LOCKED") == len(
-            re.findall(r"LIMIT (?:\$\d+::integer|1) FOR UPDATE SKIP LOCKED", statement.body)
+            re.findall(r"LIMIT (?:\$\d+::integer|l\.most_due|1) FOR UPDATE SKIP LOCKED", statement.body)
         ), "lock and limit belong to one level"
         assert "MATERIALIZED" in statement.body
 

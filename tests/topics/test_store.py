@@ -50,6 +50,9 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         leases_durable=True,
         max_depth=7,
         throughput_limit=8,
+        priority_order="lowest_first",
+        retry_order="back",
+        aging_ms=9,
         replayable=True,
         replay_window_ms=9,
     )

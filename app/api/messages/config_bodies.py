@@ -114,6 +114,9 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     idempotency_window_ms: int
     priority: int | UnsetType = UNSET
     auto_priority: bool
+    priority_order: str
+    retry_order: str
+    aging_ms: int
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool

@@ -21,6 +21,7 @@ from app.api.bounds import (
     about,
     text,
 )
+from app.api.v0.config_bodies import ResolvedConfig
 from app.db.horizon import Horizon
 
 MAX_WATCHED = 256  # topics of one watch
@@ -151,35 +152,6 @@ class Performance(msgspec.Struct, omit_defaults=True):
     server_total_ms: float
     fsync_ms: float | UnsetType = UNSET
     throttle_wait_ms: float | UnsetType = UNSET
-
-
-class ResolvedConfig(msgspec.Struct):
-    """A topic's configuration, defaults filled in and clamps applied."""
-
-    type: str
-    durable: bool
-    durability: str
-    lease_ms: int
-    claim_jitter_ms: int
-    max_deliveries: int
-    dead_letter: str | None
-    on_exhausted: str
-    ttl_ms: int
-    cap_records: int
-    cap_bytes: int
-    discard: str
-    idempotency_window_ms: int
-    priority: int | None
-    auto_priority: bool
-    max_depth: int
-    throughput_limit: int
-    replayable: bool
-    replay_window_ms: int
-    auto_create: bool
-    dedupe_node: bool
-    leases_durable: bool
-    schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
-    schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET
 
 
 class PutAnswer(msgspec.Struct):

@@ -22,9 +22,9 @@ from app.api.v0.bodies import (
     ListItem,
     PutAnswer,
     QueueCounts,
-    ResolvedConfig,
     StateAnswer,
 )
+from app.api.v0.config_bodies import ResolvedConfig
 from app.api.v0.fields import answer
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, TopicNotFound

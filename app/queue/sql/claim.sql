@@ -4,7 +4,8 @@
 --                                      $6 due jobs after this time, in µs since 1970 (NULL: don't look)
 --   slots:  $7 lease ids  $8 the slot's caller, from 1      callers:  $9 nodes  $10 lease lengths in ms
 --   $11 whether deliveries run out here  $12 the topic's max_deliveries, 0 for no end  $13 whether `more` is wanted, what
---   the messages dialect shows besides (NULL: not wanted)
+--   the messages dialect shows besides (NULL: not wanted)  $14 most due jobs of a lane, one each per lane (NULL, or a shorter
+--   array: any number)
 -- Rows by what they are (`kind`):
 --   leased     a job and its slot
 --   exhausted, expired   a job met on the way that has no delivery left, or whose time to live has passed: not leased;
@@ -18,10 +19,10 @@
 -- Changes by ctid: a join by key turns into a walk over the whole index when statistics are stale.
 -- Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
 WITH lane AS MATERIALIZED (
-    SELECT l.tenant, l.priority, l.after, l.ord,
+    SELECT l.tenant, l.priority, l.after, l.ord, coalesce(l.most_due, $2::integer) AS most_due,
            timestamptz 'epoch' + l.due_after * interval '1 microsecond' AS due_after
-    FROM unnest($3::text[], $4::smallint[], $5::bigint[], $6::bigint[])
-        WITH ORDINALITY AS l(tenant, priority, after, due_after, ord)
+    FROM unnest($3::text[], $4::smallint[], $5::bigint[], $6::bigint[], $14::integer[])
+        WITH ORDINALITY AS l(tenant, priority, after, due_after, most_due, ord)
 ), picked AS MATERIALIZED (
     SELECT x.*, l.ord FROM lane l CROSS JOIN LATERAL (
         SELECT * FROM (
@@ -33,7 +34,7 @@ WITH lane AS MATERIALIZED (
             FROM holdfast.jobs j
             WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
               AND j.state IN ('leased', 'scheduled') AND j.visible_at > l.due_after AND j.visible_at < now()
-            ORDER BY j.visible_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+            ORDER BY j.visible_at LIMIT l.most_due FOR UPDATE SKIP LOCKED
         ) due
         UNION ALL
         SELECT * FROM (

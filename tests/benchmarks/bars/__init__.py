@@ -14,6 +14,7 @@ from tests.benchmarks.bars import (
     sharing,
     single,
     snapshot,
+    starvation,
     streams,
     waking,
     watchers,
@@ -38,6 +39,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "blocked": depth.blocked,
     "scheduled": depth.scheduled,
     "deep": depth.deep,
+    "starvation": starvation.starvation,
     "cycle": peers.cycle,
     "worker": peers.worker,
 }

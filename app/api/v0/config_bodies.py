@@ -1,0 +1,40 @@
+"""What the v0 routes show of a topic's configuration. docs/semantics.md, section 24."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class ResolvedConfig(msgspec.Struct):
+    """A topic's configuration, defaults filled in and clamps applied."""
+
+    type: str
+    durable: bool
+    durability: str
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    on_exhausted: str
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: str
+    idempotency_window_ms: int
+    priority: int | None
+    auto_priority: bool
+    max_depth: int
+    throughput_limit: int
+    priority_order: str
+    retry_order: str
+    aging_ms: int
+    replayable: bool
+    replay_window_ms: int
+    auto_create: bool
+    dedupe_node: bool
+    leases_durable: bool
+    schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
+    schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET

@@ -1,0 +1,89 @@
+"""The settings of a topic that change the order of its jobs, through both dialects."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.api.configs import Configs
+from tests.api.dialect import Body, Topic, refused
+
+
+async def put(http: httpx.AsyncClient, topic: str, dialect: str, **settings: object) -> None:
+    """Configure a queue."""
+    if dialect == "v0":
+        await Topic(http, topic).put(**settings)
+    else:
+        await Configs(http, topic).put(**settings)
+
+
+async def taken(http: httpx.AsyncClient, topic: str, count: int) -> list[Body]:
+    """Messages in the order in which they are to be worked on."""
+    answer = await http.post("/api/messages/dequeue", json={"topic": topic, "count": count})
+    messages: list[Body] = answer.json()["messages"]
+    return messages
+
+
+async def add(http: httpx.AsyncClient, topic: str, *messages: Body) -> None:
+    answer = await http.post("/api/messages/batch", json={"topic": topic, "messages": list(messages)})
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.fixture(params=["v0", "messages"])
+def dialect(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+async def test_low_priorities_first(http: httpx.AsyncClient, topic: str, dialect: str) -> None:
+    await put(http, topic, dialect, priority_order="lowest_first")
+    await add(http, topic, *({"payload": str(n), "priority": n} for n in (5, 0, 9, 0)))
+    assert [message["payload"] for message in await taken(http, topic, 4)] == ["0", "0", "5", "9"]
+
+
+async def test_a_nacked_message_goes_to_the_end(http: httpx.AsyncClient, topic: str, dialect: str) -> None:
+    await put(http, topic, dialect, retry_order="back")
+    await add(http, topic, *({"payload": name} for name in "abc"))
+    (first,) = await taken(http, topic, 1)
+    assert (await http.post(f"/api/messages/{first['id']}/nack", json={"error": "no"})).is_success
+    await add(http, topic, {"payload": "d"})
+    assert [message["payload"] for message in await taken(http, topic, 9)] == ["b", "c", "a", "d"]
+
+
+async def test_a_stream_sends_in_the_same_order(queue: Topic) -> None:
+    await queue.put(retry_order="back")
+    await queue.append({"data": "a"}, {"data": "b"})
+    claimed = (await queue.claim("w"))["claimed"]
+    await queue.http.post(f"{queue.path}/nack", json={"node": "w", "seqs": [claimed[0]["$seq"]]})
+    seen: list[str] = []
+    async with queue.http.stream("GET", f"{queue.path}/work?node=s&max=2") as stream:
+        async for line in stream.aiter_lines():
+            seen += [name for name in "ab" if line.startswith("data:") and f'"data":"{name}"' in line.replace(" ", "")]
+            if len(seen) == 2:
+                break
+    assert seen == ["b", "a"]
+
+
+async def test_an_old_message_goes_before_better_ones(http: httpx.AsyncClient, topic: str, dialect: str) -> None:
+    await put(http, topic, dialect, aging_ms=20)
+    await add(http, topic, {"payload": "old"})
+    await asyncio.sleep(0.2)  # nine steps
+    await add(http, topic, *({"payload": "better", "priority": 9} for _ in range(20)))
+    assert [message["payload"] for message in await taken(http, topic, 2)] == ["old", "better"]
+
+
+async def test_without_aging_it_does_not(http: httpx.AsyncClient, topic: str) -> None:
+    await add(http, topic, {"payload": "old"})
+    await add(http, topic, *({"payload": "better", "priority": 9} for _ in range(2)))
+    assert [message["payload"] for message in await taken(http, topic, 3)] == ["better", "better", "old"]
+
+
+@pytest.mark.parametrize("setting", [{"priority_order": "up"}, {"retry_order": 1}, {"aging_ms": 315_360_000_001}])
+async def test_what_a_setting_can_not_be_is_refused(
+    http: httpx.AsyncClient, topic: str, setting: dict[str, object]
+) -> None:
+    for path in (f"/v0/topics/{topic}", f"/api/topic-configs/{topic}"):
+        answer = await http.put(path, json={"type": "queue", **setting})
+        refused(answer, 400, "invalid_request")
