@@ -24,6 +24,7 @@ from tests.api.messages.exchanges import (
     every_failure_exchange,
     every_log_exchange,
     every_requeue_exchange,
+    every_schedule_exchange,
     every_schema_exchange,
 )
 from tests.api.watches import made, watching
@@ -40,6 +41,11 @@ UNPROCESSABLE = {
     "PUT /api/admin/delete-reaper/schedule",
     "POST /api/messages",
     "POST /api/messages/batch",
+    *(
+        f"{verb} /{start}/schedules/{{name}}{end}"
+        for verb, end in (("PUT", ""), ("POST", "/run"))
+        for start in ("v0", "api")
+    ),
 }
 OF_MESSAGES = ("expiry", "delete", "archive")
 ABOUT = ("/api/version", "/api/auth/status")
@@ -390,6 +396,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await every_schema_exchange(http, topic, LIMITED)
     await every_requeue_exchange(http, f"{topic}.out", LIMITED)
     await every_failure_exchange(http, f"{topic}.failed", LIMITED)
+    await every_schedule_exchange(http, f"{topic}.timed", LIMITED)
     await reapers(http)
     await every_exchange_about_users(http, LIMITED)
 
