@@ -172,7 +172,7 @@ async def take(
 
     `db` is a connection with a transaction, at whose end they are free again.
     """
-    rows = await db.fetch(_TAKE, topic, list(names), at)
+    rows = await db.fetch(_TAKE, topic, list(names), at, len(names))
     return [_schedule(row) for row in rows], rows[0]["at"] if rows else None
 
 

@@ -18,15 +18,7 @@ from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.keyring import Services
-from tests.api.messages.exchanges import (
-    every_exchange,
-    every_exchange_about_users,
-    every_failure_exchange,
-    every_log_exchange,
-    every_requeue_exchange,
-    every_schedule_exchange,
-    every_schema_exchange,
-)
+from tests.api.messages import exchanges
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
@@ -358,8 +350,8 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await http.get(path, headers={"authorization": "Bearer wrong"})
         await http.get(path, headers=LIMITED)
 
-    await every_exchange(http, f"{topic}.messages", LIMITED)
-    await every_log_exchange(http, f"{topic}.kept", LIMITED)
+    await exchanges.every_exchange(http, f"{topic}.messages", LIMITED)
+    await exchanges.every_log_exchange(http, f"{topic}.kept", LIMITED)
 
     big = b'{"node":"%b"}' % (b"x" * 3_000)
     for method, verb in GOOD:
@@ -393,12 +385,12 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     accepted(await http.delete(queue))
     await keys_and_audit(http)
     await topic_configs(http, topic)
-    await every_schema_exchange(http, topic, LIMITED)
-    await every_requeue_exchange(http, f"{topic}.out", LIMITED)
-    await every_failure_exchange(http, f"{topic}.failed", LIMITED)
-    await every_schedule_exchange(http, f"{topic}.timed", LIMITED)
+    await exchanges.every_schema_exchange(http, topic, LIMITED)
+    await exchanges.every_requeue_exchange(http, f"{topic}.out", LIMITED)
+    await exchanges.every_failure_exchange(http, f"{topic}.failed", LIMITED)
+    await exchanges.every_schedule_exchange(http, f"{topic}.timed", LIMITED)
     await reapers(http)
-    await every_exchange_about_users(http, LIMITED)
+    await exchanges.every_exchange_about_users(http, LIMITED)
 
     described = {
         (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]

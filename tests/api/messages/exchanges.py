@@ -225,6 +225,7 @@ async def every_schedule_exchange(http: httpx.AsyncClient, topic: str, limited: 
                 await http.get(url, headers=headers)
         for url in (f"{many}?cursor=!", f"{many}/a b"):
             assert (await http.get(url)).status_code == 400
+        assert (await http.get(f"{many}/none")).status_code == 404
         for verb in ("pause", "run", "resume"):
             for headers in ({}, NOBODY, limited):
                 await http.post(f"{path}/{verb}", headers=headers)
