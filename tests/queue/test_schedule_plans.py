@@ -5,15 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
 from app.db import schema
 from app.db.pool import PLANNER
+from app.queue import producer
+from app.queue.model import Batch, Lane
+from app.topics import store
+from app.topics.config import DEFAULTS, Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.plans import Plan
 
+N = 100  # jobs a claim
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 # One is due of so many, whose next times are an hour apart.
 FILL = """
@@ -57,5 +63,41 @@ async def test_they_cost_the_same_among_many(analyzed: bool, new_database: Calla
             assert pages(plan) <= BOUNDS[name], name
             indexes = {node["Index Name"] for node in plan.nodes() if "Index Name" in node}
             assert indexes == {"schedules_due" if name == "schedules_due" else "schedules_pkey"}, name
+    finally:
+        await db.close()
+
+
+async def test_a_claim_does_not_meet_jobs_whose_time_is_yet_to_come(new_database: Callable[[], Awaitable[str]]) -> None:
+    """Beside 50,000 of them it finds as many jobs, and looks at as many pages, as without."""
+    url = await new_database()
+    await schema.upgrade(url)
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        await store.put(pool, "later", resolve("later", Asked(type="queue")))
+        policy = await store.get(pool, "later", DEFAULTS)
+    assert policy is not None
+    topic = policy.topic
+    db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
+    try:
+        await db.execute("ALTER TABLE holdfast.jobs SET (autovacuum_enabled = false)")
+        await producer.add_lanes(db, topic, [Lane("", 0)])
+        await plans.prepare(db, statements.named("claim"))
+
+        async def claimed() -> tuple[int, int]:
+            """How many jobs a claim of N finds by its indexes, and how many pages it looks at."""
+            slots = [str(uuid4()) for _ in range(N)], [1] * N, ["w"], [30_000]
+            for _ in range(2):  # the first reads pages in, and sets hint bits
+                plan = await plans.explain(
+                    db, statements.named("claim"), topic.name, N, [""], [0], [0], [0], *slots, True, 3, False
+                )
+            return plan.met(), pages(plan)
+
+        await producer.enqueue(db, topic, Batch(payloads=[b"x"] * N), ttl_ms=0)
+        before = await claimed()
+        for _ in range(5):
+            later = Batch(payloads=[b"x"] * 10_000, delays_ms=[3_600_000] * 10_000)
+            await producer.enqueue(db, topic, later, ttl_ms=0)
+        met, looked = await claimed()
+        assert met == before[0]
+        assert looked <= before[1] * 1.2
     finally:
         await db.close()
