@@ -28,6 +28,7 @@ from app.api.messages import errors as message_errors
 from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
+from app.api.messages import schedules as message_schedules
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import admin, audit, claims, controls, deletions, diffs, records, settlements, topics, watches, work
 from app.api.v0 import errors as v0_errors
@@ -36,6 +37,7 @@ from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
+from app.api.v0 import schedules as schedule_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -86,6 +88,7 @@ ROUTERS = (
     metrics.router,
     admin.router,
     reaper_routes.router,
+    schedule_routes.router,
     lists.router,
     purges.router,
     message_failures.router,
@@ -93,6 +96,7 @@ ROUTERS = (
     about.router,
     message_log.router,
     message_reapers.router,
+    message_schedules.router,
     topic_configs.router,
     topic_schemas.router,
     login.router,

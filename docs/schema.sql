@@ -1907,6 +1907,35 @@ CREATE TABLE holdfast.replays (
 WITH (fillfactor='50');
 
 --
+-- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.schedules (
+    name text NOT NULL COLLATE pg_catalog."C",
+    topic text NOT NULL COLLATE pg_catalog."C",
+    cron text NOT NULL,
+    time_zone text NOT NULL,
+    missed text NOT NULL,
+    paused boolean NOT NULL,
+    next_fire timestamp with time zone,
+    due_at timestamp with time zone,
+    last_fire timestamp with time zone,
+    last_seq bigint,
+    fires bigint DEFAULT 0 NOT NULL,
+    error_code text,
+    error_text text,
+    error_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    payload bytea NOT NULL,
+    fields json NOT NULL,
+    CONSTRAINT schedules_check CHECK ((((next_fire IS NULL) = (due_at IS NULL)) AND ((next_fire IS NULL) OR (NOT paused)))),
+    CONSTRAINT schedules_check1 CHECK ((((error_code IS NULL) = (error_text IS NULL)) AND ((error_code IS NULL) = (error_at IS NULL)))),
+    CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
 -- Name: sweeps; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2155,6 +2184,13 @@ ALTER TABLE ONLY holdfast.replays
     ADD CONSTRAINT replays_pkey PRIMARY KEY (topic, topic_id, asked_from);
 
 --
+-- Name: schedules schedules_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.schedules
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (name);
+
+--
 -- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2329,6 +2365,12 @@ CREATE INDEX operations_under_way ON holdfast.operations USING btree (heartbeat_
 --
 
 CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WHERE (tag IS NOT NULL);
+
+--
+-- Name: schedules_due; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX schedules_due ON holdfast.schedules USING btree (due_at) WHERE (due_at IS NOT NULL);
 
 --
 -- Name: users_username; Type: INDEX; Schema: holdfast; Owner: -

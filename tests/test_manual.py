@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "docs/dead-letters.md": 5,
     "docs/schemas.md": 7,
     "docs/operations/reapers.md": 3,
+    "docs/schedules.md": 7,
     "docs/users.md": 5,
     "docs/explain.md": 5,
     "docs/control.md": 2,

@@ -131,7 +131,7 @@ _MEANING = {
     400: "The request makes no sense; the message says what.",
     401: "Sign-in is needed, or failed.",
     403: "The key or user may not do this.",
-    404: "There is no such topic, key or user.",
+    404: "There is no such topic, schedule, key or user.",
     406: "The client does not accept what this route answers with.",
     408: "The request took too long to arrive.",
     409: "The topic is not of the kind that this needs, the key is not live, or there is one already.",

@@ -1,4 +1,4 @@
-"""The audit trail: an entry for each change of a topic's configuration, of a key, of a user or of a
+"""The audit trail: an entry for each change of a topic's configuration, of a schedule, of a key, of a user or of a
 reaper's schedule, for the requeues of many jobs, and for each purge of a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class Action(Enum):
     GRANT_MADE = "grant.made"
     GRANT_REVOKED = "grant.revoked"
     SCHEDULE_CHANGED = "schedule.changed"
+    CRON_CREATED = "cron.created"
+    CRON_CHANGED = "cron.changed"
+    CRON_DELETED = "cron.deleted"
+    CRON_RUN = "cron.run"
     CLUSTER_PURGED = "cluster.purged"
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"

@@ -13,6 +13,7 @@ from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.explain import Explain
 from app.engine.failures import Failures
+from app.engine.fires import Fires
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
@@ -22,6 +23,7 @@ from app.engine.readers import Readers
 from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
+from app.engine.schedules import Schedules
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -80,6 +82,8 @@ class Engine:
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
+        self.schedules = Schedules(shared, self.enqueues)
+        self.fires = Fires(shared, self.enqueues)
         self.logs = Logs(shared)
         self.replays = Replays(shared)
         self.purges = Purges(shared)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
 
 from app.engine.group import GroupCommit
-from app.engine.upserts import Placements, Upserts, refused
+from app.engine.upserts import Upserts, refused
 from app.errors import Draining, TooManyWaiting
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
@@ -38,6 +40,15 @@ class _Call:
     policy: Policy
     batch: Batch
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What was put in by a transaction that is not committed yet: of each batch its seqs, or the error for its caller.
+    `announce`, once it is committed, tells who waits."""
+
+    shares: list[list[Seq] | BaseException]
+    announce: Callable[[], None]
 
 
 class Enqueues:
@@ -75,9 +86,7 @@ class Enqueues:
         return await self._submit(self.keyed, policy, batch, size)
 
     async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
-        await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
+        await self.admit(policy, batch, size)
         size += BYTES_OF_A_RECORD * len(batch)
         try:
             return await group.submit(policy.topic.id, _Call(policy, batch, size))
@@ -99,9 +108,7 @@ class Enqueues:
 
     async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
         """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
-        await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
+        await self.admit(policy, batch, size)
         call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
         if batch.keys:
             return (await self.keyed.submit(policy.topic.id, call)).seqs
@@ -114,9 +121,7 @@ class Enqueues:
         """
         if self._waiting >= self._shared.max_waiting:
             raise TooManyWaiting(self._shared.max_waiting)
-        await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
+        await self.admit(policy, batch, size)
         self._waiting += 1
         try:
             async with self._once_at_once:
@@ -145,29 +150,44 @@ class Enqueues:
         topic, config = policy.topic, policy.config
         pool = self._shared.verbs(policy)
         await self._shared.lanes.ensure(pool, topic, batch)
-
-        began = time.monotonic()
-        placed: Placements | None = None
+        done: Put | None = None
 
         async def put(db: Session) -> list[Seq]:
-            nonlocal placed
-            if batch.keys:
-                placed = await self._upserts.place(db, policy, [batch])
-                return placed.only().seqs
-            if policy.bounds is None:
-                return await producer.enqueue(db, topic, batch, ttl_ms=config.ttl_ms)
-            [share] = await self._within(db, policy, policy.bounds, [batch])
+            nonlocal done
+            done = await self.put(db, policy, [batch])
+            [share] = done.shares
             if isinstance(share, BaseException):
                 raise share
             return share
 
         async with pool.acquire() as db, db.transaction():
             seqs, known = await producer.enqueue_once(db, topic, key, put, window_ms=config.idempotency_window_ms)
-        if placed is not None:
-            self._upserts.announce(policy, placed, began)
-        elif not known:
-            self._added(policy, batch, len(batch), batch.undelayed)
+        if done is not None:
+            done.announce()
         return seqs, known
+
+    async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
+        """What comes before `put`: look whether the batch fits its topic's schema, and the service's room. Raises
+        SchemaViolation, Throttled, TopicNotFound, and asyncpg's errors."""
+        await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
+
+    async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
+        """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
+        and their lanes are known. Raises asyncpg's errors; `Gone` where the topic was deleted, perhaps."""
+        if any(batch.keys for batch in batches):
+            began = time.monotonic()
+            placed = await self._upserts.place(db, policy, batches)
+            shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
+            return Put(shares, partial(self._upserts.announce, policy, placed, began))
+        if policy.bounds is None:
+            seqs = iter(await producer.enqueue(db, policy.topic, merge(batches), ttl_ms=policy.config.ttl_ms))
+            shares = [list(islice(seqs, len(batch))) for batch in batches]
+        else:
+            shares = await self._within(db, policy, policy.bounds, batches)
+        taken = merge([batch for batch, share in zip(batches, shares, strict=True) if isinstance(share, list)])
+        return Put(shares, partial(self._added, policy, taken, len(taken), taken.undelayed) if taken else _nobody)
 
     async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy
@@ -242,3 +262,7 @@ class Enqueues:
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)
+
+
+def _nobody() -> None:
+    """Nothing was put in, and nobody is told."""

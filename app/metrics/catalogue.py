@@ -113,6 +113,18 @@ SWEEP_LAST: Final = _gauge(
     "sweep_last_run_timestamp_seconds", "sweep", "When a sweep last succeeded, in s since 1970.", Merge.MOST
 )
 
+# Schedules.
+SCHEDULE_FIRES: Final = _counter(
+    "schedule_fires", "outcome", "Jobs that schedules were to make: fired, or refused, which is tried again."
+)
+SCHEDULE_LATE: Final = _histogram(
+    "schedule_late_seconds",
+    "",
+    "Time from when a schedule was due to its job; of missed times too.",
+    LONG_SECONDS,
+    1_000,
+)
+
 # Topics' configurations, and what processes tell each other.
 CONFIG_READS: Final = _counter(
     "config_reads",

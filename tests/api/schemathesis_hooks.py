@@ -35,6 +35,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             body[name] = [*body[name], *[""] * len(seqs)][: len(seqs)]
     if "schedule" in body:
         body["schedule"] = "*/5 3 * * 1-5"
+    _timed(body)
     _names(body)
     for config in (body, body.get("config")):
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
@@ -87,6 +88,17 @@ def _schema(case: Any, body: dict[str, Any]) -> None:
     if "schema_json" in body:
         body |= {"schema_json": {"type": "object"}, "format": None}
         case.path_parameters = {"topic": CHECKED}
+
+
+def _timed(body: dict[str, Any]) -> None:
+    """Most texts are no cron expression and no time zone; and a schedule says itself when its job may run."""
+    if "cron" in body:
+        body |= {"cron": "*/5 3 * * 1-5", "time_zone": "Europe/Berlin"}
+    for job in (body.get("record"), body.get("message")):
+        if isinstance(job, dict):
+            job.pop("run_at", None)
+            _record(job)
+            _payload(job)
 
 
 def _record(record: Any) -> None:

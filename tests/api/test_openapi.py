@@ -19,14 +19,7 @@ from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
 from tests.api.exchanges import every_control_exchange, every_explanation_exchange, every_key_exchange
 from tests.api.keyring import Services
-from tests.api.messages.exchanges import (
-    every_exchange,
-    every_exchange_about_users,
-    every_failure_exchange,
-    every_log_exchange,
-    every_requeue_exchange,
-    every_schema_exchange,
-)
+from tests.api.messages import exchanges
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
@@ -41,6 +34,11 @@ UNPROCESSABLE = {
     "PUT /api/admin/delete-reaper/schedule",
     "POST /api/messages",
     "POST /api/messages/batch",
+    *(
+        f"{verb} /{start}/schedules/{{name}}{end}"
+        for verb, end in (("PUT", ""), ("POST", "/run"))
+        for start in ("v0", "api")
+    ),
 }
 OF_MESSAGES = ("expiry", "delete", "archive")
 ABOUT = ("/api/version", "/api/auth/status")
@@ -326,8 +324,8 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await http.get(path, headers={"authorization": "Bearer wrong"})
         await http.get(path, headers=LIMITED)
 
-    await every_exchange(http, f"{topic}.messages", LIMITED)
-    await every_log_exchange(http, f"{topic}.kept", LIMITED)
+    await exchanges.every_exchange(http, f"{topic}.messages", LIMITED)
+    await exchanges.every_log_exchange(http, f"{topic}.kept", LIMITED)
 
     big = b'{"node":"%b"}' % (b"x" * 3_000)
     for method, verb in GOOD:
@@ -361,13 +359,14 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     accepted(await http.delete(queue))
     await every_key_exchange(http, LIMITED)
     await topic_configs(http, topic)
-    await every_schema_exchange(http, topic, LIMITED)
-    await every_requeue_exchange(http, f"{topic}.out", LIMITED)
-    await every_failure_exchange(http, f"{topic}.failed", LIMITED)
+    await exchanges.every_schema_exchange(http, topic, LIMITED)
+    await exchanges.every_requeue_exchange(http, f"{topic}.out", LIMITED)
+    await exchanges.every_failure_exchange(http, f"{topic}.failed", LIMITED)
     await every_explanation_exchange(http, f"{topic}.why", LIMITED)
     await every_control_exchange(http, f"{topic}.held", LIMITED)
+    await exchanges.every_schedule_exchange(http, f"{topic}.timed", LIMITED)
     await reapers(http)
-    await every_exchange_about_users(http, LIMITED)
+    await exchanges.every_exchange_about_users(http, LIMITED)
 
     described = {
         (method, path, status) for path, method, one in operations(checked._document) for status in one["responses"]

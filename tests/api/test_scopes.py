@@ -49,6 +49,8 @@ OF_OTHERS = "messages/test_access: test_a_key_of_other_topics_neither_sees_nor_s
 C = "/api/topic-configs"
 S = "/api/topic-schemas"
 USERS = "/api/users"
+WHEN: Body = {"topic": FOREIGN, "cron": "0 0 1 1 *"}
+SCHEDULES = "test_schedules: test_a_key_sees_and_changes_schedules_of_its_own_topics"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
     ("GET", T): Row("read", 403),
@@ -87,6 +89,16 @@ TABLE = {
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),
     ("GET", "/v0/admin/horizon"): Row("admin", 403),
+    ("GET", "/v0/schedules"): Row("admin", 200, shown_by=SCHEDULES),
+    ("PUT", "/v0/schedules/{name}"): Row("admin", 403, {**WHEN, "record": {"data": 1}}),
+    ("GET", "/v0/schedules/{name}"): Row("admin", 404),
+    **{("POST", f"/v0/schedules/{{name}}/{verb}"): Row("admin", 404) for verb in ("run", "pause", "resume")},
+    ("DELETE", "/v0/schedules/{name}"): Row("admin", 404),
+    ("GET", "/api/schedules"): Row("admin", 200, shown_by=SCHEDULES),
+    ("PUT", "/api/schedules/{name}"): Row("admin", 403, {**WHEN, "message": {"payload": "1"}}),
+    ("GET", "/api/schedules/{name}"): Row("admin", 404),
+    **{("POST", f"/api/schedules/{{name}}/{verb}"): Row("admin", 404) for verb in ("run", "pause", "resume")},
+    ("DELETE", "/api/schedules/{name}"): Row("admin", 404),
     ("POST", "/api/messages"): Row("write", 403, {"topic": FOREIGN, "payload": "x"}),
     ("POST", "/api/messages/batch"): Row("write", 403, {"topic": FOREIGN, "messages": [{"payload": "x"}]}),
     ("POST", "/api/messages/dequeue"): Row("read+write", 403, {"topic": FOREIGN}),

@@ -204,3 +204,52 @@ async def every_failure_exchange(http: httpx.AsyncClient, topic: str, limited: d
                 await http.request(method, url.replace(topic, other))
     purge = f"/api/topics/{topic}/purge"
     assert (await http.post(purge, json={"cluster": shown[1]["cluster"]})).json() == {"deleted": 1}
+
+
+async def every_schedule_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Schedules, in both dialects: successes and refusals, as above."""
+    log, checked = f"{topic}.log", f"{topic}.checked"
+    await http.put(f"/v0/topics/{log}", json={"type": "log"})
+    await http.put(f"/v0/topics/{topic}", json={"type": "queue"})
+    await http.put(f"/v0/topics/{checked}", json={"type": "queue", "schema": {"type": "object"}})
+    when: Body = {"cron": "0 0 1 1 *", "time_zone": "Europe/Berlin", "missed": "all"}
+    record = {"data": [1], "tag": "t", "node": "p", "meta": {"k": [1]}, "priority": 3, "ttl_ms": 9, "key": "k"}
+    message = {"payload": "AA==", "encoding": "base64", "metadata": {"k": "v"}, "delay_seconds": 0.5}
+    for start, job in (("/v0", {"record": record}), ("/api", {"message": message})):
+        many, path = f"{start}/schedules", f"{start}/schedules/{topic}{start.replace('/', '.')}"
+        body = {"topic": topic, **when, **job}
+        for status in (201, 200):
+            assert (await http.put(path, json=body)).status_code == status
+        for url in (many, f"{many}?page_size=1&prefix={topic}", path):
+            for headers in ({}, NOBODY, limited):
+                await http.get(url, headers=headers)
+        for url in (f"{many}?cursor=!", f"{many}/a b"):
+            assert (await http.get(url)).status_code == 400
+        assert (await http.get(f"{many}/none")).status_code == 404
+        for verb in ("pause", "run", "resume"):
+            for headers in ({}, NOBODY, limited):
+                await http.post(f"{path}/{verb}", headers=headers)
+            assert (await http.post(f"{many}/none/{verb}")).status_code == 404
+            assert (await http.post(f"{many}/a b/{verb}")).status_code == 400
+        for headers in (NOBODY, limited):
+            await http.put(path, json=body, headers=headers)
+        for fault, status in (
+            ({"topic": f"{topic}.none"}, 404),
+            ({"topic": log}, 409),
+            ({"cron": "* * *"}, 422),
+            ({"time_zone": "Mars/Olympus"}, 422),
+            ({"unknown": 1}, 400),
+        ):
+            assert (await http.put(path, json={**body, **fault})).status_code == status
+        assert (await http.put(path, content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
+        assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
+        assert (await http.put(path, json={**body, "topic": checked})).status_code == 200
+        assert (await http.post(f"{path}/run")).status_code == 422
+        await http.delete(f"/v0/topics/{checked}")
+        await http.put(f"/v0/topics/{checked}", json={"type": "log"})
+        assert (await http.post(f"{path}/run")).status_code == 409
+        await http.delete(f"/v0/topics/{checked}")
+        await http.put(f"/v0/topics/{checked}", json={"type": "queue", "schema": {"type": "object"}})
+        for headers in (NOBODY, limited, {}, {}):
+            await http.delete(path, headers=headers)
+        assert (await http.delete(f"{many}/a b")).status_code == 400

@@ -1,0 +1,218 @@
+"""/api/schedules: messages that are enqueued when a cron expression is due."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct, schedules
+from app.api.body import read_json
+from app.api.bounds import about
+from app.api.fields import encode
+from app.api.messages.bodies import BatchMessage
+from app.api.messages.enqueues import check_topic, columns_of
+from app.api.messages.errors import operation
+from app.api.messages.ids import id_of
+from app.api.messages.show import metadata_shown, payload_fields, time_of
+from app.api.openapi import query
+from app.api.paging import CURSOR
+from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When
+from app.queue.schedules import Schedule
+
+router = direct.router("messages")
+
+PAGE_SIZE = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100})
+
+
+class MessagesScheduleBody(When, kw_only=True):
+    """When to enqueue what into which topic."""
+
+    message: Annotated[BatchMessage, about("The message, as an enqueue has it; without run_at.")]
+
+
+class MessagesScheduleItem(msgspec.Struct, kw_only=True):
+    """A schedule without its message; what it does not have is left out: next_fire while it is paused, and before the
+    first message what is known of the last. `fires`: messages so far."""
+
+    name: str
+    topic: str
+    cron: str
+    time_zone: str
+    missed: MissedPolicy
+    paused: bool
+    next_fire: str | UnsetType = UNSET
+    last_fire: str | UnsetType = UNSET
+    last_seq: int | UnsetType = UNSET
+    fires: int
+    last_error: ScheduleError | UnsetType = UNSET
+    last_error_at: str | UnsetType = UNSET
+    created_at: str
+    updated_at: str
+
+
+class MessagesSchedule(MessagesScheduleItem, kw_only=True):
+    """A schedule, its message, and the next five times."""
+
+    message: dict[str, Any]
+    next_fires: list[str]
+
+
+class MessagesSchedules(msgspec.Struct):
+    """A page of schedules by name; `next_cursor` is absent on the last one."""
+
+    items: list[MessagesScheduleItem]
+    next_cursor: str | UnsetType = UNSET
+
+
+class MessagesScheduleRun(msgspec.Struct):
+    """The message's id, and the time in its metadata's $fire_at."""
+
+    id: str
+    fire_at: str
+
+
+_body = msgspec.json.Decoder(MessagesScheduleBody)
+_OTHERS = {"tag", "node", "meta", "content_type", "delay_ms", "ttl_ms"}
+
+
+@router.get(
+    "/api/schedules",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[PREFIX, PAGE_SIZE, CURSOR], answers={200: MessagesSchedules}, errors=[400, 401, 403, 503]
+    ),
+)
+async def page(request: Request) -> Response:
+    """Schedules by name, a page at a time, without their messages."""
+    found, more = await schedules.page(request)
+    return _json(MessagesSchedules([_item(one) for one in found], UNSET if more is None else more))
+
+
+@router.put(
+    "/api/schedules/{name}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[NAME_IN_PATH],
+        body=MessagesScheduleBody,
+        answers={200: MessagesSchedule, 201: MessagesSchedule},
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
+    ),
+)
+async def put(request: Request) -> Response:
+    """Make a schedule, or replace one. It counts from now on; one whose cron and time zone stay keeps what is due."""
+    context, _ = schedules.let_in(request)
+    body = await read_json(request, _body, context.settings.max_body_bytes, nul=True)
+    check_topic(body.topic)
+    batch, _ = columns_of([body.message])
+    kept, made = await schedules.put(request, body, batch)
+    return _json(_shown(kept), 201 if made else 200)
+
+
+@router.get(
+    "/api/schedules/{name}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[NAME_IN_PATH], answers={200: MessagesSchedule}, errors=[400, 401, 403, 404, 503]
+    ),
+)
+async def get(request: Request) -> Response:
+    """A schedule: what it enqueues, when it did last, and when it will."""
+    return _json(_shown(await schedules.get(request)))
+
+
+@router.delete(
+    "/api/schedules/{name}",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=operation(parameters=[NAME_IN_PATH], answers={204: None}, errors=[400, 401, 403, 404, 503]),
+)
+async def delete(request: Request) -> Response:
+    """Delete a schedule. What it has enqueued stays."""
+    await schedules.delete(request)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/api/schedules/{name}/pause",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[NAME_IN_PATH], answers={200: MessagesSchedule}, errors=[400, 401, 403, 404, 503]
+    ),
+)
+async def pause(request: Request) -> Response:
+    """Let a schedule rest. Times that go by meanwhile are not missed."""
+    return _json(_shown(await schedules.pause(request, paused=True)))
+
+
+@router.post(
+    "/api/schedules/{name}/resume",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[NAME_IN_PATH], answers={200: MessagesSchedule}, errors=[400, 401, 403, 404, 503]
+    ),
+)
+async def resume(request: Request) -> Response:
+    """Let a schedule that rests go on, from now on."""
+    return _json(_shown(await schedules.pause(request, paused=False)))
+
+
+@router.post(
+    "/api/schedules/{name}/run",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[NAME_IN_PATH],
+        answers={200: MessagesScheduleRun},
+        errors=[400, 401, 403, 404, 409, 422, 503],
+    ),
+)
+async def run(request: Request) -> Response:
+    """Enqueue a schedule's message now, paused or not. Its times stay as they are."""
+    made = await schedules.run(request)
+    return _json(MessagesScheduleRun(id_of(made.topic.id, made.seq), _time(made.time)))
+
+
+def _item(one: Schedule) -> MessagesScheduleItem:
+    return MessagesScheduleItem(
+        name=one.name,
+        topic=one.topic,
+        cron=one.cron,
+        time_zone=one.time_zone,
+        missed=one.missed.value,
+        paused=one.paused,
+        next_fire=UNSET if one.next_fire is None else _time(one.next_fire),
+        last_fire=UNSET if one.last_fire is None else _time(one.last_fire),
+        last_seq=UNSET if one.last_seq is None else one.last_seq,
+        fires=one.fires,
+        last_error=schedules.error_of(one) or UNSET,
+        last_error_at=UNSET if one.error_at is None else _time(one.error_at),
+        created_at=_time(one.created_at),
+        updated_at=_time(one.updated_at),
+    )
+
+
+def _shown(one: Schedule) -> MessagesSchedule:
+    fields = schedules.fields_of(one)
+    message: dict[str, Any] = msgspec.json.decode(
+        b"{%b}" % payload_fields(*schedules.payload_of(one), base64=False), type=dict[str, msgspec.Raw]
+    )
+    if "meta" in fields:
+        message["metadata"] = msgspec.Raw(metadata_shown(bytes(fields["meta"]).decode()))
+    for name in ("delay", "ttl"):
+        if f"{name}_ms" in fields:
+            message[f"{name}_seconds"] = msgspec.json.decode(fields[f"{name}_ms"], type=int) / 1000
+    message |= {name: value for name, value in fields.items() if name not in _OTHERS}
+    next_fires = [_time(at) for at in schedules.next_fires(one)]
+    return MessagesSchedule(**msgspec.structs.asdict(_item(one)), message=message, next_fires=next_fires)
+
+
+def _time(at: datetime) -> str:
+    return time_of(int(at.timestamp() * 1000)).decode()
+
+
+def _json(shown: msgspec.Struct, status: int = 200) -> Response:
+    return Response(encode(shown), status, media_type="application/json")

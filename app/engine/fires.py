@@ -1,0 +1,240 @@
+"""Fires schedules that are due, each time of each once, whatever the number of processes that do. docs/adr/0035.
+
+A transaction locks schedules that nobody else is at, puts their jobs in as every producer does, and moves them on to
+their next times: all of it is there, or none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from app import cron
+from app.db.pool import TOO_SLOW, UNREACHABLE, as_unavailable
+from app.engine.enqueues import Gone
+from app.engine.group import tried_again
+from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
+from app.metrics import catalogue
+from app.queue import schedules
+from app.queue.model import Batch, Seq, merge
+from app.queue.schedules import Due, Missed, Schedule, Settled
+
+if TYPE_CHECKING:
+    from app.engine.enqueues import Enqueues
+    from app.engine.shared import Shared
+    from app.topics.config import Policy
+
+LISTED: Final = 200  # schedules of one look
+MOST_JOBS: Final = 200  # of one transaction
+MOST_BYTES: Final = 8 * 1024 * 1024  # of their payloads; one job may be as large as it is
+MOST_MISSED: Final = 1_000  # times that `all` makes up for
+GRACE: Final = timedelta(seconds=60)  # later than that, a time was missed
+TRY_AGAIN: Final = timedelta(seconds=30)  # after a refusal
+LONGEST_WAIT: Final = 30.0  # within so long, what another process has changed is known here
+BUSY_WAIT: Final = 0.5  # while other processes are at all that is due, or something went wrong
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How many jobs were made, and in how many seconds to look again."""
+
+    fired: int
+    wait: float
+
+
+@dataclass(slots=True)
+class _Owed:
+    """A schedule, the times that it is to be fired for, and why it can't be. `jobs` of the transaction's batches are
+    its own, from the `start`-th on."""
+
+    schedule: Schedule
+    times: list[datetime]
+    start: int = 0
+    jobs: int = 0
+    error: HoldfastError | None = None
+
+
+class Fires:
+    """One process's looks at what is due."""
+
+    def __init__(self, shared: Shared, enqueues: Enqueues) -> None:
+        self._shared = shared
+        self._enqueues = enqueues
+        numbers = shared.metrics
+        self._fired, self._refused = (
+            numbers.counter(catalogue.SCHEDULE_FIRES, outcome) for outcome in ("fired", "refused")
+        )
+        self._late = numbers.histogram(catalogue.SCHEDULE_LATE)
+
+    async def run_once(self, at: datetime | None = None) -> Looked:
+        """Fire what is due, up to LISTED schedules. `at`: what time it is, for tests; the database's clock says it
+        otherwise. Raises asyncpg's errors of a database that is away."""
+        listed = await schedules.due(self._shared.pools.rest, at, LISTED)
+        late = [one for one in listed if one.seconds <= 0]
+        if not late:
+            return Looked(0, min(LONGEST_WAIT, listed[0].seconds) if listed else LONGEST_WAIT)
+        fired = moved = 0
+        for topic, names in _together(late):
+            made, settled = await self._fire_or_refuse(topic, names, at)
+            fired += made
+            moved += settled
+        return Looked(fired, 0.0 if moved else BUSY_WAIT)
+
+    async def _fire_or_refuse(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
+        """How many jobs were made, and how many schedules were moved on."""
+        try:
+            return await tried_again(partial(self._fire_topic, topic, names, at))
+        except TOO_SLOW as error:  # somebody has locked this topic's jobs: other topics do not wait for it
+            return await self._fire(topic, None, as_unavailable(error), names, at)
+        except UNREACHABLE:
+            raise
+        except Exception:
+            if len(names) > 1:  # find out whose fault it is
+                each = [await self._fire_or_refuse(topic, [name], at) for name in names]
+                return sum(made for made, _ in each), sum(settled for _, settled in each)
+            log.exception("schedule %s can't be fired", names[0])
+            refusal = HoldfastError("Something went wrong here; the service's log says what.")
+            return await self._fire(topic, None, refusal, names, at)
+
+    async def _fire_topic(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
+        stale: Policy | None = None
+        while True:
+            try:
+                policy = await self._shared.policies.queue(topic)
+            except (TopicNotFound, NotAQueue) as refusal:
+                return await self._fire(topic, None, refusal, names, at)
+            try:
+                return await self._fire(topic, policy, None, names, at)
+            except Gone:
+                if stale is not None and stale.topic.id == policy.topic.id:
+                    raise
+                # The topic may have been deleted, and made anew, through another process.
+                self._shared.policies.forget(topic)
+                stale = policy
+
+    async def _fire(
+        self, topic: str, policy: Policy | None, error: HoldfastError | None, names: Sequence[str], at: datetime | None
+    ) -> tuple[int, int]:
+        """Fire them; with an `error`, for lack of a policy or else, note that instead."""
+        pool = self._shared.pools.rest if policy is None else self._shared.verbs(policy)
+        async with pool.acquire() as db, db.transaction():
+            taken, now = await schedules.take(db, topic, names, at)
+            if now is None:
+                return 0, 0
+            owed, batches = await self._admit(policy, error, taken, now)
+            done = None
+            if batches and policy is not None:
+                await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, merge(batches))
+                done = await self._enqueues.put(db, policy, batches)
+            shares = [] if done is None else done.shares
+            outcomes = [_settled(one, shares, now) for one in owed]
+            await schedules.settle(db, outcomes)
+        if done is not None:
+            done.announce()
+        fired = sum(one.fired for one in outcomes)
+        self._fired.add(fired)
+        self._refused.add(sum(1 for one in outcomes if one.error is not None))
+        for one, outcome in zip(owed, outcomes, strict=True):
+            for time in one.times[: outcome.fired]:
+                self._late.observe((now - time) / timedelta(milliseconds=1))
+        return fired, len(outcomes)
+
+    async def _admit(
+        self, policy: Policy | None, error: HoldfastError | None, taken: Sequence[Schedule], now: datetime
+    ) -> tuple[list[_Owed], list[Batch]]:
+        """What is to be fired in this transaction, and the jobs; what is beyond its bounds stays due."""
+        owed: list[_Owed] = []
+        batches: list[Batch] = []
+        room = MOST_BYTES
+        for schedule in taken:
+            one = _Owed(schedule, [], len(batches), error=error)
+            owed.append(one)
+            try:
+                one.times = times_owed(schedule, now)
+            except ValueError as fault:  # a time zone that this machine does not have
+                one.error = InvalidSchedule(f"The schedule makes no sense here: {fault}.")
+            if policy is None or one.error is not None or not one.times:
+                continue
+            size = len(schedule.payload)
+            most = min(MOST_JOBS - len(batches), room // max(size, 1))
+            if most < 1 and batches:
+                owed.pop()
+                break
+            jobs = [schedules.job(schedule, time) for time in one.times[: max(most, 1)]]
+            try:
+                await self._enqueues.admit(policy, jobs[0], size * len(jobs))
+            except HoldfastError as refusal:
+                one.error = refusal
+                continue
+            one.jobs = len(jobs)
+            batches += jobs
+            room -= size * len(jobs)
+        return owed, batches
+
+
+def times_owed(schedule: Schedule, now: datetime) -> list[datetime]:
+    """The times that a schedule is to be fired for by now, the oldest first. Raises ValueError for a time zone that is
+    not known here."""
+    first = schedule.next_fire
+    if first is None or first > now:
+        return []
+    match schedule.missed:
+        case Missed.ALL:
+            most = MOST_MISSED
+        case Missed.ONCE | Missed.SKIP:
+            most = 1
+    times = cron.last_times(schedule.cron, first, now, most, cron.time_zone(schedule.time_zone))
+    return [time for time in times if schedule.missed is not Missed.SKIP or time >= now - GRACE]
+
+
+def _settled(one: _Owed, shares: Sequence[list[Seq] | BaseException], now: datetime) -> Settled:
+    """What becomes of a schedule, of whose batches each has its share: seqs, or an error."""
+    schedule, times, error = one.schedule, one.times, one.error
+    fired, last = 0, -1
+    seq: Seq | None = None
+    for place, share in enumerate(shares[one.start : one.start + one.jobs]):
+        match share:
+            case [made]:
+                fired, last, seq = fired + 1, place, made
+            case HoldfastError():
+                error = share
+            case _:
+                raise AssertionError(f"a batch of one job has {share!r}")
+    left = times[last + 1 :]
+    if isinstance(error, InvalidSchedule):
+        following = schedule.next_fire
+    elif left:
+        following = left[0]
+    else:
+        error = None
+        following = cron.next_due(schedule.cron, now, cron.time_zone(schedule.time_zone))
+    return Settled(
+        schedule.name,
+        next_fire=following,
+        due_at=following if error is None else now + TRY_AGAIN,
+        fired=fired,
+        last_fire=times[last] if fired else None,
+        last_seq=seq,
+        error=None if error is None else (error.code, error.message),
+    )
+
+
+def _together(due: Sequence[Due]) -> list[tuple[str, list[str]]]:
+    """Topics, and the names of schedules of theirs that one transaction fires."""
+    parts: list[tuple[str, list[str]]] = []
+    for topic, those in groupby(sorted(due, key=lambda one: one.topic), key=lambda one: one.topic):
+        room = 0
+        for one in those:
+            if one.size > room:
+                parts.append((topic, []))
+                room = MOST_BYTES
+            parts[-1][1].append(one.name)
+            room -= one.size
+    return parts

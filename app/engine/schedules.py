@@ -1,0 +1,200 @@
+"""Schedules as callers change them: kept, paused, resumed, run now, deleted. What fires them is in fires.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from app import cron
+from app.audit import trail
+from app.audit.trail import Action, Actor
+from app.engine.enqueues import Gone
+from app.engine.group import tried_again
+from app.errors import AlreadyExists, NotFound, Throttled
+from app.queue import schedules
+from app.queue.model import Connection, Seq, Topic
+from app.queue.schedules import Schedule, Settled, Wanted
+
+if TYPE_CHECKING:
+    from app.engine.enqueues import Enqueues
+    from app.engine.shared import Shared
+    from app.topics.config import Policy
+
+MOST: Final = 10_000
+
+Covers = Callable[[str], bool]  # whether the caller may change what is of this topic
+
+
+def everything(_topic: str) -> bool:
+    """For callers who may change schedules of every topic."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a schedule made when it was told to: a job, for this time."""
+
+    topic: Topic
+    seq: Seq
+    time: datetime
+
+
+class Schedules:
+    """Changes, each with its entry in the audit trail. A schedule of a topic that the caller may not change is, to the
+    caller, not there.
+
+    `changed` is set by changes that may make one due sooner than the next look at them.
+    """
+
+    def __init__(self, shared: Shared, enqueues: Enqueues) -> None:
+        self._shared = shared
+        self._enqueues = enqueues
+        self.changed = asyncio.Event()
+
+    async def put(
+        self, name: str, wanted: Wanted, by: Actor = trail.SERVICE, covers: Covers = everything
+    ) -> tuple[Schedule, bool]:
+        """Make a schedule, or replace one: as it is then, and whether it was made. It counts from now on; one whose
+        times stay as they were keeps those that are due.
+
+        Raises TopicNotFound, NotAQueue; AlreadyExists for one that the caller may not change; Throttled above MOST.
+        """
+        await self._shared.policies.queue(wanted.topic)
+        async with self._shared.pools.rest.acquire() as db, db.transaction():
+            before = await schedules.lock(db, name)
+            if before is None:
+                held = await schedules.count(db)
+                before = await schedules.lock(db, name)  # somebody else may have made it meanwhile
+                if before is None and held >= MOST:
+                    raise Throttled(f"There can be {MOST} schedules.", {"limit": "schedules", "max": MOST})
+            if before is not None and not covers(before.topic):
+                raise AlreadyExists("There is a schedule of this name, which is not yours to change.")
+            kept = await _write(db, name, before, wanted)
+            if before is None:
+                await trail.record(db, by, Action.CRON_CREATED, name, _detail(kept))
+            else:
+                await _record(db, before, kept, by)
+        self.changed.set()
+        return kept, before is None
+
+    async def get(self, name: str, covers: Covers = everything) -> Schedule:
+        """A schedule. Raises NotFound."""
+        return _must_be(name, await schedules.read(self._shared.pools.rest, name), covers)
+
+    async def page(self, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
+        """As schedules.page."""
+        return await schedules.page(self._shared.pools.rest, prefix, after, limit, allowed)
+
+    async def pause(
+        self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything, *, paused: bool
+    ) -> Schedule:
+        """Pause it, or let it go on from now on: as it is then. Times that go by while it is paused are not missed.
+        Raises NotFound."""
+        async with self._shared.pools.rest.acquire() as db, db.transaction():
+            before = _must_be(name, await schedules.lock(db, name), covers)
+            if before.paused == paused:
+                return before
+            kept = await _write(db, name, before, replace(_as_wanted(before), paused=paused))
+            await _record(db, before, kept, by)
+        self.changed.set()
+        return kept
+
+    async def delete(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> None:
+        """Delete it. What it has put in stays. Raises NotFound."""
+        async with self._shared.pools.rest.acquire() as db, db.transaction():
+            before = _must_be(name, await schedules.lock(db, name), covers)
+            await schedules.delete(db, name)
+            await trail.record(db, by, Action.CRON_DELETED, name, _detail(before))
+
+    async def run(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> Run:
+        """Make its job now, paused or not; its times stay as they are. Raises NotFound, what an enqueue raises,
+        and then nothing has changed."""
+        while True:
+            found = await self.get(name, covers)
+            policy = await self._shared.policies.queue(found.topic)
+            try:
+                made = await tried_again(partial(self._run, policy, name, by, covers))
+            except Gone:
+                # The topic may have been deleted, and made anew, through another process.
+                self._shared.policies.forget(found.topic)
+                if (await self._shared.policies.queue(found.topic)).topic.id == policy.topic.id:
+                    raise
+                continue
+            if made is not None:
+                return made
+
+    async def _run(self, policy: Policy, name: str, by: Actor, covers: Covers) -> Run | None:
+        """None: it is another topic's by now."""
+        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            one = _must_be(name, await schedules.lock(db, name), covers)
+            if one.topic != policy.topic.name:
+                return None
+            time = await schedules.clock(db)
+            batch = schedules.job(one, time)
+            await self._enqueues.admit(policy, batch, len(one.payload))
+            await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, batch)
+            done = await self._enqueues.put(db, policy, [batch])
+            [share] = done.shares
+            if isinstance(share, BaseException):
+                raise share
+            made = Run(policy.topic, share[0], time)
+            settled = Settled(name, one.next_fire, one.next_fire, 1, time, made.seq)
+            await schedules.settle(db, [settled])
+            await trail.record(db, by, Action.CRON_RUN, name, {"topic": one.topic, "seq": made.seq})
+        done.announce()
+        return made
+
+
+async def _write(db: Connection, name: str, before: Schedule | None, wanted: Wanted) -> Schedule:
+    """Write it, with the time that it is fired for next: never one at or before that of its last job, wherever the
+    clock stands by now."""
+    paused = wanted.paused if wanted.paused is not None else before is not None and before.paused
+    if paused:
+        following = None
+    elif before is not None and not before.paused and _times(before) == (wanted.cron, wanted.time_zone):
+        following = before.next_fire
+    else:
+        now = await schedules.clock(db)
+        after = now if before is None or before.last_fire is None else max(now, before.last_fire)
+        following = cron.next_due(wanted.cron, after, cron.time_zone(wanted.time_zone))
+    await schedules.write(db, name, wanted, paused=paused, next_fire=following)
+    kept = await schedules.read(db, name)
+    assert kept is not None, "it was written in this transaction"
+    return kept
+
+
+def _must_be(name: str, found: Schedule | None, covers: Covers) -> Schedule:
+    if found is None or not covers(found.topic):
+        raise NotFound(f"There is no schedule {name!r}.", {"schedule": name})
+    return found
+
+
+def _times(one: Schedule) -> tuple[str, str]:
+    return one.cron, one.time_zone
+
+
+def _as_wanted(one: Schedule) -> Wanted:
+    return Wanted(one.topic, one.cron, one.time_zone, one.missed, one.payload, one.fields, one.paused)
+
+
+def _detail(one: Schedule) -> dict[str, object]:
+    """As the audit trail has it: without the job, which may be large."""
+    return {
+        "topic": one.topic,
+        "cron": one.cron,
+        "time_zone": one.time_zone,
+        "missed": one.missed.value,
+        "paused": one.paused,
+    }
+
+
+async def _record(db: Connection, before: Schedule, now: Schedule, by: Actor) -> None:
+    changes = trail.changes(_detail(before), _detail(now))
+    if (before.payload, before.fields) != (now.payload, now.fields):
+        changes["record"] = "changed"
+    if changes:
+        await trail.record(db, by, Action.CRON_CHANGED, now.name, changes)

@@ -1,0 +1,219 @@
+"""Schedules: rows that say when to put a job into a queue, and what became of it so far. docs/schedules.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+import asyncpg
+import msgspec
+
+from app.db import sql
+from app.queue.model import Batch, Connection, Seq
+
+_READ = sql.load(__package__, "schedule_read")
+_LOCK = sql.load(__package__, "schedule_lock")
+_PAGE = sql.load(__package__, "schedule_page")
+_MAKE_LOCK = sql.load(__package__, "schedule_make_lock")
+_COUNT = sql.load(__package__, "schedule_count")
+_WRITE = sql.load(__package__, "schedule_write")
+_DELETE = sql.load(__package__, "schedule_delete")
+_CLOCK = sql.load(__package__, "schedule_clock")
+_DUE = sql.load(__package__, "schedules_due")
+_TAKE = sql.load(__package__, "schedules_take")
+_SETTLE = sql.load(__package__, "schedules_settle")
+
+MOST_TEXT: Final = 500  # characters of an error
+
+# What a record's fields are called, and which column of a batch has them. run_at is none: a schedule says when.
+FIELDS: Final = {
+    "tag": "tags",
+    "node": "producers",
+    "meta": "metadata",
+    "tenant": "tenants",
+    "priority": "priorities",
+    "delay_ms": "delays_ms",
+    "ttl_ms": "ttls_ms",
+    "max_deliveries": "max_deliveries",
+    "content_type": "content_types",
+    "key": "keys",
+}
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Missed(Enum):
+    """What becomes of times that went by while nothing could be fired: nothing; one job for all of them; one each."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A schedule as somebody wants it. `cron` is parsed; the job: its payload, and its record's other fields as the
+    text of a JSON object. `paused` None: as it is, or not."""
+
+    topic: str
+    cron: str
+    time_zone: str
+    missed: Missed
+    payload: bytes
+    fields: str
+    paused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule. `next_fire`: the time that it is fired for next, None while it is paused; `last_fire` and `last_seq`:
+    of the last job. `error_*`: why nothing came of the last try. `payload` is empty in a list."""
+
+    name: str
+    topic: str
+    cron: str
+    time_zone: str
+    missed: Missed
+    paused: bool
+    next_fire: datetime | None
+    last_fire: datetime | None
+    last_seq: int | None
+    fires: int
+    error_code: str | None
+    error_text: str | None
+    error_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    payload: bytes = b""
+    fields: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A schedule of a topic, the size of its payload in bytes, and in how many seconds it is due; it is, if not > 0."""
+
+    name: str
+    topic: str
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a schedule: how many jobs were made and the time and seq of the last; what is next, and when to
+    look. `error`: code and text, of what was refused."""
+
+    name: str
+    next_fire: datetime | None
+    due_at: datetime | None
+    fired: int = 0
+    last_fire: datetime | None = None
+    last_seq: Seq | None = None
+    error: tuple[str, str] | None = None
+
+
+async def read(db: Connection, name: str) -> Schedule | None:
+    """A schedule; None if there is none of this name."""
+    row = await db.fetchrow(_READ, name)
+    return None if row is None else _schedule(row)
+
+
+async def lock(db: Connection, name: str) -> Schedule | None:
+    """The same, locked to the end of the transaction."""
+    row = await db.fetchrow(_LOCK, name)
+    return None if row is None else _schedule(row)
+
+
+async def page(db: Connection, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
+    """Up to `limit` schedules whose names start with `prefix` and come after `after`, by name in byte order, without
+    what they put in. With `allowed`, only of topics whose names start with one of these."""
+    return [_schedule(row) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
+
+
+async def count(db: Connection) -> int:
+    """How many there are. Nobody makes another one until the transaction ends."""
+    await db.execute(_MAKE_LOCK)
+    schedules: int = await db.fetchval(_COUNT)
+    return schedules
+
+
+async def write(db: Connection, name: str, wanted: Wanted, *, paused: bool, next_fire: datetime | None) -> None:
+    """Keep it as it is wanted. What it has done so far stays."""
+    await db.execute(
+        _WRITE,
+        *(name, wanted.topic, wanted.cron, wanted.time_zone, wanted.missed.value),
+        *(paused, next_fire, wanted.payload, wanted.fields),
+    )
+
+
+async def delete(db: Connection, name: str) -> None:
+    """Forget it."""
+    await db.execute(_DELETE, name)
+
+
+async def clock(db: Connection) -> datetime:
+    """What time it is, by the database's clock."""
+    at: datetime = await db.fetchval(_CLOCK)
+    return at
+
+
+async def due(db: Connection, at: datetime | None, limit: int) -> list[Due]:
+    """The `limit` schedules that are due first, in order, those that are not yet due included. `at`: what time it is,
+    where it is not the clock's."""
+    return [Due(*row) for row in await db.fetch(_DUE, at, limit)]
+
+
+async def take(
+    db: Connection, topic: str, names: Sequence[str], at: datetime | None
+) -> tuple[list[Schedule], datetime | None]:
+    """Lock those of a topic's schedules that are due and that nobody else is at; and what time it is, if any is.
+
+    `db` is a connection with a transaction, at whose end they are free again.
+    """
+    rows = await db.fetch(_TAKE, topic, list(names), at, len(names))
+    return [_schedule(row) for row in rows], rows[0]["at"] if rows else None
+
+
+async def settle(db: Connection, outcomes: Sequence[Settled]) -> None:
+    """Note what became of schedules that the caller's transaction has locked."""
+    await db.execute(
+        _SETTLE,
+        [one.name for one in outcomes],
+        [one.next_fire for one in outcomes],
+        [one.due_at for one in outcomes],
+        [one.fired for one in outcomes],
+        [one.last_fire for one in outcomes],
+        [one.last_seq for one in outcomes],
+        [None if one.error is None else one.error[0] for one in outcomes],
+        [None if one.error is None else one.error[1][:MOST_TEXT].replace("\0", "") for one in outcomes],
+    )
+
+
+def of_record(batch: Batch) -> tuple[bytes, str]:
+    """What is kept of a batch of one record: its payload, and its other fields as JSON."""
+    fields: dict[str, object] = {}
+    for field, column in FIELDS.items():
+        values = getattr(batch, column)
+        if values and values[0] is not None:
+            fields[field] = msgspec.Raw(values[0].encode()) if field == "meta" else values[0]
+    return batch.payloads[0], msgspec.json.encode(fields).decode()
+
+
+def job(schedule: Schedule, time: datetime) -> Batch:
+    """The job that a schedule makes for a time, which its metadata says: `$schedule` and `$fire_at`."""
+    fired = msgspec.json.encode({"$schedule": schedule.name, "$fire_at": time})
+    batch = Batch(payloads=[schedule.payload], metadata=[fired.decode()])
+    for field, value in _fields.decode(schedule.fields).items():
+        if field == "meta":
+            own = bytes(value).strip()[1:-1].strip()
+            batch.metadata = [f"{{{own.decode()},{fired[1:].decode()}" if own else fired.decode()]
+        else:
+            setattr(batch, FIELDS[field], [msgspec.json.decode(value)])
+    return batch
+
+
+def _schedule(row: asyncpg.Record) -> Schedule:
+    columns = {name: value for name, value in row.items() if name != "at"}
+    return replace(Schedule(**columns), missed=Missed(row["missed"]))

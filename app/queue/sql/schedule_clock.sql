@@ -1,0 +1,2 @@
+-- What time it is, by the database's clock.
+SELECT clock_timestamp()
