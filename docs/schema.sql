@@ -238,6 +238,20 @@ CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void
     END $_$;
 
 --
+-- Name: backoff_ms(json, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS bigint
+    LANGUAGE sql PARALLEL SAFE
+    AS $$
+        SELECT (least((policy->>'cap_ms')::float8,
+                      (policy->>'base_ms')::float8
+                      * CASE policy->>'kind' WHEN 'fixed' THEN 1 WHEN 'linear' THEN deliveries
+                                             WHEN 'exponential' THEN 2 ^ least(deliveries - 1, 30) ELSE 0 END)
+                * (1 - random() * CASE policy->>'jitter' WHEN 'full' THEN 1 WHEN 'equal' THEN 0.5 ELSE 0 END))::bigint
+    $$;
+
+--
 -- Name: complete(text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -575,6 +589,7 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                         job.metadata := r.meta;
                         job.updated_at := clock_timestamp();
                         job.visible_at := job.updated_at;
+                        job.crashes := job.crashes + 1;
                         job.state := 'scheduled';
                         job.lease_id := NULL;
                         job.node := NULL;
@@ -877,6 +892,20 @@ CREATE FUNCTION holdfast.message_id(topic_id integer, seq bigint) RETURNS uuid
 --
 
 CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds boolean[], OUT done integer[], OUT superseded integer[]) RETURNS record
+    LANGUAGE sql
+    AS $$
+        SELECT n.done, n.superseded
+        FROM holdfast.nack_keyed(of_topic, given, leases, nodes, delays_ms, errors,
+                                 array(SELECT CASE WHEN NOT r.refund THEN 0::smallint END
+                                       FROM unnest(refunds) WITH ORDINALITY AS r(refund, ord) ORDER BY r.ord),
+                                 NULL::json) n
+    $$;
+
+--
+-- Name: nack_keyed(text, bigint[], uuid[], text[], bigint[], text[], smallint[], json); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds smallint[], backoff json, OUT done integer[], OUT superseded integer[], OUT refunded integer[], OUT delays bigint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
     DECLARE
@@ -886,6 +915,8 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
         lease uuid;
         holder text;
         fits boolean;
+        given_back boolean;
+        delay bigint;
         id integer;
         n_ready integer := 0;
         n_scheduled integer := 0;
@@ -895,6 +926,8 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
     BEGIN
         done := '{}';
         superseded := '{}';
+        refunded := '{}';
+        delays := '{}';
         PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
             SELECT j.seq FROM holdfast.jobs j
             WHERE j.topic = of_topic AND j.seq = a.seq AND j.state::text = 'leased' FOR UPDATE
@@ -919,10 +952,17 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
             lease := job.lease_id;
             holder := job.node;
             job.state := 'scheduled';
-            job.visible_at := clock_timestamp() + r.delay_ms * interval '1 ms';
+            given_back := r.refund IS NULL OR job.refunds < r.refund;
+            IF given_back AND r.refund IS NOT NULL THEN
+                job.refunds := job.refunds + 1;
+                refunded := refunded || r.ord::integer;
+            END IF;
+            delay := coalesce(r.delay_ms, CASE WHEN given_back THEN 0
+                                               ELSE holdfast.backoff_ms(backoff, job.deliveries) END, 0);
+            job.visible_at := clock_timestamp() + delay * interval '1 ms';
             job.lease_id := NULL;
             job.node := NULL;
-            job.deliveries := job.deliveries - r.refund::integer;
+            job.deliveries := job.deliveries - given_back::integer;
             job.last_error := coalesce(r.error, job.last_error);
             fits := false;
             FOR attempt IN 1..100 LOOP
@@ -948,6 +988,7 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
                 END IF;
                 IF holdfast.put_pending(job) THEN
                     n_scheduled := n_scheduled + 1;
+                    delays := delays || delay;
                     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
                                                        detail)
                     VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
@@ -1004,6 +1045,9 @@ CREATE TABLE holdfast.jobs (
     cluster text COLLATE pg_catalog."C",
     failed_in text COLLATE pg_catalog."C",
     failed_at timestamp with time zone,
+    crashes integer DEFAULT 0 NOT NULL,
+    refunds smallint DEFAULT 0 NOT NULL,
+    original_crashes integer,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -1148,6 +1192,9 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             -- Of a key, the newer payload lives on, and this one is as old as the job.
             job.updated_at := CASE WHEN r.key IS NULL THEN at ELSE kept.created_at END;
             job.deliveries := 0;
+            job.crashes := 0;
+            job.refunds := 0;
+            job.original_crashes := NULL;
             job.lease_id := NULL;
             job.node := NULL;
             job.leased_at := NULL;
@@ -1755,6 +1802,7 @@ CREATE TABLE holdfast.topics (
     replay_window_ms bigint DEFAULT 604800000 NOT NULL,
     configured boolean DEFAULT true NOT NULL,
     schema_version integer,
+    backoff json,
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
