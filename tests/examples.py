@@ -41,6 +41,8 @@ _PAGES = (
     ("/api/operations/", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/failures", "docs/failures.md"),
+    ("/v0/topics/{topic}/fail", "docs/retries.md"),
+    ("/api/messages/{id}/fail", "docs/retries.md"),
     ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/operations/", "docs/dead-letters.md"),
     ("/api/", "docs/messages.md"),
