@@ -49,6 +49,8 @@ _PAGES = (
     ("/v0/topics/{topic}/pause", "docs/control.md"),
     ("/v0/topics/{topic}/resume", "docs/control.md"),
     ("/v0/topics/{topic}/drain", "docs/control.md"),
+    ("/v0/topics/{topic}/fail", "docs/retries.md"),
+    ("/api/messages/{id}/fail", "docs/retries.md"),
     ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/schedules", "docs/schedules.md"),
     ("/api/schedules", "docs/schedules.md"),

@@ -67,4 +67,8 @@ LeaseIds = Annotated[
     list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],
     about("One for each seq, or none at all. An empty text is no fence for that seq.", maxItems=MAX_SEQS),
 ]
+Errors = Annotated[
+    list[Annotated[str, text("Kept as the job's last_error.", most=MAX_ERROR_BYTES)] | None],
+    about("One for each seq, or null for all."),
+]
 LeaseMs = Annotated[Count, about("Length of the leases in ms, clamped to 100 to 86400000.")]

@@ -12,6 +12,7 @@ from asyncpg.pgproto.pgproto import UUID
 from starlette.requests import Request
 
 from app.errors import InvalidRequest
+from app.queue.backoff import suspected
 from app.queue.model import LeaseId
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
@@ -80,3 +81,15 @@ def time_of(text: str, what: str) -> datetime:
         raise InvalidRequest(
             f"{what} must be an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z."
         ) from None
+
+
+def history(ended: int, crashes: int, original_crashes: int | None) -> bytes:
+    """What became of a job's deliveries that have ended, with a comma behind; nothing of a job that has none."""
+    if not ended and not original_crashes:
+        return b""
+    failures = ended - crashes
+    return b"%b%b%b" % (
+        b'"crashes":%d,' % crashes if crashes else b"",
+        b'"failures":%d,' % failures if failures else b"",
+        b'"suspected_poison":true,' if suspected(crashes, original_crashes) else b"",
+    )

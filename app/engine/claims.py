@@ -251,6 +251,8 @@ class Claims:
         if claimed.count:
             topic = self._shared.metrics.topic(policy.topic.name)
             topic.claimed.add(claimed.count)
+            topic.crashes.add(claimed.crashes)
+            topic.suspected.add(claimed.suspects)
             topic.wait_us.observe_all(claimed.waits_us)
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)

@@ -29,10 +29,11 @@ class Exits:
         self._shared = shared
 
     async def retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
-        """Take out jobs that have no delivery left: the places in `spent` (ascending by seq) that went.
+        """Take out jobs that have no delivery left, or whose holder gives them up: the places in `spent` (ascending by
+        seq) that went.
 
         To the dead-letter topic, which is created as a queue when it is absent, and gets records if it is a log; where
-        none is named, they stay as failed.
+        none is named, or on_exhausted is fail, they stay as failed.
         """
         try:
             return await self._retire(policy, spent)
@@ -51,8 +52,10 @@ class Exits:
         if target.config.type is TopicType.LOG:
             return await self._inter(policy, spent, target)
         db = self._shared.verbs(policy)
-        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic)
-        self._shared.metrics.topic(policy.topic.name).dead_lettered.add(len(done))
+        seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
+        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen)
+        numbers.dead_lettered.add(len(done))
+        numbers.suspected.add(seen.suspects)
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
@@ -74,6 +77,7 @@ class Exits:
             gone |= done
             numbers.dead_lettered.add(len(part.recorded))
             numbers.failed.add(len(part.failed))
+            numbers.suspected.add(part.suspects)
             if part.recorded:
                 self._shared.readers.appended(target.topic.id, len(part.recorded))
         return gone
@@ -92,9 +96,12 @@ class Exits:
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
         """Mark up to `limit` jobs whose time to live has passed: how many. `db`: by another pool than the topic's."""
-        count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit)
+        seen = exits.Seen()
+        count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit, seen=seen)
         if count:
-            self._shared.metrics.topic(policy.topic.name).expired.add(count)
+            numbers = self._shared.metrics.topic(policy.topic.name)
+            numbers.expired.add(count)
+            numbers.suspected.add(seen.suspects)
         return count
 
     async def supersede(self, policy: Policy) -> int:
@@ -118,12 +125,14 @@ class Exits:
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
-        done = await exits.fail(self._shared.verbs(policy), policy.topic, policy.budget, spent)
-        self._shared.metrics.topic(policy.topic.name).failed.add(len(done))
+        seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
+        done = await exits.fail(self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen)
+        numbers.failed.add(len(done))
+        numbers.suspected.add(seen.suspects)
         return done
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
-        if policy.config.on_exhausted is not OnExhausted.DEAD_LETTER or policy.config.dead_letter is None:
+        if policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None:
             return None
         name = policy.config.dead_letter
         while True:

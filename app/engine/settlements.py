@@ -1,4 +1,4 @@
-"""What holders do with their leases: ack, nack, extend, in groups. docs/semantics.md, sections 1 to 3."""
+"""What holders do with their leases: ack, nack, fail, extend, in groups. docs/semantics.md, sections 1 to 3."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from app.engine.group import GroupCommit, shown, tried_again
 from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Ended, Return
+from app.queue.consumer import Ended, Return, ReturnedKeyed
 from app.queue.exits import Spent
 from app.queue.model import Held, Job, LeaseId
 from app.topics.config import Policy
@@ -27,12 +27,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One caller's jobs; `returns` and `leases_ms` stand beside `held` for nack and extend."""
+    """One caller's jobs; `returns` and `leases_ms` stand beside `held` for nack, fail and extend. What a nack has given
+    back is added to `refunded`."""
 
     policy: Policy
     held: Sequence[Held]
     returns: Sequence[Return] = field(default_factory=tuple)
     leases_ms: Sequence[int] = field(default_factory=tuple)
+    refunded: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,15 @@ class Settlements:
     def __init__(self, shared: Shared, exits: Exits) -> None:
         self._shared = shared
         self._exits = exits
-        self._acked, self._nacked, self._extended = (Verb(shared.metrics, verb) for verb in ("ack", "nack", "extend"))
+        self._acked, self._nacked, self._failed, self._extended = (
+            Verb(shared.metrics, verb) for verb in ("ack", "nack", "fail", "extend")
+        )
         # Told of (topic id, seqs) that are no longer leased by their holder's own doing.
         self.on_settled: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
         self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=shared.max_waiting, weight=size)
         self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=shared.max_waiting, weight=size)
+        self._fails: GroupCommit[_Call, set[int]] = GroupCommit(self._fail, max_waiting=shared.max_waiting, weight=size)
         self._extends: GroupCommit[_Call, dict[int, int]] = GroupCommit(
             self._extend, max_waiting=shared.max_waiting, weight=size
         )
@@ -63,9 +68,22 @@ class Settlements:
         """Complete jobs: the places in `held` that were."""
         return await self._acks.submit(policy.topic.id, _Call(policy, held)) if held else set()
 
-    async def nack(self, policy: Policy, held: Sequence[Held], returns: Sequence[Return]) -> set[int]:
-        """Return jobs to the queue, or take them out where their deliveries are spent: the places that were held."""
-        return await self._nacks.submit(policy.topic.id, _Call(policy, held, returns)) if held else set()
+    async def nack(
+        self, policy: Policy, held: Sequence[Held], returns: Sequence[Return], refunded: set[int] | None = None
+    ) -> set[int]:
+        """Return jobs to the queue, or take them out where their deliveries are spent: the places that were held. Adds
+        to `refunded` those whose delivery was given back to who asked for it."""
+        if not held:
+            return set()
+        call = _Call(policy, held, returns, (), set() if refunded is None else refunded)
+        return await self._nacks.submit(policy.topic.id, call)
+
+    async def fail(self, policy: Policy, held: Sequence[Held], errors: Sequence[str | None]) -> set[int]:
+        """Take jobs out, whatever is left of their deliveries: the places that were held."""
+        if not held:
+            return set()
+        returns = [Return(error=error) for error in errors]
+        return await self._fails.submit(policy.topic.id, _Call(policy, held, returns))
 
     async def extend(self, policy: Policy, held: Sequence[Held], lease_ms: int) -> dict[int, int]:
         """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970."""
@@ -79,7 +97,7 @@ class Settlements:
             return
         held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
         try:
-            returned = await self.nack(policy, held, [Return(refund=refund)] * len(held))
+            returned = await self.nack(policy, held, [Return(refunds=None if refund else 0)] * len(held))
             if refund:  # nobody was handed these
                 await self._shared.throttle.put_back(policy, len(returned))
         except Exception as error:
@@ -87,11 +105,11 @@ class Settlements:
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
         """Its group commits, by verb."""
-        return {"ack": [self._acks], "nack": [self._nacks], "extend": [self._extends]}
+        return {"ack": [self._acks], "nack": [self._nacks], "fail": [self._fails], "extend": [self._extends]}
 
     async def drain(self) -> None:
         """Wait for all that is under way."""
-        for group in (self._acks, self._nacks, self._extends):
+        for group in (self._acks, self._nacks, self._fails, self._extends):
             await group.drain()
 
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
@@ -116,23 +134,28 @@ class Settlements:
         policy, entries = calls[-1].policy, _sorted(calls)
         held = [entry.held for entry in entries]
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
-        result = await consumer.nack(self._shared.verbs(policy), policy.topic, policy.budget, held, returns)
+        result = await consumer.nack(
+            self._shared.verbs(policy), policy.topic, policy.budget, held, returns, backoff=policy.config.backoff
+        )
         # What follows is for some jobs alone, and the others are returned by then: its errors are for their callers.
         out, error_out = await self._retire(policy, entries, returns, result.spent) if result.spent else (set(), None)
         keyed = sorted(result.keyed)
-        more, ended, error_keyed = await self._return_keyed(policy, keyed, held, returns) if keyed else _NONE
-        done = result.done | out | more
+        more, error_keyed = await self._return_keyed(policy, keyed, held, returns) if keyed else (_NONE, None)
+        done = result.done | out | more.done
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
-        self._shared.metrics.topic(policy.topic.name).nacked.add(len(done))
+        refunded, delays = result.refunded | more.refunded, result.delays_ms + more.delays_ms
+        topic = self._shared.metrics.topic(policy.topic.name)
+        topic.nacked.add(len(done))
+        topic.refunded.add(len(refunded))
         self._shared.cursors.returned(policy.topic.id)
-        back = (result.done | more) - ended
-        now = sum(1 for i in back if returns[i].delay_ms == 0)
+        now = delays.count(0)
         self._shared.moved(policy.topic, ready=now)
         self._shared.waiters.added(policy.topic.id, now)
-        delays = [returns[i].delay_ms for i in back if returns[i].delay_ms > 0]
-        if delays:
-            self._shared.waiters.due_in(policy.topic.id, min(delays) / 1000)
+        if now < len(delays):
+            self._shared.waiters.due_in(policy.topic.id, min(delay for delay in delays if delay) / 1000)
+        for i in refunded:
+            calls[entries[i].call].refunded.add(entries[i].place)
         shares = _shares(calls, entries, done)
         for places, error in ((result.spent.keys() - out, error_out), (keyed, error_keyed)):
             if error is not None:
@@ -142,15 +165,32 @@ class Settlements:
 
     async def _return_keyed(
         self, policy: Policy, keyed: Sequence[int], held: Sequence[Held], returns: Sequence[Return]
-    ) -> tuple[set[int], set[int], BaseException | None]:
-        """Return jobs with keys: the places that were held, those that ended instead, and an error if it failed."""
+    ) -> tuple[ReturnedKeyed, BaseException | None]:
+        """Return jobs with keys: what became of them, and an error if it failed."""
         jobs, how = [held[i] for i in keyed], [returns[i] for i in keyed]
         db = self._shared.verbs(policy)
         try:
-            done, ended = await tried_again(lambda: consumer.nack_keyed(db, policy.topic, jobs, how))
+            back = await tried_again(
+                lambda: consumer.nack_keyed(db, policy.topic, jobs, how, backoff=policy.config.backoff)
+            )
         except Exception as error:
-            return set(), set(), shown(error)
-        return {keyed[i] for i in done}, {keyed[i] for i in ended}, None
+            return _NONE, shown(error)
+        done, ended, refunded = ({keyed[i] for i in places} for places in (back.done, back.ended, back.refunded))
+        return ReturnedKeyed(done, ended, refunded, back.delays_ms), None
+
+    async def _fail(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
+        policy, entries = calls[-1].policy, _sorted(calls)
+        returns = [calls[entry.call].returns[entry.place] for entry in entries]
+        held = [entry.held for entry in entries]
+        leases = await consumer.leases(self._shared.verbs(policy), policy.topic, held)
+        done, error = await self._retire(policy, entries, returns, leases)
+        self._settled(policy, entries, done)
+        self._failed.shared([len(call.held) for call in calls])
+        shares = _shares(calls, entries, done)
+        if error is not None:
+            for i in leases.keys() - done:
+                shares[entries[i].call] = error
+        return shares
 
     async def _retire(
         self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseId]
@@ -194,7 +234,7 @@ class Settlements:
         self.on_settled(policy.topic.id, [entries[i].held.seq for i in done])
 
 
-_NONE: tuple[set[int], set[int], None] = (set(), set(), None)
+_NONE: Final = ReturnedKeyed(set(), set(), set(), [])
 
 
 def _sorted(calls: Sequence[_Call]) -> list[_Entry]:

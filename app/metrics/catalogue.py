@@ -166,9 +166,14 @@ TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
 TOPIC_EXTENDED: Final = _counter("topic_extended", "topic", "Leases extended.")
 TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that outlived their time to live.")
-TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries that stayed as failed.")
+TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries, or given up, that stayed as failed.")
 TOPIC_DEAD: Final = _counter(
-    "topic_dead_lettered", "topic", "Jobs out of deliveries that moved to the dead-letter topic."
+    "topic_dead_lettered", "topic", "Jobs out of deliveries, or given up, that moved to the dead-letter topic."
+)
+TOPIC_REFUNDED: Final = _counter("topic_refunded", "topic", "Deliveries that holders were given back.")
+TOPIC_CRASHES: Final = _counter("topic_crashes", "topic", "Jobs claimed whose last delivery had ended by its deadline.")
+TOPIC_SUSPECTED: Final = _counter(
+    "topic_suspected_poison", "topic", "Jobs whose delivery ended by its deadline for the second time."
 )
 TOPIC_WAIT: Final = _histogram(
     "topic_wait_seconds", "topic", "Time from when a job could be claimed to its claim.", LONG_SECONDS, 1_000_000

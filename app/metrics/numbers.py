@@ -72,6 +72,7 @@ class TopicNumbers:
         "acked",
         "appended",
         "claimed",
+        "crashes",
         "dead_lettered",
         "deliveries",
         "enqueued",
@@ -81,7 +82,9 @@ class TopicNumbers:
         "nacked",
         "processing_ms",
         "read",
+        "refunded",
         "refused",
+        "suspected",
         "throttled",
         "wait_us",
     )
@@ -99,6 +102,9 @@ class TopicNumbers:
         self.expired = numbers.counter(catalogue.TOPIC_EXPIRED, name)
         self.failed = numbers.counter(catalogue.TOPIC_FAILED, name)
         self.dead_lettered = numbers.counter(catalogue.TOPIC_DEAD, name)
+        self.refunded = numbers.counter(catalogue.TOPIC_REFUNDED, name)
+        self.crashes = numbers.counter(catalogue.TOPIC_CRASHES, name)
+        self.suspected = numbers.counter(catalogue.TOPIC_SUSPECTED, name)
         self.wait_us = numbers.histogram(catalogue.TOPIC_WAIT, name)
         self.processing_ms = numbers.histogram(catalogue.TOPIC_PROCESSING, name)
         self.deliveries = numbers.histogram(catalogue.TOPIC_DELIVERIES, name)

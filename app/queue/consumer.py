@@ -11,11 +11,13 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db import sql
+from app.queue.backoff import SUSPECTED_FROM, Backoff
 from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Topic
 
 _CLAIM = sql.load(__package__, "claim")
@@ -25,6 +27,7 @@ _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
+_LEASES = sql.load(__package__, "leases")
 _LANES = sql.load(__package__, "lanes")
 _TURNS = sql.load(__package__, "turns")
 
@@ -54,7 +57,8 @@ class Seen:
 class Claimed:
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
     live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `waits_us`, in no order: for
-    how long jobs could have been claimed; fresh dead letters are left out."""
+    how long jobs could have been claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had
+    ended by its deadline; `suspects`: for how many of them that was the second time."""
 
     jobs: list[list[Job]]
     exhausted: bool
@@ -63,6 +67,8 @@ class Claimed:
     met: int
     at: int
     waits_us: list[int] = field(default_factory=list)
+    crashes: int = 0
+    suspects: int = 0
 
     @property
     def count(self) -> int:
@@ -109,6 +115,7 @@ async def claim(
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
     exhausted = expired = False
+    crashes = suspects = 0
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
     waits: list[int] = []
@@ -118,10 +125,13 @@ async def claim(
         if part is None:
             part = seen[lane - 1] = Seen()
         _see(part, due=due, place=place, lost=kind == "lost")
-        if kind == "leased":
+        if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
             job = Job(seq, noise[start : start + 16].hex(), *shown)
             jobs[slots.callers[slot - 1]].append(job)
+            if kind == "again":
+                crashes += 1
+                suspects += job.crashes == SUSPECTED_FROM
             if due:
                 waits.append(at - place)
             elif job.original_topic is None:  # else it is older than its place in this queue
@@ -136,7 +146,7 @@ async def claim(
         turns = _turns(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits)
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits, crashes, suspects)
 
 
 def _turns(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
@@ -215,26 +225,37 @@ async def ack(
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """How one job goes back: after `delay_ms` (0: at once), with the holder's error, and whether the delivery that
-    ends here counts."""
+    """How one job goes back: after `delay_ms` (0: at once; None: as the topic's backoff says), with the holder's error.
 
-    delay_ms: int = 0
+    The delivery that ends here is given back if fewer than `refunds` of the job's were; None: in any case, which is the
+    service's own doing, and is not counted.
+    """
+
+    delay_ms: int | None = 0
     error: str | None = None
-    refund: bool = False
+    refunds: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
     """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, with the
-    lease that still holds the job."""
+    lease that still holds the job. Of those that were returned: which were refunded, and all delays in ms."""
 
     done: set[int]
     keyed: set[int]
     spent: dict[int, LeaseId]
+    refunded: set[int]
+    delays_ms: list[int]
 
 
 async def nack(
-    db: Connection, topic: Topic, budget: Budget, held: Sequence[Held], returns: Sequence[Return]
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    held: Sequence[Held],
+    returns: Sequence[Return],
+    *,
+    backoff: Backoff | None = None,
 ) -> Returned:
     """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
 
@@ -243,6 +264,9 @@ async def nack(
     done: set[int] = set()
     keyed: set[int] = set()
     spent: dict[int, LeaseId] = {}
+    refunded: set[int] = set()
+    delays: list[int] = []
+    policy = _policy(backoff)
     for _ in range(MAX_RUNS):
         places = _open(held, done | keyed | spent.keys())
         row = await _one(
@@ -250,38 +274,53 @@ async def nack(
             _NACK,
             topic.name,
             *_columns(held, places),
-            [returns[i].delay_ms for i in places],
+            _delays(returns, places, policy),
             [returns[i].error for i in places],
-            [returns[i].refund for i in places],
+            [returns[i].refunds for i in places],
             budget.ends,
             budget.max_deliveries,
+            policy,
         )
         done.update(places[i - 1] for i in row["done"])
         spent.update((places[i - 1], lease) for i, lease in zip(row["spent"], row["leases"], strict=True))
         keyed.update(places[i - 1] for i in row["keyed"])
+        refunded.update(places[i - 1] for i in row["refunded"])
+        delays += row["delays"]
         if len(row["done"]) == len(row["picked"]):
             break
-    return Returned(done, keyed, spent)
+    return Returned(done, keyed, spent, refunded, delays)
+
+
+class ReturnedKeyed(NamedTuple):
+    """Places in `held`: those that were their holders'; of them, those that ended, since a newer job of their key
+    waits, and those that were refunded. And all delays, in ms, of those that did not end."""
+
+    done: set[int]
+    ended: set[int]
+    refunded: set[int]
+    delays_ms: list[int]
 
 
 async def nack_keyed(
-    db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return]
-) -> tuple[set[int], set[int]]:
-    """Return jobs that have keys: the places in `held` (ascending by seq) that were their holders'; and of those, the
-    ones that ended, since a newer job of their key waits.
+    db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return], *, backoff: Backoff | None = None
+) -> ReturnedKeyed:
+    """Return jobs that have keys. `held` must ascend by seq.
 
     Waits for whoever writes the same keys. Raises SerializationError where it is worth a retry.
     """
+    policy, places = _policy(backoff), _open(held, set())
     row = await _one(
         db,
         _NACK_KEYED,
         topic.name,
-        *_columns(held, _open(held, set())),
-        [one.delay_ms for one in returns],
+        *_columns(held, places),
+        _delays(returns, places, policy),
         [one.error for one in returns],
-        [one.refund for one in returns],
+        [one.refunds for one in returns],
+        policy,
     )
-    return {i - 1 for i in row["done"]}, {i - 1 for i in row["superseded"]}
+    done, ended, refunded = ({i - 1 for i in row[name]} for name in ("done", "superseded", "refunded"))
+    return ReturnedKeyed(done, ended, refunded - ended, row["delays"])
 
 
 async def extend(db: Connection, topic: Topic, held: Sequence[Held], leases_ms: Sequence[int]) -> dict[int, int]:
@@ -300,6 +339,23 @@ async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, L
     """Of (seq, lease id) pairs: the places whose lease is good."""
     places: list[int] = await db.fetchval(_HELD, topic.name, [seq for seq, _ in leases], [lease for _, lease in leases])
     return {place - 1 for place in places}
+
+
+async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, LeaseId]:
+    """Under which leases holders have jobs: by the places in `held` that are theirs."""
+    rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
+    return {row["ord"] - 1: row["lease_id"] for row in rows}
+
+
+def _policy(backoff: Backoff | None) -> str | None:
+    return None if backoff is None else msgspec.json.encode(backoff).decode()
+
+
+def _delays(returns: Sequence[Return], places: Sequence[int], policy: str | None) -> list[int | None]:
+    """Delays in ms; where there is no backoff, all of them."""
+    if policy is not None:
+        return [returns[i].delay_ms for i in places]
+    return [returns[i].delay_ms or 0 for i in places]
 
 
 def _open(held: Sequence[Held], settled: set[int] | dict[int, int]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from app.db import sql
 from app.queue import log
@@ -30,25 +30,44 @@ RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one tran
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A job without a delivery left. With a lease, its holder gives it up; without, nobody holds it any more."""
+    """A job that goes out. With a lease, its holder gives it up, whatever is left of its deliveries; without, nobody
+    holds it any more, and it goes if it has none left."""
 
     seq: int
     lease: LeaseId | None = None
     error: str | None = None
 
 
-async def bury(db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent], dead_letter: Topic) -> set[int]:
-    """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq."""
-    done = await db.fetchval(_BURY, *_who(topic, budget, spent), dead_letter.name, dead_letter.id, dead_letter.sequence)
-    return {place - 1 for place in done}
+@dataclass(slots=True)
+class Seen:
+    """Of jobs that went out, how many are suspected from now on: the lease that ended in silence was their second."""
+
+    suspects: int = 0
+
+
+async def bury(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    spent: Sequence[Spent],
+    dead_letter: Topic,
+    *,
+    seen: Seen | None = None,
+) -> set[int]:
+    """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq. Adds to
+    `seen`."""
+    target = (dead_letter.name, dead_letter.id, dead_letter.sequence)
+    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target), seen)
 
 
 @dataclass(frozen=True, slots=True)
 class Interred:
-    """Places in `spent`: those whose record is in the log, and those that failed in place, as the log was full."""
+    """Places in `spent`: those whose record is in the log, and those that failed in place, as the log was full; and how
+    many of them are suspected from now on."""
 
     recorded: set[int]
     failed: set[int]
+    suspects: int = 0
 
 
 async def inter(
@@ -79,10 +98,11 @@ async def inter(
     if written:
         tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
         await db.fetchval(_INTER, name, tids, said)
+    seen = Seen(sum(rows[i]["suspect"] for i in written))
     refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not Outcome.WRITTEN]
     if refused:
-        await fail(db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused])
-    return Interred({places[i] for i in written}, set(refused))
+        await fail(db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen)
+    return Interred({places[i] for i in written}, set(refused), seen.suspects)
 
 
 def _without_room(job: Spent, dead_letter: Topic) -> Spent:
@@ -90,10 +110,11 @@ def _without_room(job: Spent, dead_letter: Topic) -> Spent:
     return Spent(job.seq, job.lease, f"{reason}: {job.error}" if job.error else reason)
 
 
-async def fail(db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent]) -> set[int]:
-    """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq."""
-    done = await db.fetchval(_FAIL, *_who(topic, budget, spent))
-    return {place - 1 for place in done}
+async def fail(
+    db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent], *, seen: Seen | None = None
+) -> set[int]:
+    """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq. Adds to `seen`."""
+    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent)), seen)
 
 
 async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, limit: int) -> list[Spent]:
@@ -102,9 +123,13 @@ async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, li
     return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
 
 
-async def expire(db: Connection, topic: str, limit: int) -> int:
-    """Mark jobs whose time to live has passed, at most `limit`: how many."""
-    count: int = await db.fetchval(_EXPIRE, topic, limit)
+async def expire(db: Connection, topic: str, limit: int, *, seen: Seen | None = None) -> int:
+    """Mark jobs whose time to live has passed, at most `limit`: how many. Adds to `seen`."""
+    row = await db.fetchrow(_EXPIRE, topic, limit)
+    assert row is not None, "it answers one row always"
+    if seen is not None:
+        seen.suspects += row["suspects"]
+    count: int = row["expired"]
     return count
 
 
@@ -183,6 +208,13 @@ async def supersede(db: Connection, topic: Topic, budget: Budget, after: Lease, 
     assert row is not None, "it answers one row always"
     last = None if row["seq"] is None else Lease(row["tenant"], row["key"], row["seq"])
     return row["ended"], last
+
+
+def _gone(row: Any, seen: Seen | None) -> set[int]:
+    assert row is not None, "it answers one row always"
+    if seen is not None:
+        seen.suspects += row["suspects"]
+    return {place - 1 for place in row["done"]}
 
 
 def _who(

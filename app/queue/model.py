@@ -96,6 +96,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     original_deliveries: int | None
     content_type: str | None  # of the payload; None is application/json
     key: str | None
+    crashes: int  # deliveries before this one that ended by their deadline
+    original_crashes: int | None  # of a dead letter
     more: asyncpg.Record | None  # where the claim asked for it
 
     @property

@@ -46,7 +46,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A job. Times are in ms since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a
-    dead letter has."""
+    dead letter has; `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter
+    before it was one."""
 
     topic: str
     topic_id: int
@@ -69,37 +70,59 @@ class Shown:
     first_topic_id: int | None
     first_seq: int | None
     key: str | None
+    crashes: int
+    original_crashes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Seqs, descending, and below which seq the next page begins; None: this is the last."""
+    """Seqs, descending, and below which seq the next page begins; None: this is the last. `matched`, where it was asked
+    for suspected ones: how many of those that were looked at are."""
 
     seqs: list[Seq]
     next_below: int | None
+    matched: int | None = None
 
 
-async def page(db: Connection, topic: Topic, status: Status | None, *, below: int, limit: int, offset: int) -> Page:
+async def page(
+    db: Connection,
+    topic: Topic,
+    status: Status | None,
+    *,
+    below: int,
+    limit: int,
+    offset: int,
+    suspected: bool = False,
+) -> Page:
     """Up to `limit` jobs with seqs under `below`, newest first, without the first `offset`.
 
     By status, the LOOKED_AT newest are looked at: a page may have fewer, and another one follow. Those that are held,
-    that failed or that expired are looked for by themselves: LOOKED_AT of them.
+    that failed or that expired are looked for by themselves: LOOKED_AT of them. `suspected`: only suspected poison
+    pills, of any status, among the LOOKED_AT newest.
     """
-    match status:
+    only = None if status is None else status.value
+    match None if suspected else status:
         case None | Status.PENDING:
-            looks = LOOKED_AT if status else offset + limit
+            looks = LOOKED_AT if only or suspected else offset + limit
             row = await db.fetchrow(
-                _LIST_JOBS, topic.name, below, status and status.value, limit, offset, max(looks, offset + limit)
+                _LIST_JOBS,
+                topic.name,
+                below,
+                only,
+                limit,
+                offset,
+                max(looks, offset + limit),
+                suspected,
             )
             assert row is not None, "it answers one row always"
             seqs: list[Seq] = row["seqs"]
             if len(seqs) == limit:
-                return Page(seqs, seqs[-1])
-            return Page(seqs, row["last_seq"] if row["looked"] >= max(looks, offset + limit) else None)
+                return Page(seqs, seqs[-1], row["matched"])
+            return Page(seqs, row["last_seq"] if row["looked"] >= max(looks, offset + limit) else None, row["matched"])
         case Status.PROCESSING:
             seqs = await db.fetchval(_LIST_HELD, topic.name, below, limit, offset, LOOKED_AT)
         case Status.FAILED | Status.EXPIRED:
-            seqs = await db.fetchval(_LIST_FINISHED, topic.name, below, status.value, limit, offset, LOOKED_AT)
+            seqs = await db.fetchval(_LIST_FINISHED, topic.name, below, only, limit, offset, LOOKED_AT)
     return Page(seqs, seqs[-1] if len(seqs) == limit else None)
 
 

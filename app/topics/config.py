@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from app.errors import InvalidRequest
+from app.queue.backoff import Backoff
 from app.queue.bounds import Bounds
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
@@ -87,6 +88,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     on_exhausted: Annotated[
         Literal["redeliver", "fail", "dead_letter"] | None,
         _about("What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver."),
+    ] = None
+    backoff: Annotated[
+        Backoff | None, _about("How long a job waits that was returned without a delay. Absent: not at all.")
     ] = None
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
@@ -196,6 +200,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: bool = True
     dedupe_node: bool = True
     leases_durable: bool = False
+    backoff: Backoff | None = None
     configured: bool = True
 
     @property

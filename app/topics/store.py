@@ -254,7 +254,10 @@ def _settings(row: str) -> dict[str, object]:
 
 
 def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
-    chosen = msgspec.convert({name: row[name] for name in FIELDS}, Chosen)
+    fields = {name: row[name] for name in FIELDS}
+    if fields["backoff"] is not None:  # the only column with a structure of its own
+        fields["backoff"] = msgspec.json.decode(fields["backoff"])
+    chosen = msgspec.convert(fields, Chosen)
     topic = Topic(row["name"], row["id"], row["sequence"])
     config = in_effect(topic.name, chosen, defaults)
     return Policy(topic, config, row["version"], chosen, row["schema_version"], _control(row))

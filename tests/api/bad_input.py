@@ -42,8 +42,8 @@ class Bad:
             yield self.body
 
 
-TOPIC, CLAIM, ACK, NACK, EXTEND, DIFF, DELETE = (
-    f"/v0/topics/{{topic}}{verb}" for verb in ("", "/claim", "/ack", "/nack", "/extend", "/diff", "/delete")
+TOPIC, CLAIM, ACK, NACK, FAIL, EXTEND, DIFF, DELETE = (
+    f"/v0/topics/{{topic}}{verb}" for verb in ("", "/claim", "/ack", "/nack", "/fail", "/extend", "/diff", "/delete")
 )
 NODE = b'"node":"n"'
 
@@ -243,7 +243,7 @@ def _settling(fields: bytes | str, name: str, code: str = "invalid_request", **d
     text = fields.encode() if isinstance(fields, str) else fields
     return [
         Bad(f"{verb}, {name}", path, b'{"lease_ms":1000,%b}' % text, code, detail=detail)
-        for verb, path in (("ack", ACK), ("nack", NACK), ("extend", EXTEND))
+        for verb, path in (("ack", ACK), ("nack", NACK), ("fail", FAIL), ("extend", EXTEND))
     ]
 
 
@@ -285,6 +285,9 @@ SETTLEMENTS = [
     Bad("nack, an error too many", NACK, b'{"node":"n","seqs":[1],"errors":["a","b"]}'),
     Bad("nack, error NUL", NACK, rb'{"node":"n","seqs":[1],"errors":["\u0000"]}'),
     Bad("nack, error too long", NACK, b'{"node":"n","seqs":[1],"errors":["%b"]}' % (b"x" * 8_193)),
+    Bad("nack, refund a number", NACK, b'{"node":"n","seqs":[1],"refund":1}'),
+    Bad("fail, an error too many", FAIL, b'{"node":"n","seqs":[1],"errors":["a","b"]}'),
+    Bad("fail, error too long", FAIL, b'{"node":"n","seqs":[1],"errors":["%b"]}' % (b"x" * 8_193)),
 ]
 
 PUTS = [
@@ -300,6 +303,8 @@ PUTS = [
         "max_deliveries too many": b'"max_deliveries":10001',
         "priority too high": b'"priority":%d' % 2**31,
         "on_exhausted unknown": b'"on_exhausted":"explode"',
+        "backoff unknown": b'"backoff":{"kind":"fibonacci"}',
+        "backoff, cap_ms too long": b'"backoff":{"kind":"fixed","cap_ms":86400001}',
         "dead_letter NUL": rb'"dead_letter":"a\u0000"',
         "dead_letter a surrogate": rb'"dead_letter":"\ud800"',
         "not UTF-8": b'"else":"\xff"',

@@ -61,6 +61,9 @@ class Topic:
     async def nack(self, node: str, seqs: Iterable[int], **fields: object) -> Body:
         return await self.post("nack", node=node, seqs=list(seqs), **fields)
 
+    async def fail(self, node: str, seqs: Iterable[int], **fields: object) -> Body:
+        return await self.post("fail", node=node, seqs=list(seqs), **fields)
+
     async def extend(self, node: str, seqs: Iterable[int], lease_ms: int, **fields: object) -> Body:
         return await self.post("extend", node=node, seqs=list(seqs), lease_ms=lease_ms, **fields)
 

@@ -69,6 +69,7 @@ ROUTES: dict[str, tuple[str, str, Body | None, set[str]]] = {
     "claim": ("POST", "/claim", {"node": "n"}, {"read", "write"}),
     "ack": ("POST", "/ack", {"node": "n", "seqs": []}, {"write"}),
     "nack": ("POST", "/nack", {"node": "n", "seqs": []}, {"write"}),
+    "fail": ("POST", "/fail", {"node": "n", "seqs": []}, {"write"}),
     "extend": ("POST", "/extend", {"node": "n", "seqs": [], "lease_ms": 1000}, {"write"}),
     "work": ("GET", "/work?node=n", None, {"read", "write"}),
 }

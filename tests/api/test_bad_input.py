@@ -113,7 +113,7 @@ async def test_what_is_wrong_is_said_in_the_same_order_by_every_verb(http: httpx
     log = Topic(http, topic)
     await log.put(type="log")
     absent = f"/v0/topics/{topic}.absent"
-    for verb in ("claim", "ack", "nack", "extend"):
+    for verb in ("claim", "ack", "nack", "fail", "extend"):
         good = {"node": "n", "seqs": [1], "lease_ms": 1000}
         plain = {"content-type": "text/plain"}
         refused(await http.post(f"{absent}/{verb}", content=b"{", headers=plain), 415, "unsupported_media_type")

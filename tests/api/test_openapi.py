@@ -93,8 +93,6 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
         assert ("422" in responses) == (where in UNPROCESSABLE), where
         for status, response in responses.items():
             assert response["description"], where
-            if status == "204":
-                continue
             if path.endswith(("/work", "/{wid}")) and status == "200":
                 assert set(response["content"]) == {"text/event-stream"}
                 continue
@@ -207,7 +205,8 @@ GOOD: dict[tuple[str, str], Any] = {
     },
     ("POST", "/claim"): {"node": "n", "max": 10, "lease_ms": 60_000, "wait_ms": 0},
     ("POST", "/ack"): {"node": "n", "seqs": [1, 99], "lease_ids": ["", "lease_1a2b"]},
-    ("POST", "/nack"): {"node": "n", "seqs": [2, 99], "delay_ms": 0, "errors": ["boom", None]},
+    ("POST", "/nack"): {"node": "n", "seqs": [2, 99], "delay_ms": 0, "errors": ["boom", None], "refund": False},
+    ("POST", "/fail"): {"node": "n", "seqs": [99], "errors": ["boom"]},
     ("POST", "/extend"): {"node": "n", "seqs": [1, 99], "lease_ms": 60_000, "lease_ids": ["", "lease_1a2b"]},
     ("POST", "/diff"): {"from_seq": 0, "limit": 10, "node": ["other"], "include_tags": True, "wait_ms": 0},
     ("POST", "/delete"): {"before_seq": 1, "match": ["tag", "Glob", "t*"]},
@@ -218,7 +217,7 @@ GOOD: dict[tuple[str, str], Any] = {
 ORDER = [
     ("POST", ""),
     ("PUT", ""),
-    *(("POST", f"/{verb}") for verb in ("claim", "diff", "extend", "nack", "ack", "delete")),
+    *(("POST", f"/{verb}") for verb in ("claim", "diff", "extend", "nack", "fail", "ack", "delete")),
     ("GET", ""),
 ]
 

@@ -70,6 +70,7 @@ TABLE = {
     ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
     ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/nack"): Row("write", 403, {"node": "n", "seqs": []}),
+    ("POST", f"{T}/fail"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/extend"): Row("write", 403, {"node": "n", "seqs": [], "lease_ms": 1_000}),
     ("GET", f"{T}/work"): Row("read+write", 403, query="?node=n"),
     ("POST", f"{T}/requeue"): Row("write", 403, {"filter": {}, "dry_run": True}),
@@ -105,6 +106,7 @@ TABLE = {
     ("POST", "/api/messages/ack"): Row("write", 200, {"ids": []}, shown_by=OF_OTHERS),
     ("POST", "/api/messages/{id}/ack"): Row("write", 404),
     ("POST", "/api/messages/{id}/nack"): Row("write", 404),
+    ("POST", "/api/messages/{id}/fail"): Row("write", 404),
     ("POST", "/api/messages/{id}/extend"): Row("write", 404),
     ("POST", "/api/messages/{id}/requeue"): Row("write", 404),
     ("POST", "/api/topics/{topic}/requeue"): Row("write", 403, {"filter": {}, "dry_run": True}),
@@ -146,8 +148,9 @@ TABLE = {
 }
 # What a user may do who is granted write or consume there, and nothing else.
 CONSUMES = {
-    *(("POST", f"{T}/{verb}") for verb in ("claim", "ack", "nack", "extend")),
-    *(("POST", f"/api/messages/{verb}") for verb in ("dequeue", "ack", "{id}/ack", "{id}/nack", "{id}/extend")),
+    *(("POST", f"{T}/{verb}") for verb in ("claim", "ack", "nack", "fail", "extend")),
+    *(("POST", f"/api/messages/{verb}") for verb in ("dequeue", "ack")),
+    *(("POST", f"/api/messages/{{id}}/{verb}") for verb in ("ack", "nack", "fail", "extend")),
     ("GET", f"{T}/work"),
 }
 ANY_USER = {("GET", "/metrics"), ("GET", "/v0/metrics")}

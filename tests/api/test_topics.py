@@ -33,6 +33,7 @@ DEFAULTS = {
     "auto_create": True,
     "dedupe_node": True,
     "leases_durable": False,
+    "backoff": None,
 }
 
 

@@ -75,6 +75,7 @@ PROMISES = {
     "spent": Promise({"jobs_pkey"}, 14, changes=False),
     "inter": Promise(set(), 24),
     "held": Promise({"jobs_pkey"}, 8, changes=False),
+    "leases": Promise({"jobs_pkey"}, 8, changes=False),
     "expire": Promise({"jobs_expiring"}, 30),
     "sweep_finished": Promise({"jobs_finished"}, 14),
     "exhausted": Promise({"jobs_due"}, 3, changes=False),
@@ -85,6 +86,7 @@ PROMISES = {
     "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 10, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
+BACKOFF = '{"kind": "exponential", "base_ms": 1000, "cap_ms": 60000, "jitter": "full"}'
 FROM_THE_START = {"exhausted"}
 LOOKS_AHEAD = {"heads", "probe"}  # at the next time of any job, past the leases that were given up early
 FIXED = 50  # pages that a statement may look at besides: the upper levels of its indexes
@@ -127,9 +129,10 @@ class World:
             "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
             "ack_archived": (busy.name, seqs, leases, nothing),
-            "nack": (busy.name, seqs, leases, ["worker"] * count, [0] * count, nothing, [False] * count, True, 3),
+            "nack": (busy.name, seqs, leases, ["worker"] * count, nothing, nothing, [3] * count, True, 3, BACKOFF),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
             "held": (busy.name, seqs, leases),
+            "leases": (busy.name, seqs, nothing, ["worker"] * count),
             "bury": (busy.name, spent, nothing, nothing, 3, dead.name, dead.id, dead.sequence),
             "spent": (busy.name, spent, nothing, 3, 1_000_000),
             "inter": (busy.name, await self.db.fetchval(PLACES, spent), nothing),

@@ -25,8 +25,8 @@ async def verbs(db: Connection, queue: Policy, holder: Held) -> list[object]:
         await consumer.ack(db, queue.topic, [holder]),
         await consumer.extend(db, queue.topic, [holder], [60_000]),
     ]
-    for refund in (False, True):
-        returned = await consumer.nack(db, queue.topic, queue.budget, [holder], [Return(refund=refund)])
+    for refunds in (0, 3, None):
+        returned = await consumer.nack(db, queue.topic, queue.budget, [holder], [Return(refunds=refunds)])
         done += [returned.done, set(returned.spent)]
     return [one for one in done if one]
 

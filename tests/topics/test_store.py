@@ -10,6 +10,7 @@ import pytest
 
 from app.db.pool import Pools
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
+from app.queue.backoff import Backoff
 from app.queue.model import Batch
 from app.topics import store
 from app.topics.config import DEFAULTS, Asked, Config, OnExhausted, Policy, TopicType, resolve
@@ -48,6 +49,7 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         auto_create=False,
         dedupe_node=False,
         leases_durable=True,
+        backoff=Backoff("linear", 7, 8, "equal"),
         max_depth=7,
         throughput_limit=8,
         priority_order="lowest_first",

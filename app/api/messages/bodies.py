@@ -12,6 +12,7 @@ from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
+from app.queue.backoff import MOST_REFUNDS
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
@@ -147,10 +148,30 @@ class MessageNack(msgspec.Struct):
         Annotated[str, text("Kept as the message's last_error.", most=MAX_ERROR_BYTES)] | None, about("Why.")
     ] = None
     delay_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=MOST_LEASE_SECONDS)] | None, about("How long the message stays hidden.", 0)
+        Annotated[float, Meta(ge=0, le=MOST_LEASE_SECONDS)] | None,
+        about("How long the message stays hidden. Absent: as the topic's backoff says, if at all."),
+    ] = None
+    refund: Annotated[
+        bool | None, about(f"true: gives the delivery back, at most {MOST_REFUNDS} times a message.", False)
     ] = None
     lease_id: LeaseId | None = None
     consumer_group: Literal[""] | None = None
+
+
+class MessageNacked(msgspec.Struct):
+    """Whether the delivery was given back; else it counts."""
+
+    id: str
+    refunded: bool
+
+
+class MessageFail(msgspec.Struct, forbid_unknown_fields=True):
+    """What went wrong, and the lease, to be fenced."""
+
+    error: Annotated[
+        Annotated[str, text("Kept as the message's last_error.", most=MAX_ERROR_BYTES)] | None, about("Why.")
+    ] = None
+    lease_id: LeaseId | None = None
 
 
 class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):
@@ -192,7 +213,9 @@ class PurgeAnswer(msgspec.Struct):
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A message. What it does not have is left out. retry_count is of deliveries that ended without an ack."""
+    """A message. What it does not have is left out. retry_count is of deliveries that ended without an ack: `crashes`
+    of them by their deadline, `failures` otherwise; original_crashes are those of a dead letter in the topic that it
+    came from. Of these three 0 is left out, and suspected_poison where it is false."""
 
     id: str
     topic: str
@@ -203,6 +226,9 @@ class Message(msgspec.Struct, kw_only=True):
     metadata: dict[str, str]
     status: Literal["pending", "processing", "failed", "expired"]
     retry_count: int
+    crashes: int | UnsetType = UNSET
+    failures: int | UnsetType = UNSET
+    suspected_poison: bool | UnsetType = UNSET
     max_retries: int
     priority: int | UnsetType = UNSET
     last_error: str | UnsetType = UNSET
@@ -213,6 +239,7 @@ class Message(msgspec.Struct, kw_only=True):
     created_at: str
     updated_at: str | UnsetType = UNSET
     original_topic: str | UnsetType = UNSET
+    original_crashes: int | UnsetType = UNSET
     dlq_moved_at: str | UnsetType = UNSET
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import about
+from app.queue.backoff import Backoff
 from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Unbounded
 
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
@@ -120,6 +121,7 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool
+    backoff: Backoff | UnsetType = UNSET
 
 
 class TopicConfigs(msgspec.Struct):

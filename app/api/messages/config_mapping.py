@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,6 +22,8 @@ from app.topics.config import (
     clamp_window,
 )
 
+T = TypeVar("T")
+
 # Settings of v0's that keep their name and have no other here: absent is as it was, null is v0's default.
 OF_V0: Final = (
     "claim_jitter_ms",
@@ -37,6 +39,7 @@ OF_V0: Final = (
     "auto_create",
     "dedupe_node",
     "leases_durable",
+    "backoff",
 )
 _V0_DEFAULTS: Final = Chosen()
 _CLAMPED: Final = {"claim_jitter_ms": 5_000, "cap_records": BIGINT_MAX, "cap_bytes": BIGINT_MAX}
@@ -159,5 +162,5 @@ def _in_seconds(millis: int | None) -> tuple[int | UnsetType, int | UnsetType]:
     return (UNSET, millis) if millis % 1000 else (millis // 1000, UNSET)
 
 
-def _unless_none(value: int | None) -> int | UnsetType:
+def _unless_none(value: T | None) -> T | UnsetType:
     return UNSET if value is None else value

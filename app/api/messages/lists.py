@@ -44,6 +44,12 @@ OFFSET: Final = query(
 STATUS: Final = query(
     "status", "Only those, of a topic.", {"type": "string", "enum": [status.value for status in Status]}
 )
+SUSPECTED: Final = query(
+    "suspected_poison",
+    f"true: only messages whose delivery ended by its deadline twice or more, of a topic. The {jobs.LOOKED_AT} newest "
+    "are looked at, and make the total; next_cursor leads further.",
+    {"type": "string", "enum": ["true", "false"]},
+)
 ENCODING: Final = query("encoding", "base64: payloads come as base64.", {"type": "string", "enum": ["base64"]})
 VERBS: Final = {"ack", "batch", "dequeue"}  # what stands in the place of an id, for other methods
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
@@ -55,7 +61,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
     openapi_extra=operation(
         parameters=[
             query("topic", "Only messages of this topic.", NAME),
-            *(STATUS, LIMIT, OFFSET, CURSOR, ENCODING),
+            *(STATUS, SUSPECTED, LIMIT, OFFSET, CURSOR, ENCODING),
         ],
         answers={200: MessagePage},
         errors=[400, 401, 403, 409, 503],
@@ -69,13 +75,14 @@ async def page(request: Request) -> Response:
     limit = min(max(_whole(given.get("limit", "50"), "limit"), 1), MAX_LIMIT)
     offset = _whole(given.get("offset", "0"), "offset")
     status, base64 = _status(given.get("status")), _base64(request)
+    suspected = _suspected(given.get("suspected_poison"))
     name, below = given.get("topic"), cursor_of(request, dict[str, int])
     if name is None:
         if key is not None and key.prefixes:
             raise Forbidden("This key is for some topics only: name one.")
         _check_offset(offset, MAX_OFFSET_OF_ALL)
-        if status is not None or below is not None:
-            raise InvalidRequest("status and cursor need a topic.")
+        if status is not None or below is not None or suspected:
+            raise InvalidRequest("status, suspected_poison and cursor need a topic.")
         places = await jobs.newest(context.pools.rest, limit, offset)
         items, _ = await _items(context, places, base64=base64)
         total = await jobs.count_all(context.pools.rest)
@@ -89,10 +96,14 @@ async def page(request: Request) -> Response:
     start = BIGINT_MAX if below is None else below.get("below", BIGINT_MAX)
     if not 0 <= start <= BIGINT_MAX:
         raise InvalidRequest("cursor is none that a list has answered.")
-    found = await jobs.page(context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset)
+    found = await jobs.page(
+        context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset, suspected=suspected
+    )
     places = [Place(name, policy.topic.id, seq) for seq in found.seqs]
     items, last = await _items(context, places, base64=base64)
     below_next = found.next_below if last is None or last == found.seqs[-1] else last
+    if found.matched is not None:
+        return _page(items, found.matched, limit, offset, below_next)
     (counts,) = await jobs.statuses(context.pools.rest, [policy.topic])
     return _page(items, counts.of(status), limit, offset, below_next)
 
@@ -185,6 +196,12 @@ def _status(given: str | None) -> Status | None:
         return None if given is None else Status(given)
     except ValueError:
         raise InvalidRequest(f"status must be one of {', '.join(status.value for status in Status)}.") from None
+
+
+def _suspected(given: str | None) -> bool:
+    if given not in {None, "true", "false"}:
+        raise InvalidRequest("suspected_poison must be true or false.")
+    return given == "true"
 
 
 def _base64(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""POST /api/messages/:id/ack, /nack and /extend, and /api/messages/ack: what holders do with their messages.
+"""POST /api/messages/:id/ack, /nack, /fail and /extend, and /api/messages/ack: what holders do with their messages.
 
 Who knows the id holds the message, as long as its visibility timeout has not ended; with a lease_id, that one only.
 """
@@ -24,7 +24,9 @@ from app.api.messages.bodies import (
     MessageAck,
     MessageExtend,
     MessageExtended,
+    MessageFail,
     MessageNack,
+    MessageNacked,
 )
 from app.api.messages.errors import operation
 from app.api.messages.ids import job_of, no_message
@@ -34,6 +36,7 @@ from app.api.openapi import path
 from app.edge.context import context_of
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.keys import Scope
+from app.queue.backoff import MOST_REFUNDS
 from app.queue.consumer import Return
 from app.queue.model import Held, Seq
 from app.topics.config import Policy
@@ -46,6 +49,7 @@ ERRORS: Final = [400, 401, 403, 404, 413, 415, 503]
 _ack_body = msgspec.json.Decoder(MessageAck)
 _ack_batch_body = msgspec.json.Decoder(AckBatchBody)
 _nack_body = msgspec.json.Decoder(MessageNack)
+_fail_body = msgspec.json.Decoder(MessageFail)
 _extend_body = msgspec.json.Decoder(MessageExtend)
 
 Settle = Callable[[Policy, Held], Awaitable[bool]]
@@ -79,20 +83,48 @@ async def ack(request: Request) -> Response:
     "/api/messages/{id}/nack",
     status_code=204,
     response_class=Response,
-    openapi_extra=_operation(MessageNack, {204: None}),
+    openapi_extra=_operation(MessageNack, {200: MessageNacked, 204: None}),
 )
 async def nack(request: Request) -> Response:
-    """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. 404 if the
-    caller does not hold it any more."""
+    """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. With
+    `refund` the answer is a 200, which says whether the delivery was given back. 404 if the caller does not hold it any
+    more."""
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE, consumes=True)
     body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
     error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
-    back = Return(round((body.delay_seconds or 0) * 1000), error)
+    delay_ms = None if body.delay_seconds is None else round(body.delay_seconds * 1000)
+    back = Return(delay_ms, error, MOST_REFUNDS if body.refund else 0)
+    settlements = context.engine.settlements
+    refunded: set[int] = set()
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        return bool(await settlements.nack(policy, [held], [back], refunded))
+
+    await _settle(request, key, body.lease_id, settle)
+    if not body.refund:
+        return Response(status_code=204)
+    answer = encode({"id": request.path_params["id"].lower(), "refunded": bool(refunded)})
+    return Response(answer, media_type="application/json")
+
+
+@router.post(
+    "/api/messages/{id}/fail",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageFail, {204: None}),
+)
+async def fail(request: Request) -> Response:
+    """Take a message out at once, whatever is left of its deliveries: to the dead letters, or as failed. 404 if the
+    caller does not hold it any more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, consumes=True)
+    body = await read_json(request, _fail_body, context.settings.max_body_bytes, empty=b"{}")
+    error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
     settlements = context.engine.settlements
 
     async def settle(policy: Policy, held: Held) -> bool:
-        return bool(await settlements.nack(policy, [held], [back]))
+        return bool(await settlements.fail(policy, [held], [error]))
 
     await _settle(request, key, body.lease_id, settle)
     return Response(status_code=204)

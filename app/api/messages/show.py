@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from app.api.fields import encode
+from app.api.fields import encode, history
 from app.api.messages.ids import id_of
 from app.api.payloads import to_base64
 from app.queue.forms import Form, form_of, is_utf8
@@ -25,7 +25,7 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
     rest = job.rest
     topic = policy.topic
     return (
-        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"processing","retry_count":%d,"max_retries":%d%b,"lease_id":"lease_%b","token":"%b:%d:lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"processing","retry_count":%d,%b"max_retries":%d%b,"lease_id":"lease_%b","token":"%b:%d:lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
         % (
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
@@ -33,6 +33,7 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
             payload_fields(job.payload, job.content_type, base64=base64),
             metadata_shown(job.metadata),
             job.deliveries - 1,
+            history(job.deliveries - 1, job.crashes, job.original_crashes),
             policy.max_retries if rest.max_deliveries is None else rest.max_deliveries,
             b"" if rest.last_error is None else b',"last_error":%b' % encode(rest.last_error),
             lease := job.lease.encode(),
@@ -42,7 +43,7 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
             time_of(job.deadline_ms),
             time_of(job.created_ms),
             b"" if rest.expires_ms is None else b',"expires_at":"%b"' % time_of(rest.expires_ms),
-            b"" if job.original_topic is None else b',"original_topic":"%b"' % job.original_topic.encode(),
+            _origin(job.original_topic, job.original_crashes),
             b"" if rest.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(rest.dlq_moved_ms),
         )
     )
@@ -52,7 +53,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
     """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
     held = job.status == "processing"
     return (
-        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"%b","retry_count":%d,"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b}'
         % (
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
@@ -61,6 +62,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             metadata_shown(job.metadata),
             job.status.encode(),
             job.deliveries - held,
+            history(job.deliveries - held, job.crashes, job.original_crashes),
             policy.max_retries if job.max_deliveries is None else job.max_deliveries,
             job.priority,
             b"" if job.last_error is None else b',"last_error":%b' % encode(job.last_error),
@@ -68,7 +70,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             time_of(job.created_ms),
             time_of(job.updated_ms),
             b"" if job.expires_ms is None else b',"expires_at":"%b"' % time_of(job.expires_ms),
-            b"" if job.original_topic is None else b',"original_topic":"%b"' % job.original_topic.encode(),
+            _origin(job.original_topic, job.original_crashes),
             b"" if job.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(job.dlq_moved_ms),
         )
     )
@@ -77,6 +79,13 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
 def time_of(ms: int) -> bytes:
     """A time in ms since 1970, as RFC 3339 has it."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+
+
+def _origin(topic: str | None, crashes: int | None) -> bytes:
+    if topic is None:
+        return b""
+    shown = b',"original_topic":"%b"' % topic.encode()
+    return shown + b',"original_crashes":%d' % crashes if crashes else shown
 
 
 def _key(key: str | None) -> bytes:

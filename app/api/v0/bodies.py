@@ -8,21 +8,19 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.api.bounds import (
-    MAX_ERROR_BYTES,
     MAX_NODE_BYTES,
     MAX_NODES,
     Count,
     Holder,
-    LeaseIds,
     LeaseMs,
     Seq,
-    Seqs,
     Wait,
     about,
     text,
 )
 from app.api.v0.config_bodies import ResolvedConfig
 from app.db.horizon import Horizon
+from app.queue.backoff import Backoff
 
 MAX_WATCHED = 256  # topics of one watch
 _TAG_PATTERN = {"type": "string", "maxLength": 256}
@@ -116,36 +114,6 @@ class ClaimBody(msgspec.Struct):
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
 
 
-class AckBody(msgspec.Struct):
-    """Jobs that `node` holds; `lease_ids` fence off a holder whose lease was superseded."""
-
-    node: Holder
-    seqs: Seqs
-    lease_ids: LeaseIds | None = None
-
-
-class NackBody(msgspec.Struct):
-    """The same, with how long the jobs stay hidden, and what went wrong with each."""
-
-    node: Holder
-    seqs: Seqs
-    lease_ids: LeaseIds | None = None
-    delay_ms: Annotated[Count | None, about("How long the jobs stay hidden, in ms, clamped to 86400000.", 0)] = None
-    errors: Annotated[
-        list[Annotated[str, text("Kept as the job's last_error.", most=MAX_ERROR_BYTES)] | None] | None,
-        about("One for each seq, or null for all."),
-    ] = None
-
-
-class ExtendBody(msgspec.Struct):
-    """The same, with the new length of the leases, from now."""
-
-    node: Holder
-    seqs: Seqs
-    lease_ms: LeaseMs
-    lease_ids: LeaseIds | None = None
-
-
 class Performance(msgspec.Struct, omit_defaults=True):
     """How long the answer took, in ms. fsync_ms: of it, the durable commit, the wait for its group included."""
 
@@ -234,13 +202,17 @@ class AppendAnswer(msgspec.Struct):
 
 
 class JobShown(msgspec.Struct, kw_only=True):
-    """A leased job. `deadline` and `$ts` are in ms since 1970."""
+    """A leased job. `deadline` and `$ts` are in ms since 1970. Of the deliveries before this one, `crashes`
+    ended by their deadline and `failures` otherwise. 0 is left out, and suspected_poison where it is false."""
 
     seq: int = msgspec.field(name="$seq")
     lease_id: str
     deadline: int
     ts: int = msgspec.field(name="$ts")
     deliveries: int
+    crashes: int | UnsetType = UNSET
+    failures: int | UnsetType = UNSET
+    suspected_poison: bool | UnsetType = UNSET
     data: Raw
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     key: str | UnsetType = UNSET
@@ -255,38 +227,6 @@ class ClaimAnswer(msgspec.Struct):
     claimed: list[JobShown]
     count: int
     ready: int
-    performance: Performance
-
-
-class AckAnswer(msgspec.Struct):
-    """How many were completed; those in `skipped` were not this holder's."""
-
-    topic: str
-    acked: int
-    skipped: list[int]
-    ready: int
-    in_flight: int
-    performance: Performance
-
-
-class NackAnswer(msgspec.Struct):
-    """How many were returned; those in `skipped` were not this holder's."""
-
-    topic: str
-    nacked: int
-    skipped: list[int]
-    ready: int
-    in_flight: int
-    performance: Performance
-
-
-class ExtendAnswer(msgspec.Struct):
-    """How many leases were extended, and their deadlines in ms since 1970, by seq."""
-
-    topic: str
-    extended: int
-    skipped: list[int]
-    deadlines: dict[str, int]
     performance: Performance
 
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from app.queue.backoff import Backoff
+
 
 class ResolvedConfig(msgspec.Struct):
     """A topic's configuration, defaults filled in and clamps applied."""
@@ -36,5 +38,6 @@ class ResolvedConfig(msgspec.Struct):
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool
+    backoff: Backoff | None
     schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
     schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET

@@ -7,7 +7,7 @@ import time
 from starlette.responses import Response
 
 from app.api.bounds import MAX_NODE_BYTES, MAX_SEQS, seq_within
-from app.api.fields import check_text, encode, lease_of
+from app.api.fields import check_text, encode, history, lease_of
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.forms import as_json
 from app.queue.model import Held, Job, LeaseId, Seq
@@ -49,7 +49,7 @@ def job_fields(topic: str, job: Job) -> bytes:
     key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b"deliveries":%d,%b"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),
@@ -58,6 +58,7 @@ def job_fields(topic: str, job: Job) -> bytes:
             tag,
             key,
             job.deliveries,
+            history(job.deliveries - 1, job.crashes, job.original_crashes),
             topic.encode(),
             job.seq,
             lease,
@@ -71,13 +72,14 @@ def meta_of(job: Job) -> bytes:
     """A job's metadata as JSON, and where it came from if it was dead-lettered; nothing if it has neither."""
     if job.original_topic is None:
         return job.metadata.encode() if job.metadata else b""
-    origin = encode(
-        {
-            "$dead_letter_from": job.original_topic,
-            "$dead_letter_deliveries": job.original_deliveries,
-            "$dead_letter_src_seq": job.original_seq,
-        }
-    )
+    provenance = {
+        "$dead_letter_from": job.original_topic,
+        "$dead_letter_deliveries": job.original_deliveries,
+        "$dead_letter_src_seq": job.original_seq,
+    }
+    if job.original_crashes:
+        provenance["$dead_letter_crashes"] = job.original_crashes
+    origin = encode(provenance)
     own = (job.metadata or "").strip()[1:-1].strip()
     return b"{%b,%b" % (own.encode(), origin[1:]) if own else origin
 

@@ -1,4 +1,4 @@
-"""POST /v0/topics/:topic/ack, /nack and /extend: what holders do with their leases."""
+"""POST /v0/topics/:topic/ack, /nack, /fail and /extend: what holders do with their leases."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ from app.api.body import read_json
 from app.api.bounds import DAY_MS, MAX_ERROR_BYTES
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
-from app.api.v0.bodies import AckAnswer, AckBody, ExtendAnswer, ExtendBody, NackAnswer, NackBody
 from app.api.v0.fields import answer, fsync_since, held_by, leases_of
+from app.api.v0.settlement_bodies import (
+    AckAnswer,
+    AckBody,
+    ExtendAnswer,
+    ExtendBody,
+    FailAnswer,
+    FailBody,
+    NackAnswer,
+    NackBody,
+)
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest
 from app.keys import Scope
+from app.queue.backoff import MOST_REFUNDS
 from app.queue.consumer import Return
 from app.topics.config import Policy, check_name, clamp_lease
 
@@ -26,6 +36,7 @@ router = direct.router("jobs")
 
 _ack_body = msgspec.json.Decoder(AckBody)
 _nack_body = msgspec.json.Decoder(NackBody)
+_fail_body = msgspec.json.Decoder(FailBody)
 _extend_body = msgspec.json.Decoder(ExtendBody)
 
 
@@ -51,7 +62,8 @@ async def ack(request: Request) -> Response:
 
 @router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer))
 async def nack(request: Request) -> Response:
-    """Return jobs to the queue, at once or after `delay_ms`; a job that has had its last delivery goes out instead."""
+    """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
+    its last delivery goes out instead."""
     began = time.perf_counter()
     context, name = _open(request)
     body = await read_json(request, _nack_body, context.settings.max_body_bytes)
@@ -59,8 +71,26 @@ async def nack(request: Request) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     returns = _returns(body)
     policy = await context.policies.queue(name)
-    done = await context.engine.settlements.nack(policy, held, returns)
-    return answer(await _settled(context, policy, b"nacked", body.seqs, done), began)
+    refunded: set[int] = set()
+    done = await context.engine.settlements.nack(policy, held, returns, refunded)
+    fields = await _settled(context, policy, b"nacked", body.seqs, done)
+    if body.refund:
+        fields += b',"refunded":%b' % encode([body.seqs[i] for i in sorted(refunded)])
+    return answer(fields, began)
+
+
+@router.post("/v0/topics/{topic}/fail", response_class=Response, openapi_extra=_operation(FailBody, FailAnswer))
+async def fail(request: Request) -> Response:
+    """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
+    began = time.perf_counter()
+    context, name = _open(request)
+    body = await read_json(request, _fail_body, context.settings.max_body_bytes)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    errors = _errors(body)
+    policy = await context.policies.queue(name)
+    done = await context.engine.settlements.fail(policy, held, errors)
+    return answer(await _settled(context, policy, b"failed", body.seqs, done), began)
 
 
 @router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
@@ -90,12 +120,19 @@ def _open(request: Request) -> tuple[Context, str]:
 
 
 def _returns(body: NackBody) -> list[Return]:
-    delay = min(body.delay_ms or 0, DAY_MS)
+    delay = None if body.delay_ms is None else min(body.delay_ms, DAY_MS)
+    refunds = MOST_REFUNDS if body.refund else 0
     if body.errors is None:
-        return [Return(delay)] * len(body.seqs)
+        return [Return(delay, None, refunds)] * len(body.seqs)
+    return [Return(delay, error, refunds) for error in _errors(body)]
+
+
+def _errors(body: NackBody | FailBody) -> list[str | None]:
+    if body.errors is None:
+        return [None] * len(body.seqs)
     if len(body.errors) != len(body.seqs):
         raise InvalidRequest(f"errors has {len(body.errors)} entries for {len(body.seqs)} seqs.")
-    return [Return(delay, error and check_text(error, "an error", MAX_ERROR_BYTES)) for error in body.errors]
+    return [error and check_text(error, "an error", MAX_ERROR_BYTES) for error in body.errors]
 
 
 async def _settled(context: Context, policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:

@@ -1,8 +1,10 @@
--- Move jobs that have no delivery left to their dead-letter topic: out of one and into the other, or neither.
+-- Move jobs that have no delivery left, or whose holder gives them up, to their dead-letter topic: out of one and into
+-- the other, or neither.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
 --   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
--- Answers one row: the places in $2 (from 1) that were moved. The job starts there with no delivery, no end of its
+-- Answers one row: the places in $2 (from 1) that were moved, and `suspects`, how many were let fall by a second worker
+-- just now: a lease that ended in silence is a crash. The job starts there with no delivery, no end of its
 -- time and its own priority; its key is data there; where it came from stands in original_*, and the job that it
 -- was at first in first_*: of that one it keeps the id that the messages dialect shows. Its tenant, its own limit and
 -- its time to live wait in original_* and ttl_ms until it is requeued. Where, when and with what kind of error it went
@@ -12,17 +14,19 @@ WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held FROM holdfast.jobs j
+        SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held,
+               (j.state::text = 'leased' AND r.lease IS NULL)::integer AS crashed
+        FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
-          AND coalesce(j.max_deliveries, $5::integer) > 0
-          AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
-          AND CASE WHEN r.lease IS NULL THEN j.visible_at < now()
+          AND CASE WHEN r.lease IS NULL
+                   THEN j.visible_at < now() AND coalesce(j.max_deliveries, $5::integer) > 0
+                        AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
                    ELSE j.state::text = 'leased' AND j.lease_id = r.lease AND j.visible_at >= now() END
         FOR UPDATE
     ) x
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, p.error, p.lease_id, p.node, p.held, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
+    RETURNING p.ord, p.error, p.lease_id, p.node, p.held, p.crashed, j.crashes + p.crashed AS crashes, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
               j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.tenant, j.max_deliveries,
               coalesce(j.ttl_ms, extract(epoch FROM j.expires_at - j.created_at) * 1000, 0)::bigint AS ttl_ms,
               coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq
@@ -34,10 +38,11 @@ WITH picked AS MATERIALIZED (
     INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at, updated_at, tag,
                                producer, metadata, payload, last_error, original_topic, original_seq,
                                original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq, key,
-                               original_tenant, original_max_deliveries, ttl_ms, cluster, failed_in, failed_at)
+                               original_tenant, original_max_deliveries, ttl_ms, cluster, failed_in, failed_at,
+                               original_crashes)
     SELECT $6, $7, new_seq, new_seq, 'ready', priority, at, created_at, at, tag, producer, metadata, payload,
            coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq, key,
-           tenant, max_deliveries, ttl_ms, cluster, $1, at
+           tenant, max_deliveries, ttl_ms, cluster, $1, at, crashes
     FROM arriving
 ), lane AS (
     INSERT INTO holdfast.lanes (topic, priority) SELECT DISTINCT $6, priority FROM arriving ORDER BY 2
@@ -54,4 +59,5 @@ WITH picked AS MATERIALIZED (
     UNION ALL
     SELECT $6, $7, new_seq, 'enqueued', 0, NULL, NULL, 'from ' || $1 || ' ' || seq FROM arriving
 )
-SELECT array(SELECT ord FROM gone ORDER BY ord) AS done
+SELECT array(SELECT ord FROM gone ORDER BY ord) AS done,
+       (SELECT count(*) FROM gone WHERE crashed = 1 AND crashes = 2) AS suspects

@@ -7,7 +7,7 @@
 --   the messages dialect shows besides (NULL: not wanted)  $14 most due jobs of a lane, one each per lane (NULL, or a shorter
 --   array: any number)
 -- Rows by what they are (`kind`):
---   leased     a job and its slot
+--   leased     a job and its slot; again: the same, whose last delivery had ended by its deadline
 --   exhausted, expired   a job met on the way that has no delivery left, or whose time to live has passed: not leased;
 --              the caller takes it out with bury, fail or expire
 --   lost       a job that was locked, and had been changed meanwhile: not leased, and still there
@@ -50,14 +50,14 @@ WITH lane AS MATERIALIZED (
     FROM picked WHERE spent IS NULL
 ), leased AS (
     UPDATE holdfast.jobs j
-    SET state = 'leased', leased_at = clock_timestamp(), deliveries = j.deliveries + 1, lease_id = ($7::uuid[])[s.slot],
-        node = ($9::text[])[($8::integer[])[s.slot]],
+    SET state = 'leased', leased_at = clock_timestamp(), deliveries = j.deliveries + 1, crashes = j.crashes + s.again::integer,
+        lease_id = ($7::uuid[])[s.slot], node = ($9::text[])[($8::integer[])[s.slot]],
         visible_at = clock_timestamp() + ($10::bigint[])[($8::integer[])[s.slot]] * interval '1 ms'
     FROM seat s WHERE j.ctid = s.tid
     RETURNING s.slot, s.ord, s.part, s.again, s.place, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
               j.created_at, j.tag, j.metadata, j.payload, j.original_topic, j.original_seq, j.original_deliveries,
               j.content_type, j.key, j.last_error, j.expires_at, j.max_deliveries, j.dlq_moved_at, j.first_topic_id,
-              j.first_seq
+              j.first_seq, j.crashes, j.original_crashes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
     SELECT $1, topic_id, seq, 'claimed', deliveries, lease_id, node, visible_at FROM leased
@@ -66,10 +66,10 @@ WITH lane AS MATERIALIZED (
     SELECT min(topic_id), -sum(part), sum(part + again::integer - 1), sum(1 - again::integer) FROM leased
     HAVING count(*) > 0
 )
-SELECT 'leased' AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliveries,
+SELECT CASE WHEN again THEN 'again' ELSE 'leased' END AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliveries,
        (date_part('epoch', visible_at) * 1000)::bigint AS deadline_ms,
        (date_part('epoch', created_at) * 1000)::bigint AS created_ms, tag, metadata, payload,
-       original_topic, original_seq, original_deliveries, content_type, key,
+       original_topic, original_seq, original_deliveries, content_type, key, crashes, original_crashes,
        CASE WHEN $13::boolean THEN
            ROW(last_error, (date_part('epoch', expires_at) * 1000)::bigint, max_deliveries,
                (date_part('epoch', dlq_moved_at) * 1000)::bigint, first_topic_id, first_seq)
@@ -77,13 +77,13 @@ SELECT 'leased' AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliver
 FROM leased
 UNION ALL
 SELECT spent, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL
 FROM picked WHERE spent IS NOT NULL
 UNION ALL
 SELECT 'lost', ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL
 FROM seat
 WHERE (SELECT count(*) FROM leased) < (SELECT count(*) FROM seat) AND slot NOT IN (SELECT slot FROM leased)
 UNION ALL
 SELECT 'clock', NULL, NULL, (date_part('epoch', now()) * 1000000)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL

@@ -1,6 +1,6 @@
 -- Mark jobs whose time to live has passed as expired. A lease that is still good shields its job.
 --   $1 topic  $2 most jobs to mark
--- Answers one row: how many were marked.   Index: jobs_expiring.
+-- Answers one row: how many were marked, and `suspects` as in bury.   Index: jobs_expiring.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.lease_id, j.node, j.state::text AS was FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.expires_at IS NOT NULL AND j.expires_at <= now()
@@ -8,9 +8,10 @@ WITH picked AS MATERIALIZED (
     ORDER BY j.expires_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), done AS (
     UPDATE holdfast.jobs j
-    SET state = 'expired', updated_at = clock_timestamp(), lease_id = NULL, node = NULL
+    SET state = 'expired', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
+        crashes = j.crashes + (p.was = 'leased')::integer
     FROM picked p WHERE j.ctid = p.tid
-    RETURNING p.lease_id, p.node, p.was, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+    RETURNING p.lease_id, p.node, p.was, j.crashes, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'expired', deliveries, lease_id, node FROM done
@@ -21,4 +22,4 @@ WITH picked AS MATERIALIZED (
            -sum(bytes)
     FROM done HAVING count(*) > 0
 )
-SELECT count(*) FROM done
+SELECT count(*) AS expired, count(*) FILTER (WHERE was = 'leased' AND crashes = 2) AS suspects FROM done

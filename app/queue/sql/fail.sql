@@ -1,27 +1,29 @@
--- End jobs that have no delivery left, on a topic that has no dead-letter topic: they stay as failed, until retention. Of
--- which kind their error is, and when they failed, is in cluster and failed_at.
+-- End jobs that have no delivery left, or whose holder gives them up, on a topic that has no dead-letter topic: they stay
+-- as failed, until retention. Of which kind their error is, and when they failed, is in cluster and failed_at.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
--- Answers one row: the places in $2 (from 1) that ended.   Index: primary key (see ack).
+-- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury.   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held FROM holdfast.jobs j
+        SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held,
+               (j.state::text = 'leased' AND r.lease IS NULL)::integer AS crashed
+        FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
-          AND coalesce(j.max_deliveries, $5::integer) > 0
-          AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
-          AND CASE WHEN r.lease IS NULL THEN j.visible_at < now()
+          AND CASE WHEN r.lease IS NULL
+                   THEN j.visible_at < now() AND coalesce(j.max_deliveries, $5::integer) > 0
+                        AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
                    ELSE j.state::text = 'leased' AND j.lease_id = r.lease AND j.visible_at >= now() END
         FOR UPDATE
     ) x
 ), done AS (
     UPDATE holdfast.jobs j
     SET state = 'failed', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
-        last_error = coalesce(p.error, j.last_error),
+        crashes = j.crashes + p.crashed, last_error = coalesce(p.error, j.last_error),
         cluster = holdfast.error_cluster(coalesce(p.error, j.last_error)), failed_in = $1, failed_at = clock_timestamp()
     FROM picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, p.lease_id, p.node, p.held, j.topic_id, j.seq, j.deliveries, j.last_error,
+    RETURNING p.ord, p.lease_id, p.node, p.held, p.crashed, j.crashes, j.topic_id, j.seq, j.deliveries, j.last_error,
               octet_length(j.payload) AS bytes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
@@ -30,4 +32,5 @@ WITH picked AS MATERIALIZED (
     INSERT INTO holdfast.tallies (topic_id, scheduled, leased, failed, bytes)
     SELECT min(topic_id), sum(held - 1), -sum(held), count(*), -sum(bytes) FROM done HAVING count(*) > 0
 )
-SELECT array(SELECT ord FROM done ORDER BY ord) AS done
+SELECT array(SELECT ord FROM done ORDER BY ord) AS done,
+       (SELECT count(*) FROM done WHERE crashed = 1 AND crashes = 2) AS suspects

@@ -20,6 +20,9 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
     )
     await messages.dequeue(9, visibility_timeout_seconds=60)
     await messages.extend(ids[0], visibility_timeout_seconds=60)
+    await messages.verb(ids[1], "nack", refund=True)
+    await messages.take()
+    await messages.fail(ids[1], error="boom")
     await messages.nack(ids[2], error="boom")
     await messages.ack(ids[3])
     await http.post("/api/messages/ack", json={"ids": [ids[4], ids[3]], "lease_ids": ["", "lease_1a2b"]})
@@ -37,7 +40,7 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
         "/api/messages/batch": {"topic": topic, "messages": [{"payload": "x"}]},
         "/api/messages/dequeue": {"topic": topic},
         "/api/messages/ack": {"ids": []},
-        **{f"/api/messages/x/{verb}": {} for verb in ("ack", "nack", "extend")},
+        **{f"/api/messages/x/{verb}": {} for verb in ("ack", "nack", "fail", "extend")},
         f"/api/topics/{topic}/purge": {},
     }
     for path, body in bodies.items():

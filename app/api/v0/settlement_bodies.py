@@ -1,0 +1,99 @@
+"""What ack, nack, fail and extend of the v0 dialect take and answer. Fields that are not listed are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from app.api.bounds import Count, Errors, Holder, LeaseIds, LeaseMs, Seqs, about
+from app.api.v0.bodies import Performance
+from app.queue.backoff import MOST_REFUNDS
+
+
+class AckBody(msgspec.Struct):
+    """Jobs that `node` holds; `lease_ids` fence off a holder whose lease was superseded."""
+
+    node: Holder
+    seqs: Seqs
+    lease_ids: LeaseIds | None = None
+
+
+class NackBody(msgspec.Struct):
+    """The same, with how long the jobs stay hidden, and what went wrong with each."""
+
+    node: Holder
+    seqs: Seqs
+    lease_ids: LeaseIds | None = None
+    delay_ms: Annotated[
+        Count | None,
+        about("How long the jobs stay hidden, in ms, clamped to 86400000. Absent: as the topic's backoff says."),
+    ] = None
+    errors: Errors | None = None
+    refund: Annotated[
+        bool | None, about(f"true: gives the delivery back, at most {MOST_REFUNDS} times a job; else it counts.", False)
+    ] = None
+
+
+class FailBody(msgspec.Struct):
+    """Jobs that are not to be tried again, and what went wrong with each."""
+
+    node: Holder
+    seqs: Seqs
+    lease_ids: LeaseIds | None = None
+    errors: Errors | None = None
+
+
+class ExtendBody(msgspec.Struct):
+    """The same, with the new length of the leases, from now."""
+
+    node: Holder
+    seqs: Seqs
+    lease_ms: LeaseMs
+    lease_ids: LeaseIds | None = None
+
+
+class AckAnswer(msgspec.Struct):
+    """How many were completed; those in `skipped` were not this holder's."""
+
+    topic: str
+    acked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    performance: Performance
+
+
+class NackAnswer(msgspec.Struct):
+    """How many were returned; those in `skipped` were not this holder's. Where refund was asked for: of which the
+    delivery was given back."""
+
+    topic: str
+    nacked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    performance: Performance
+    refunded: list[int] | UnsetType = UNSET
+
+
+class FailAnswer(msgspec.Struct):
+    """How many went out; those in `skipped` were not this holder's."""
+
+    topic: str
+    failed: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+    performance: Performance
+
+
+class ExtendAnswer(msgspec.Struct):
+    """How many leases were extended, and their deadlines in ms since 1970, by seq."""
+
+    topic: str
+    extended: int
+    skipped: list[int]
+    deadlines: dict[str, int]
+    performance: Performance
