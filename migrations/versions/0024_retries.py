@@ -7,7 +7,7 @@ from alembic import op
 from sqlalchemy import Connection
 
 revision = "0024"
-down_revision = "0018"
+down_revision = "0023"
 branch_labels = None
 depends_on = None
 

@@ -6,7 +6,7 @@ Revision ID: 0027
 from alembic import op
 
 revision = "0027"
-down_revision = "0018"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 
@@ -54,8 +54,8 @@ UP = [
         WHERE e.topic_id = of_topic_id AND e.at > now() - seconds * interval '1 second';
     END $$
     """,
-    # The last event of each job up to then says where it was. Jobs from before the ledger's first day, to which nothing has
-    # happened in its time, are where they are now.
+    # The last event of each job up to then says where it was. Jobs from before the ledger's first day, to which nothing
+    # has happened in its time, are where they are now.
     """
     CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant timestamptz,
                                    OUT ready bigint, OUT in_flight bigint, OUT scheduled bigint, OUT blocked bigint,

@@ -20,7 +20,6 @@ from app.api.bounds import (
 )
 from app.api.v0.config_bodies import ResolvedConfig
 from app.db.horizon import Horizon
-from app.queue.backoff import Backoff
 
 MAX_WATCHED = 256  # topics of one watch
 _TAG_PATTERN = {"type": "string", "maxLength": 256}
