@@ -212,6 +212,53 @@ CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads b
     END $$;
 
 --
+-- Name: as_of(text, integer, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant timestamp with time zone, OUT ready bigint, OUT in_flight bigint, OUT scheduled bigint, OUT blocked bigint, OUT failed bigint, OUT expired bigint, OUT dead bigint, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET work_mem TO '64MB'
+    AS $$
+    DECLARE
+        known_from bigint;
+    BEGIN
+        SELECT min(e.seq) INTO known_from FROM holdfast.lease_events e
+        WHERE e.topic_id = of_topic_id AND e.event = 'enqueued';
+        WITH last AS (
+            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since
+            FROM holdfast.lease_events e
+            WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
+            ORDER BY e.seq, e.at DESC, e.tx DESC
+        ), older AS (
+            SELECT j.state, j.visible_at FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at <= instant
+              AND (known_from IS NULL OR j.seq < known_from) AND j.seq NOT IN (SELECT l.seq FROM last l)
+        ), job AS (
+            SELECT CASE WHEN l.event = 'requeued' AND l.until IS NULL THEN 'gone'
+                        WHEN l.event IN ('enqueued', 'released', 'requeued') AND l.since > instant THEN 'scheduled'
+                        WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
+                        WHEN l.event IN ('enqueued', 'released', 'requeued', 'claimed', 'extended') THEN 'ready'
+                        WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
+                        ELSE 'gone' END AS state, l.since
+            FROM last l
+            UNION ALL
+            SELECT CASE WHEN o.state IN ('failed', 'expired', 'blocked') THEN o.state::text
+                        WHEN o.visible_at > instant AND o.state <> 'leased' THEN 'scheduled' ELSE 'ready' END,
+                   least(o.visible_at, instant)
+            FROM older o
+        )
+        SELECT count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'leased'),
+               count(*) FILTER (WHERE j.state = 'scheduled'), count(*) FILTER (WHERE j.state = 'blocked'),
+               count(*) FILTER (WHERE j.state = 'failed'), count(*) FILTER (WHERE j.state = 'expired'),
+               count(*) FILTER (WHERE j.state = 'dead_lettered'), min(j.since) FILTER (WHERE j.state = 'ready')
+        INTO ready, in_flight, scheduled, blocked, failed, expired, dead, oldest FROM job j;
+    END $$;
+
+--
 -- Name: assert_lease(text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -236,6 +283,20 @@ CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void
                 USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
     END $_$;
+
+--
+-- Name: backoff_ms(json, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS bigint
+    LANGUAGE sql PARALLEL SAFE
+    AS $$
+        SELECT (least((policy->>'cap_ms')::float8,
+                      (policy->>'base_ms')::float8
+                      * CASE policy->>'kind' WHEN 'fixed' THEN 1 WHEN 'linear' THEN deliveries
+                                             WHEN 'exponential' THEN 2 ^ least(deliveries - 1, 30) ELSE 0 END)
+                * (1 - random() * CASE policy->>'jitter' WHEN 'full' THEN 1 WHEN 'equal' THEN 0.5 ELSE 0 END))::bigint
+    $$;
 
 --
 -- Name: complete(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -575,6 +636,7 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                         job.metadata := r.meta;
                         job.updated_at := clock_timestamp();
                         job.visible_at := job.updated_at;
+                        job.crashes := job.crashes + 1;
                         job.state := 'scheduled';
                         job.lease_id := NULL;
                         job.node := NULL;
@@ -771,6 +833,45 @@ CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata te
         RETURN NULL;
     END $_$;
 
+SET default_tablespace = '';
+
+--
+-- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.lease_events (
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    tx xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    seq bigint NOT NULL,
+    until timestamp with time zone,
+    topic_id integer NOT NULL,
+    deliveries integer NOT NULL,
+    event holdfast.job_event NOT NULL,
+    lease_id uuid,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    detail text
+)
+PARTITION BY RANGE (at);
+
+--
+-- Name: job_events(integer, bigint, timestamp with time zone, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.job_events(of_topic_id integer, of_seq bigint, since timestamp with time zone, most integer) RETURNS SETOF holdfast.lease_events
+    LANGUAGE plpgsql STABLE
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    AS $$
+    BEGIN
+        RETURN QUERY
+        SELECT e.* FROM holdfast.lease_events e
+        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= since
+        ORDER BY e.at LIMIT most;
+    END $$;
+
 --
 -- Name: json_depth(text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
@@ -786,8 +887,6 @@ CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
             )) WITH ORDINALITY AS b(bracket, ord)
         ) d
     $$;
-
-SET default_tablespace = '';
 
 SET default_table_access_method = heap;
 
@@ -877,6 +976,20 @@ CREATE FUNCTION holdfast.message_id(topic_id integer, seq bigint) RETURNS uuid
 --
 
 CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds boolean[], OUT done integer[], OUT superseded integer[]) RETURNS record
+    LANGUAGE sql
+    AS $$
+        SELECT n.done, n.superseded
+        FROM holdfast.nack_keyed(of_topic, given, leases, nodes, delays_ms, errors,
+                                 array(SELECT CASE WHEN NOT r.refund THEN 0::smallint END
+                                       FROM unnest(refunds) WITH ORDINALITY AS r(refund, ord) ORDER BY r.ord),
+                                 NULL::json) n
+    $$;
+
+--
+-- Name: nack_keyed(text, bigint[], uuid[], text[], bigint[], text[], smallint[], json); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds smallint[], backoff json, OUT done integer[], OUT superseded integer[], OUT refunded integer[], OUT delays bigint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
     DECLARE
@@ -886,6 +999,8 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
         lease uuid;
         holder text;
         fits boolean;
+        given_back boolean;
+        delay bigint;
         id integer;
         n_ready integer := 0;
         n_scheduled integer := 0;
@@ -895,6 +1010,8 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
     BEGIN
         done := '{}';
         superseded := '{}';
+        refunded := '{}';
+        delays := '{}';
         PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
             SELECT j.seq FROM holdfast.jobs j
             WHERE j.topic = of_topic AND j.seq = a.seq AND j.state::text = 'leased' FOR UPDATE
@@ -919,10 +1036,17 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
             lease := job.lease_id;
             holder := job.node;
             job.state := 'scheduled';
-            job.visible_at := clock_timestamp() + r.delay_ms * interval '1 ms';
+            given_back := r.refund IS NULL OR job.refunds < r.refund;
+            IF given_back AND r.refund IS NOT NULL THEN
+                job.refunds := job.refunds + 1;
+                refunded := refunded || r.ord::integer;
+            END IF;
+            delay := coalesce(r.delay_ms, CASE WHEN given_back THEN 0
+                                               ELSE holdfast.backoff_ms(backoff, job.deliveries) END, 0);
+            job.visible_at := clock_timestamp() + delay * interval '1 ms';
             job.lease_id := NULL;
             job.node := NULL;
-            job.deliveries := job.deliveries - r.refund::integer;
+            job.deliveries := job.deliveries - given_back::integer;
             job.last_error := coalesce(r.error, job.last_error);
             fits := false;
             FOR attempt IN 1..100 LOOP
@@ -948,6 +1072,7 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
                 END IF;
                 IF holdfast.put_pending(job) THEN
                     n_scheduled := n_scheduled + 1;
+                    delays := delays || delay;
                     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
                                                        detail)
                     VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
@@ -1004,6 +1129,9 @@ CREATE TABLE holdfast.jobs (
     cluster text COLLATE pg_catalog."C",
     failed_in text COLLATE pg_catalog."C",
     failed_at timestamp with time zone,
+    crashes integer DEFAULT 0 NOT NULL,
+    refunds smallint DEFAULT 0 NOT NULL,
+    original_crashes integer,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -1025,6 +1153,26 @@ CREATE FUNCTION holdfast.put_pending(job holdfast.jobs) RETURNS boolean
             WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
         DO NOTHING;
         RETURN FOUND;
+    END $$;
+
+--
+-- Name: recent_events(integer, double precision); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.recent_events(of_topic_id integer, seconds double precision, OUT claimed bigint, OUT acked bigint, OUT enqueued bigint, OUT first_claim timestamp with time zone, OUT last_claim timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    AS $$
+    BEGIN
+        SELECT count(*) FILTER (WHERE e.event = 'claimed'), count(*) FILTER (WHERE e.event = 'acked'),
+               count(*) FILTER (WHERE e.event = 'enqueued'), min(e.at) FILTER (WHERE e.event = 'claimed'),
+               max(e.at) FILTER (WHERE e.event = 'claimed')
+        INTO claimed, acked, enqueued, first_claim, last_claim
+        FROM holdfast.lease_events e
+        WHERE e.topic_id = of_topic_id AND e.at > now() - seconds * interval '1 second';
     END $$;
 
 --
@@ -1148,6 +1296,9 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             -- Of a key, the newer payload lives on, and this one is as old as the job.
             job.updated_at := CASE WHEN r.key IS NULL THEN at ELSE kept.created_at END;
             job.deliveries := 0;
+            job.crashes := 0;
+            job.refunds := 0;
+            job.original_crashes := NULL;
             job.lease_id := NULL;
             job.node := NULL;
             job.leased_at := NULL;
@@ -1702,25 +1853,6 @@ CREATE TABLE holdfast.lanes (
 );
 
 --
--- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.lease_events (
-    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    tx xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    seq bigint NOT NULL,
-    until timestamp with time zone,
-    topic_id integer NOT NULL,
-    deliveries integer NOT NULL,
-    event holdfast.job_event NOT NULL,
-    lease_id uuid,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    node text,
-    detail text
-)
-PARTITION BY RANGE (at);
-
---
 -- Name: topics; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1758,6 +1890,10 @@ CREATE TABLE holdfast.topics (
     priority_order text DEFAULT 'highest_first'::text NOT NULL COLLATE pg_catalog."C",
     retry_order text DEFAULT 'front'::text NOT NULL COLLATE pg_catalog."C",
     aging_ms bigint DEFAULT 0 NOT NULL,
+    backoff json,
+    paused boolean DEFAULT false NOT NULL,
+    paused_tenants text[] DEFAULT '{}'::text[] NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
@@ -2341,6 +2477,12 @@ CREATE UNIQUE INDEX jobs_pending_key ON holdfast.jobs USING btree (topic, tenant
 --
 
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
+
+--
+-- Name: lease_events_read; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX lease_events_read ON ONLY holdfast.lease_events USING brin (at, seq int8_bloom_ops) WITH (pages_per_range='64', autosummarize='on');
 
 --
 -- Name: new_lanes_tx; Type: INDEX; Schema: holdfast; Owner: -
