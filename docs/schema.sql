@@ -69,7 +69,8 @@ CREATE TYPE holdfast.job_event AS ENUM (
     'deleted',
     'updated',
     'superseded',
-    'requeued'
+    'requeued',
+    'unblocked'
 );
 
 --
@@ -475,10 +476,10 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEF
     AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
 
 --
--- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[]); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer, OUT touched integer) RETURNS record
+CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, grps text[] DEFAULT '{}'::text[], OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer, OUT touched integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
     DECLARE
@@ -492,8 +493,12 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
         holder text;
         starts timestamptz;
         changed boolean;
+        fresh_tenants text[] := '{}';  -- groups that had no live job: the first of each comes out at once
+        fresh_grps text[] := '{}';
+        place holdfast.job_state;
         n_ready integer := 0;
         n_scheduled integer := 0;
+        n_blocked integer := 0;
         n_leased integer := 0;
         n_bytes bigint := 0;
     BEGIN
@@ -503,6 +508,12 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
         ready := 0;
         due := 0;
         touched := 0;
+        -- Groups are locked before seqs are drawn: of one group, those are drawn and committed in one order.
+        IF cardinality(grps) > 0 THEN
+            SELECT coalesce(array_agg(l.tenant), '{}'), coalesce(array_agg(l.grp), '{}')
+            INTO fresh_tenants, fresh_grps
+            FROM holdfast.lock_groups(of_id, tenants, grps) l WHERE l.fresh;
+        END IF;
         -- Seqs in the order of the batch, for what is new as far as can be seen.
         SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
         FROM (
@@ -528,15 +539,22 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
             SELECT u.payload, u.tag, u.producer, u.meta, coalesce(u.tenant, '') COLLATE "C" AS tenant, u.priority,
                    greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
                    at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
-                   u.most, u.key COLLATE "C" AS key, u.type, u.ord
+                   u.most, u.key COLLATE "C" AS key, u.type, u.grp,
+                   f.grp IS NOT NULL
+                       AND u.ord = min(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.grp) AS leads,
+                   u.ord
             FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
-                        types, keys)
+                        types, keys, grps)
                 WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
-                                     type, key, ord)
+                                     type, key, grp, ord)
+            LEFT JOIN unnest(fresh_tenants, fresh_grps) AS f(tenant, grp)
+                ON f.tenant = coalesce(u.tenant, '') AND f.grp = u.grp
             WHERE u.key IS NULL OR lasts[u.ord]
             ORDER BY 5, 10, u.ord
         LOOP
             starts := CASE WHEN r.starts_at > at THEN r.starts_at END;
+            place := CASE WHEN r.grp IS NOT NULL AND NOT r.leads THEN 'blocked'
+                          WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END;
             FOR attempt IN 1..100 LOOP
                 changed := false;
                 IF r.key IS NOT NULL THEN
@@ -600,21 +618,23 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                 END IF;
                 INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
                                            created_at, updated_at, expires_at, max_deliveries, tag, producer, metadata,
-                                           payload, content_type, key)
+                                           payload, content_type, key, grp)
                 VALUES (of_topic, of_id, drawn[r.ord], drawn[r.ord],
-                        CASE WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END::holdfast.job_state, r.tenant,
+                        place, r.tenant,
                         coalesce(r.priority, 0::smallint), coalesce(starts, at), at, clock_timestamp(), r.ends_at,
-                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key)
+                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key, r.grp)
                 ON CONFLICT (topic, tenant, key)
                     WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
                 DO NOTHING;
                 IF FOUND THEN
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts);
-                    n_ready := n_ready + (starts IS NULL)::integer;
-                    n_scheduled := n_scheduled + (starts IS NOT NULL)::integer;
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until, detail)
+                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts,
+                            CASE WHEN place = 'blocked' THEN 'blocked' END);
+                    n_ready := n_ready + (place = 'ready')::integer;
+                    n_scheduled := n_scheduled + (place = 'scheduled')::integer;
+                    n_blocked := n_blocked + (place = 'blocked')::integer;
                     n_bytes := n_bytes + octet_length(r.payload);
-                    ready := ready + (starts IS NULL)::integer;
+                    ready := ready + (place = 'ready')::integer;
                     seqs[r.ord] := drawn[r.ord];
                     EXIT;
                 END IF;
@@ -624,9 +644,14 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
             END IF;
             head_seq := greatest(head_seq, seqs[r.ord]);
         END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, bytes)
-        SELECT of_id, n_ready, n_scheduled, n_leased, n_bytes
-        WHERE (n_ready, n_scheduled, n_leased, n_bytes) <> (0, 0, 0, 0);
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+        SELECT of_id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes
+        WHERE (n_ready, n_scheduled, n_blocked, n_leased, n_bytes) <> (0, 0, 0, 0, 0);
+        IF cardinality(fresh_grps) > 0 AND num_nonnulls(VARIADIC keys) > 0 THEN
+            -- Where the first of a fresh group was written into a pending job, the next one comes out, if any.
+            SELECT enqueue_keyed.ready + n.ready INTO ready
+            FROM holdfast.let_next(of_topic, of_id, sequence, fresh_tenants, fresh_grps) n;
+        END IF;
         IF false = ANY (lasts) THEN
             -- Of several with one key, the last one counts; the others were there before it, one after the other.
             SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
@@ -772,6 +797,18 @@ CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata te
     END $_$;
 
 --
+-- Name: free_group(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.free_group() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES (OLD.topic_id, OLD.tenant, OLD.grp);
+        RETURN NULL;
+    END $$;
+
+--
 -- Name: json_depth(text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -786,6 +823,84 @@ CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
             )) WITH ORDINALITY AS b(bracket, ord)
         ) d
     $$;
+
+--
+-- Name: let_next(text, integer, oid, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.let_next(of_topic text, of_id integer, sequence oid, tenants text[], grps text[], OUT ready integer, OUT scheduled integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        WITH idle AS MATERIALIZED (
+            SELECT g.tenant, g.grp, f.seq
+            FROM unnest(tenants, grps) AS g(tenant, grp)
+            LEFT JOIN LATERAL (
+                SELECT j.seq FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.state = 'blocked'
+                ORDER BY j.seq LIMIT 1
+            ) f ON true
+            LEFT JOIN LATERAL (
+                SELECT true AS there FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.grp IS NOT NULL
+                  AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'leased')
+                LIMIT 1
+            ) o ON true
+            WHERE o.there IS NULL
+        ), over AS (
+            DELETE FROM holdfast.groups g USING idle i
+            WHERE i.seq IS NULL AND g.topic_id = of_id AND g.tenant = i.tenant AND g.grp = i.grp
+        ), picked AS MATERIALIZED (
+            SELECT i.tenant, i.grp, x.tid FROM (SELECT * FROM idle WHERE seq IS NOT NULL ORDER BY seq) i
+            CROSS JOIN LATERAL (
+                SELECT j.ctid AS tid FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.seq = i.seq AND j.state::text = 'blocked'
+                LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) x
+        ), done AS (
+            UPDATE holdfast.jobs j
+            SET state = CASE WHEN j.visible_at > clock_timestamp() THEN 'scheduled' ELSE 'ready'
+                        END::holdfast.job_state,
+                position = nextval(sequence::regclass)
+            FROM picked p WHERE j.ctid = p.tid
+            RETURNING j.tenant, j.grp, j.seq, j.state, j.visible_at, j.deliveries
+        ), event AS (
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until)
+            SELECT of_topic, of_id, d.seq, 'unblocked', d.deliveries,
+                   CASE WHEN d.state = 'scheduled' THEN d.visible_at END
+            FROM done d
+        ), tally AS (
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked)
+            SELECT of_id, count(*) FILTER (WHERE d.state = 'ready'),
+                   count(*) FILTER (WHERE d.state = 'scheduled'), -count(*)
+            FROM done d HAVING count(*) > 0
+        ), again AS (
+            INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
+            SELECT of_id, i.tenant, i.grp FROM idle i
+            WHERE i.seq IS NOT NULL AND NOT EXISTS (SELECT 1 FROM done d WHERE d.tenant = i.tenant AND d.grp = i.grp)
+        )
+        SELECT count(*) FILTER (WHERE d.state = 'ready'), count(*) FILTER (WHERE d.state = 'scheduled')
+        INTO ready, scheduled FROM done d;
+    END $$;
+
+--
+-- Name: lock_groups(integer, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.lock_groups(of_id integer, tenants text[], grps text[]) RETURNS TABLE(tenant text, grp text, fresh boolean)
+    LANGUAGE plpgsql
+    AS $$
+    #variable_conflict use_column
+    BEGIN
+        RETURN QUERY
+        INSERT INTO holdfast.groups AS g (topic_id, tenant, grp)
+        SELECT of_id, o.tenant, o.grp
+        FROM (SELECT DISTINCT coalesce(u.tenant, '') COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
+              FROM unnest(tenants, grps) AS u(tenant, grp) WHERE u.grp IS NOT NULL) o
+        ORDER BY o.tenant, o.grp
+        ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET topic_id = excluded.topic_id
+        RETURNING g.tenant, g.grp, g.xmax = 0;
+    END $$;
 
 SET default_tablespace = '';
 
@@ -965,6 +1080,47 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
     END $$;
 
 --
+-- Name: promote(text, integer, oid, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.promote(of_topic text, of_id integer, sequence oid, most integer, OUT freed integer, OUT ready integer, OUT scheduled integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        tenants text[];
+        grps text[];
+    BEGIN
+        ready := 0;
+        scheduled := 0;
+        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+        PERFORM pg_sequence_last_value(sequence::regclass);
+        WITH picked AS MATERIALIZED (
+            SELECT f.ctid AS tid FROM holdfast.freed_groups f WHERE f.topic_id = of_id
+            ORDER BY f.id LIMIT most FOR UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM holdfast.freed_groups f USING picked p WHERE f.ctid = p.tid RETURNING f.tenant, f.grp
+        )
+        SELECT count(*), array_agg(g.tenant), array_agg(g.grp) INTO freed, tenants, grps FROM gone g;
+        IF freed > 0 THEN
+            -- One that is gone by now is over, or was begun anew and has a job out.
+            SELECT array_agg(l.tenant), array_agg(l.grp) INTO tenants, grps
+            FROM (
+                SELECT x.tenant, x.grp
+                FROM (
+                    SELECT DISTINCT u.tenant COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
+                    FROM unnest(tenants, grps) AS u(tenant, grp) ORDER BY 1, 2
+                ) o
+                CROSS JOIN LATERAL (
+                    SELECT g.tenant, g.grp FROM holdfast.groups g
+                    WHERE g.topic_id = of_id AND g.tenant = o.tenant AND g.grp = o.grp FOR UPDATE
+                ) x
+            ) l;
+            SELECT n.ready, n.scheduled INTO ready, scheduled
+            FROM holdfast.let_next(of_topic, of_id, sequence, tenants, grps) n;
+        END IF;
+    END $$;
+
+--
 -- Name: jobs; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1004,6 +1160,7 @@ CREATE TABLE holdfast.jobs (
     cluster text COLLATE pg_catalog."C",
     failed_in text COLLATE pg_catalog."C",
     failed_at timestamp with time zone,
+    grp text COLLATE pg_catalog."C",
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -1056,12 +1213,27 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
         held_ttl bigint;
         held_sequence oid;
         n_scheduled integer := 0;
+        n_blocked integer := 0;
         n_bytes bigint := 0;
         at timestamptz;
         out_states text[] := '{}';
         out_bytes bigint := 0;
         size bigint;
     BEGIN
+        -- Groups before jobs. The job comes back as blocked, and whoever lets the next of its group through sees it.
+        FOR r IN
+            SELECT t.name, t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
+            FROM unnest(given) AS a(seq)
+            CROSS JOIN LATERAL (
+                SELECT coalesce(i.original_topic, i.topic) COLLATE "C" AS target, i.original_tenant, i.tenant, i.grp
+                FROM holdfast.jobs i WHERE i.topic = of_topic AND i.seq = a.seq AND i.topic_id = of_id OFFSET 0
+            ) j
+            JOIN holdfast.topics t ON t.name = j.target AND t.type = 'queue'
+            WHERE j.grp IS NOT NULL GROUP BY t.name, t.id ORDER BY t.id
+        LOOP
+            WITH locked AS (SELECT l.* FROM holdfast.lock_groups(r.id, r.tenants, r.grps) l)
+            INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) SELECT r.id, l.tenant, l.grp FROM locked l;
+        END LOOP;
         PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
             SELECT j.seq FROM holdfast.jobs j
             WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id FOR UPDATE
@@ -1092,9 +1264,10 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             id_seq := NULL;
             was := NULL;
             IF held_name IS DISTINCT FROM r.target THEN
-                INSERT INTO holdfast.tallies (topic_id, scheduled, bytes)
-                SELECT held_id, n_scheduled, n_bytes WHERE n_scheduled > 0;
+                INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
+                SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
                 n_scheduled := 0;
+                n_blocked := 0;
                 n_bytes := 0;
                 held_name := r.target;
                 SELECT t.id, t.ttl_ms INTO held_id, held_ttl FROM holdfast.topics t
@@ -1142,7 +1315,7 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             ELSIF kept.ttl_ms IS NULL THEN
                 job.ttl_ms := coalesce((extract(epoch FROM kept.expires_at - kept.created_at) * 1000)::bigint, 0);
             END IF;
-            job.state := 'scheduled';
+            job.state := CASE WHEN job.grp IS NULL THEN 'scheduled' ELSE 'blocked' END;
             job.visible_at := at;
             job.expires_at := at + nullif(coalesce(job.ttl_ms, held_ttl, default_ttl_ms), 0) * interval '1 ms';
             -- Of a key, the newer payload lives on, and this one is as old as the job.
@@ -1177,7 +1350,8 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.visible_at,
                     CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
                          ELSE 'was ' || kept.state END);
-            n_scheduled := n_scheduled + 1;
+            n_scheduled := n_scheduled + (job.grp IS NULL)::integer;
+            n_blocked := n_blocked + (job.grp IS NOT NULL)::integer;
             n_bytes := n_bytes + size;
             out_states := out_states || kept.state::text;
             out_bytes := out_bytes + CASE WHEN kept.state IN ('failed', 'expired') THEN 0 ELSE size END;
@@ -1189,8 +1363,8 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             was := kept.state;
             RETURN NEXT;
         END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, scheduled, bytes)
-        SELECT held_id, n_scheduled, n_bytes WHERE n_scheduled > 0;
+        INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
+        SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
         INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
         SELECT of_id, -count(*) FILTER (WHERE o.s = 'ready'), -count(*) FILTER (WHERE o.s = 'scheduled'),
                -count(*) FILTER (WHERE o.s = 'blocked'), -count(*) FILTER (WHERE o.s = 'leased'),
@@ -1558,6 +1732,31 @@ CREATE TABLE holdfast.defaults (
 );
 
 --
+-- Name: freed_groups; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.freed_groups (
+    id bigint NOT NULL,
+    topic_id integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    grp text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: freed_groups_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.freed_groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.freed_groups_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
 -- Name: grants; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1570,6 +1769,17 @@ CREATE TABLE holdfast.grants (
     created_by text NOT NULL,
     CONSTRAINT grants_action_check CHECK ((action = ANY (ARRAY['read'::text, 'write'::text, 'consume'::text, 'admin'::text])))
 );
+
+--
+-- Name: groups; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.groups (
+    topic_id integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    grp text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
 --
 -- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
@@ -1616,6 +1826,7 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     CONSTRAINT "priority: 0 to 9" CHECK (((priority >= 0) AND (priority <= 9))),
     CONSTRAINT "run_at: a time of these millennia" CHECK (((run_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at > '-infinity'::timestamp with time zone))),
     CONSTRAINT "tag: 256 bytes at most" CHECK ((octet_length(tag) <= 256)),
+    CONSTRAINT "topic: .fifo asks for groups, which the inbox does not take" CHECK ((topic !~~ '%.fifo'::text)),
     CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK ((topic !~~ '%.dlq'::text)),
     CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
 )
@@ -2072,6 +2283,13 @@ ALTER TABLE ONLY holdfast.defaults
     ADD CONSTRAINT defaults_pkey PRIMARY KEY (one_row);
 
 --
+-- Name: freed_groups freed_groups_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.freed_groups
+    ADD CONSTRAINT freed_groups_pkey PRIMARY KEY (topic_id, id);
+
+--
 -- Name: grants grants_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2086,6 +2304,13 @@ ALTER TABLE ONLY holdfast.grants
     ADD CONSTRAINT grants_user_id_action_topic_pattern_key UNIQUE (user_id, action, topic_pattern);
 
 --
+-- Name: groups groups_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.groups
+    ADD CONSTRAINT groups_pkey PRIMARY KEY (topic_id, tenant, grp);
+
+--
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2098,6 +2323,13 @@ ALTER TABLE ONLY holdfast.idempotency
 
 ALTER TABLE ONLY holdfast.inbox_unchecked
     ADD CONSTRAINT inbox_unchecked_pkey PRIMARY KEY (topic, id);
+
+--
+-- Name: jobs jobs_grp_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.jobs
+    ADD CONSTRAINT jobs_grp_check CHECK (((char_length(grp) >= 1) AND (char_length(grp) <= 128))) NOT VALID;
 
 --
 -- Name: jobs jobs_key_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
@@ -2247,6 +2479,12 @@ CREATE INDEX inbox_place ON holdfast.inbox USING btree (place);
 CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_at);
 
 --
+-- Name: jobs_blocked; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_blocked ON holdfast.jobs USING btree (topic, tenant, grp, seq) WHERE (state = 'blocked'::holdfast.job_state);
+
+--
 -- Name: jobs_dead; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -2281,6 +2519,12 @@ CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHER
 --
 
 CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: jobs_group_out; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE UNIQUE INDEX jobs_group_out ON holdfast.jobs USING btree (topic, tenant, grp) WHERE ((grp IS NOT NULL) AND (original_topic IS NULL) AND (state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])));
 
 --
 -- Name: jobs_keyed; Type: INDEX; Schema: holdfast; Owner: -
@@ -2347,6 +2591,18 @@ CREATE CONSTRAINT TRIGGER add_new_lanes AFTER INSERT ON holdfast.new_lanes DEFER
 --
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
+
+--
+-- Name: jobs free_group_of_deleted; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER free_group_of_deleted AFTER DELETE ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
+
+--
+-- Name: jobs free_group_of_ended; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER free_group_of_ended AFTER UPDATE OF state ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])) AND (new.state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
 
 --
 -- Name: inbox take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -

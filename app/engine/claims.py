@@ -214,6 +214,8 @@ class Claims:
             topic = self._shared.metrics.topic(policy.topic.name)
             topic.claimed.add(claimed.count)
             topic.wait_us.observe_all(claimed.waits_us)
+            if any(job.group is not None for jobs in claimed.jobs for job in jobs):
+                self._shared.groups.met(policy.topic.id)
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         if claimed.met:

@@ -12,6 +12,7 @@ from app.engine.diffs import Diffs
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.failures import Failures
+from app.engine.groups import Groups
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
@@ -62,6 +63,7 @@ class Engine:
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
         self.checks = Checks(pools.rest, policies)
+        self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         shared = Shared(
             pools,
             policies,
@@ -76,6 +78,7 @@ class Engine:
             self.metrics,
             Room(pools, max_total_bytes),
             self.checks,
+            self.groups,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
@@ -106,6 +109,7 @@ class Engine:
         self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
+        self.groups.drop(topic.id)
         self.metrics.forget([topic.name])
         self.diffs.drop(topic.id)
         self.readers.wake(topic.id)

@@ -1,4 +1,4 @@
-"""Enqueues, in groups: of jobs, and of jobs with keys; those with an idempotency key, one by one."""
+"""Enqueues, in groups: of jobs, and of jobs that are placed singly; those with an idempotency key, one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.queue import bounds, producer
 from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.topics.config import Policy, check_groups
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
@@ -41,7 +41,8 @@ class _Call:
 
 
 class Enqueues:
-    """One statement in flight for each topic, and one for jobs with keys: these wait for others of the same keys."""
+    """One statement in flight for each topic, and one for jobs with keys or groups: these wait for others of the same
+    ones."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -66,12 +67,13 @@ class Enqueues:
         (there is no room for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound,
         NotAQueue, and asyncpg's errors for what the database refuses.
         """
-        if batch.keys:
+        if batch.placed_singly:
             return (await self.upsert(policy, batch, size)).seqs
         return await self._submit(self.group, policy, batch, size)
 
     async def upsert(self, policy: Policy, batch: Batch, size: int) -> Placed:
-        """The same for a batch with keys, and what became of each record. docs/semantics.md, section 7."""
+        """The same for a batch with keys or groups, and what became of each record. docs/semantics.md, sections 6 and
+        7."""
         return await self._submit(self.keyed, policy, batch, size)
 
     async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
@@ -91,7 +93,8 @@ class Enqueues:
             return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
 
     async def _check(self, policy: Policy, batch: Batch) -> None:
-        """Before a batch joins others, which are none of its faults. Raises SchemaViolation."""
+        """Before a batch joins others, which are none of its faults. Raises SchemaViolation and InvalidRequest."""
+        check_groups(policy.topic.name, batch)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
 
@@ -101,7 +104,7 @@ class Enqueues:
         if self._shared.room.most:
             await self._shared.room.take(size)
         call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
-        if batch.keys:
+        if batch.placed_singly:
             return (await self.keyed.submit(policy.topic.id, call)).seqs
         return await self.group.submit(policy.topic.id, call)
 
@@ -149,7 +152,7 @@ class Enqueues:
 
         async def put(db: Session) -> list[Seq]:
             nonlocal placed
-            if batch.keys:
+            if batch.placed_singly:
                 placed = await self._upserts.place(db, policy, [batch])
                 return placed.only().seqs
             if policy.bounds is None:
@@ -233,6 +236,8 @@ class Enqueues:
 
     def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
         topic, topic_id = policy.topic, policy.topic.id
+        if batch.groups:
+            self._shared.groups.met(topic_id)
         delays = [delay for delay in batch.delays_ms if delay]
         self._shared.metrics.topic(topic.name).enqueued.add(new)
         self._shared.moved(topic, ready=ready)

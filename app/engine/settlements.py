@@ -110,6 +110,8 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._settled(policy, entries, done)
+        if done:
+            await self._shared.groups.left(policy)
         return _shares(calls, entries, done)
 
     async def _nack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
@@ -122,6 +124,8 @@ class Settlements:
         keyed = sorted(result.keyed)
         more, ended, error_keyed = await self._return_keyed(policy, keyed, held, returns) if keyed else _NONE
         done = result.done | out | more
+        if ended:
+            await self._shared.groups.left(policy)
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
         self._shared.metrics.topic(policy.topic.name).nacked.add(len(done))

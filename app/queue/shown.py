@@ -69,6 +69,7 @@ class Shown:
     first_topic_id: int | None
     first_seq: int | None
     key: str | None
+    group: str | None
 
 
 @dataclass(frozen=True, slots=True)
