@@ -21,10 +21,16 @@ def _as_made(migration: str, function: str) -> str:
     return str(statement)
 
 
+COMPLETE = _as_made("0015_sql_functions.py", "complete").replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+
 UP = [
     # Not valid: it holds for what is written from now on, and what is there has no group. No scan under the lock.
     'ALTER TABLE holdfast.jobs ADD COLUMN grp text COLLATE "C"',
     "ALTER TABLE holdfast.jobs ADD CONSTRAINT jobs_grp_check CHECK (char_length(grp) BETWEEN 1 AND 128) NOT VALID",
+    # A replay puts a job back into its group.
+    'ALTER TABLE holdfast.archive ADD COLUMN grp text COLLATE "C"',
+    COMPLETE.replace("\\:", ":").replace("first_topic_id, first_seq)", "first_topic_id, first_seq, grp)")
+    .replace("job.first_seq\n", "job.first_seq, job.grp\n"),
     # One of a group is out: to be had, hidden for a while, or leased. A dead letter's group is data.
     """
     CREATE UNIQUE INDEX jobs_group_out ON holdfast.jobs (topic, tenant, grp)
@@ -586,8 +592,9 @@ DOWN = [
     "DROP TABLE holdfast.freed_groups",
     "DROP TABLE holdfast.groups",
     "DROP INDEX holdfast.jobs_blocked",
-    # A column that its index needs takes it along.
-    "ALTER TABLE holdfast.jobs DROP COLUMN grp",
+    COMPLETE,
+    "ALTER TABLE holdfast.archive DROP COLUMN grp",
+    "ALTER TABLE holdfast.jobs DROP COLUMN grp",  # and its index and check
 ]
 
 
