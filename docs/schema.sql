@@ -265,11 +265,11 @@ CREATE FUNCTION holdfast.complete(token text) RETURNS void
         END IF;
         INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
                                       max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
-                                      metadata, payload, key, content_type, first_topic_id, first_seq)
+                                      metadata, payload, key, content_type, first_topic_id, first_seq, grp)
         SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
                job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
                job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
-               job.first_topic_id, job.first_seq
+               job.first_topic_id, job.first_seq, job.grp
         FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
         INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
         VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node);
@@ -1672,7 +1672,8 @@ CREATE TABLE holdfast.archive (
     last_error text,
     original_topic text COLLATE pg_catalog."C",
     metadata json,
-    payload bytea NOT NULL
+    payload bytea NOT NULL,
+    grp text COLLATE pg_catalog."C"
 )
 PARTITION BY RANGE (finished_at);
 ALTER TABLE ONLY holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
