@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
 
 LOOK_SECONDS: Final = 0.5
-IDLE_SECONDS: Final = 5.0  # while this process has met no group: an idle service asks little
+IDLE_SECONDS: Final = 15.0  # while this process has met no group: an idle service asks little
 
 log = logging.getLogger(__name__)
 
 
 async def follow(engine: Engine) -> None:
-    """Make passes until cancelled."""
+    """Make passes until cancelled; the first at once, for what was left when the service was killed."""
     while True:
         try:
             await engine.groups.sweep()

@@ -29,7 +29,8 @@ UP = [
     "ALTER TABLE holdfast.jobs ADD CONSTRAINT jobs_grp_check CHECK (char_length(grp) BETWEEN 1 AND 128) NOT VALID",
     # A replay puts a job back into its group.
     'ALTER TABLE holdfast.archive ADD COLUMN grp text COLLATE "C"',
-    COMPLETE.replace("\\:", ":").replace("first_topic_id, first_seq)", "first_topic_id, first_seq, grp)")
+    COMPLETE.replace("\\:", ":")
+    .replace("first_topic_id, first_seq)", "first_topic_id, first_seq, grp)")
     .replace("job.first_seq\n", "job.first_seq, job.grp\n"),
     # One of a group is out: to be had, hidden for a while, or leased. A dead letter's group is data.
     """

@@ -4,7 +4,7 @@ what was changed from being cleaned up."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import uuid4
 
 import asyncpg
@@ -25,8 +25,8 @@ N = 100
 BOUNDS = {"enqueue_keyed": 4_000, "promote": 7_000, "freed_topics": 80, "claim": 3_500}
 
 
-async def _put(db: Session, policy: Policy, names: list[str | None]) -> None:
-    made = Batch(payloads=[b"x" * 200] * len(names), groups=names)
+async def _put(db: Session, policy: Policy, names: Sequence[str]) -> None:
+    made = Batch(payloads=[b"x" * 200] * len(names), groups=list(names))
     await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=0)
 
 

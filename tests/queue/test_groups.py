@@ -12,7 +12,7 @@ from app.queue.consumer import Return
 from app.queue.exits import Spent
 from app.queue.groups import Promoted
 from app.queue.log import Match
-from app.queue.model import Batch, Job
+from app.queue.model import Batch, Connection, Job
 from app.queue.producer import Placed
 from app.queue.shown import Status
 from app.topics import store
@@ -37,7 +37,7 @@ async def promote(db: Session, policy: Policy) -> Promoted:
     return await groups.promote(db, policy.topic, 1_000)
 
 
-async def states(db: Session, policy: Policy) -> dict[str, str]:
+async def states(db: Connection, policy: Policy) -> dict[str, str]:
     """Jobs' states by their payloads, in the order of enqueueing."""
     rows = await db.fetch(
         "SELECT convert_from(payload, 'UTF8') AS payload, state::text FROM holdfast.jobs WHERE topic = $1 ORDER BY seq",

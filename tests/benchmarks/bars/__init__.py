@@ -36,6 +36,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "snapshot": snapshot.snapshot,
     "expiry": expiry.expiry,
     "blocked": depth.blocked,
+    "groups": depth.groups,
     "scheduled": depth.scheduled,
     "deep": depth.deep,
     "cycle": peers.cycle,
