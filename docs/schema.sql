@@ -540,15 +540,18 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                    greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
                    at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
                    u.most, u.key COLLATE "C" AS key, u.type, u.grp,
-                   f.grp IS NOT NULL
+                   f.fresh IS TRUE
                        AND u.ord = min(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.grp) AS leads,
                    u.ord
             FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
                         types, keys, grps)
                 WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
                                      type, key, grp, ord)
-            LEFT JOIN unnest(fresh_tenants, fresh_grps) AS f(tenant, grp)
-                ON f.tenant = coalesce(u.tenant, '') AND f.grp = u.grp
+            LEFT JOIN LATERAL (
+                SELECT g.fresh FROM holdfast.groups g
+                WHERE g.topic_id = of_id AND g.tenant = coalesce(u.tenant, '') AND g.grp = u.grp
+                LIMIT 1
+            ) f ON true
             WHERE u.key IS NULL OR lasts[u.ord]
             ORDER BY 5, 10, u.ord
         LOOP
@@ -852,18 +855,18 @@ CREATE FUNCTION holdfast.let_next(of_topic text, of_id integer, sequence oid, te
             WHERE i.seq IS NULL AND g.topic_id = of_id AND g.tenant = i.tenant AND g.grp = i.grp
         ), picked AS MATERIALIZED (
             SELECT i.tenant, i.grp, x.tid FROM (SELECT * FROM idle WHERE seq IS NOT NULL ORDER BY seq) i
-            CROSS JOIN LATERAL (
+            LEFT JOIN LATERAL (
                 SELECT j.ctid AS tid FROM holdfast.jobs j
                 WHERE j.topic = of_topic AND j.seq = i.seq AND j.state::text = 'blocked'
                 LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) x
+            ) x ON true
         ), done AS (
             UPDATE holdfast.jobs j
             SET state = CASE WHEN j.visible_at > clock_timestamp() THEN 'scheduled' ELSE 'ready'
                         END::holdfast.job_state,
                 position = nextval(sequence::regclass)
             FROM picked p WHERE j.ctid = p.tid
-            RETURNING j.tenant, j.grp, j.seq, j.state, j.visible_at, j.deliveries
+            RETURNING j.seq, j.state, j.visible_at, j.deliveries
         ), event AS (
             INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until)
             SELECT of_topic, of_id, d.seq, 'unblocked', d.deliveries,
@@ -876,8 +879,9 @@ CREATE FUNCTION holdfast.let_next(of_topic text, of_id integer, sequence oid, te
             FROM done d HAVING count(*) > 0
         ), again AS (
             INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
-            SELECT of_id, i.tenant, i.grp FROM idle i
-            WHERE i.seq IS NOT NULL AND NOT EXISTS (SELECT 1 FROM done d WHERE d.tenant = i.tenant AND d.grp = i.grp)
+            -- Where one was changed between the look and the lock, all of them: a note too many does no harm.
+            SELECT of_id, p.tenant, p.grp FROM picked p
+            WHERE p.tid IS NULL OR (SELECT count(*) FROM done) < (SELECT count(q.tid) FROM picked q)
         )
         SELECT count(*) FILTER (WHERE d.state = 'ready'), count(*) FILTER (WHERE d.state = 'scheduled')
         INTO ready, scheduled FROM done d;
@@ -893,13 +897,13 @@ CREATE FUNCTION holdfast.lock_groups(of_id integer, tenants text[], grps text[])
     #variable_conflict use_column
     BEGIN
         RETURN QUERY
-        INSERT INTO holdfast.groups AS g (topic_id, tenant, grp)
-        SELECT of_id, o.tenant, o.grp
+        INSERT INTO holdfast.groups AS g (topic_id, tenant, grp, fresh)
+        SELECT of_id, o.tenant, o.grp, true
         FROM (SELECT DISTINCT coalesce(u.tenant, '') COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
               FROM unnest(tenants, grps) AS u(tenant, grp) WHERE u.grp IS NOT NULL) o
         ORDER BY o.tenant, o.grp
-        ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET topic_id = excluded.topic_id
-        RETURNING g.tenant, g.grp, g.xmax = 0;
+        ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET fresh = false
+        RETURNING g.tenant, g.grp, g.fresh;
     END $$;
 
 SET default_tablespace = '';
@@ -1222,14 +1226,14 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
     BEGIN
         -- Groups before jobs. The job comes back as blocked, and whoever lets the next of its group through sees it.
         FOR r IN
-            SELECT t.name, t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
+            SELECT t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
             FROM unnest(given) AS a(seq)
             CROSS JOIN LATERAL (
                 SELECT coalesce(i.original_topic, i.topic) COLLATE "C" AS target, i.original_tenant, i.tenant, i.grp
                 FROM holdfast.jobs i WHERE i.topic = of_topic AND i.seq = a.seq AND i.topic_id = of_id OFFSET 0
             ) j
             JOIN holdfast.topics t ON t.name = j.target AND t.type = 'queue'
-            WHERE j.grp IS NOT NULL GROUP BY t.name, t.id ORDER BY t.id
+            WHERE j.grp IS NOT NULL GROUP BY t.id ORDER BY t.id
         LOOP
             WITH locked AS (SELECT l.* FROM holdfast.lock_groups(r.id, r.tenants, r.grps) l)
             INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) SELECT r.id, l.tenant, l.grp FROM locked l;
@@ -1778,7 +1782,8 @@ CREATE TABLE holdfast.grants (
 CREATE TABLE holdfast.groups (
     topic_id integer NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
-    grp text NOT NULL COLLATE pg_catalog."C"
+    grp text NOT NULL COLLATE pg_catalog."C",
+    fresh boolean NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
 from app.errors import InvalidRequest, TopicFull
 from app.queue.consumer import Return
@@ -139,3 +140,14 @@ async def test_a_full_topic_counts_blocked_jobs(machine: Machine, topic: str, ma
     await machine.engine.settlements.ack(queue, [held(job)])
     await machine.enqueue(queue, of("b", "4"))
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"2", b"4"]
+
+
+async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, queue: Policy) -> None:
+    """What is quadratic in the groups of a batch does not."""
+    names: list[str | None] = [f"g{n}" for n in range(MAX_RECORDS)]
+    for ready in (MAX_RECORDS, 0):
+        placed = await machine.engine.enqueues.upsert(queue, Batch(payloads=[b"1"] * MAX_RECORDS, groups=names), 1)
+        assert placed.ready == ready
+    jobs = sorted(await machine.claim(queue, 1_000), key=lambda job: job.seq)
+    assert len(await machine.engine.settlements.ack(queue, [held(job) for job in jobs])) == 1_000
+    assert machine.log.refused == []
