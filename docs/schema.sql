@@ -1351,7 +1351,7 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                         'to ' || job.topic || ' ' || job.seq);
             END IF;
             INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until, detail)
-            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.visible_at,
+            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, CASE WHEN job.grp IS NULL THEN job.visible_at END,
                     CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
                          ELSE 'was ' || kept.state END);
             n_scheduled := n_scheduled + (job.grp IS NULL)::integer;

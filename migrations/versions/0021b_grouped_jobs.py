@@ -283,6 +283,7 @@ UP = [
                 n_blocked := 0;
 """,
         ),
+        ("'requeued', 0, job.visible_at,", "'requeued', 0, CASE WHEN job.grp IS NULL THEN job.visible_at END,"),
         ("job.state := 'scheduled';", "job.state := CASE WHEN job.grp IS NULL THEN 'scheduled' ELSE 'blocked' END;"),
         (
             """

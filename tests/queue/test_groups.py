@@ -236,6 +236,8 @@ async def test_a_requeued_older_job_waits_for_a_head_that_is_out_and_for_its_ret
     (second,) = await take(db, queue, 10)
     assert (await _requeue(db, queue, first.seq)).outcome is redrive.Outcome.REQUEUED
     await promote(db, queue)
+    told = "SELECT until FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'requeued'"
+    assert await db.fetchval(told, queue.topic.id) is None, "when its turn comes, nobody knows"
     assert await states(db, queue) == {"1": "blocked", "2": "leased", "3": "blocked"}
     await consumer.nack(db, queue.topic, queue.budget, [held(second)], [Return()])
     await promote(db, queue)

@@ -59,6 +59,20 @@ async def test_batches_of_the_same_groups_in_any_order_do_not_deadlock(queue: Po
     }  # fmt: skip
 
 
+async def test_of_two_claimers_one_has_the_head_and_the_other_nothing(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"))
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    (head,) = await take(rivals.one, queue, 10)
+    assert await take(rivals.other, queue, 10) == []
+    assert (await write(rivals.other, queue, ("a", "3"))).ready == 0
+    await transaction.commit()
+    assert await take(rivals.other, queue, 10) == []
+    assert await consumer.ack(rivals.one, queue.topic, [held(head)]) == {0}
+    await promote(rivals.other, queue)
+    assert await work_through(rivals.one, queue) == ["2", "3"]
+
+
 async def test_a_follower_that_comes_while_its_head_is_acked_is_not_stuck(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"))
     (head,) = await take(rivals.one, queue)

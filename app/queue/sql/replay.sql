@@ -64,7 +64,9 @@ WITH run AS MATERIALIZED (
     RETURNING seq, grp, octet_length(payload) AS bytes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, detail)
-    SELECT $1, $2, r.new_seq, 'enqueued', 0, r.producer, 'replay of ' || r.seq FROM record r
+    SELECT $1, $2, r.new_seq, 'enqueued', 0, r.producer,
+           'replay of ' || r.seq || CASE WHEN r.grp IS NULL THEN '' ELSE ', blocked' END
+    FROM record r
     WHERE r.key IS NULL OR r.new_seq IN (SELECT seq FROM job)
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, blocked, bytes)
