@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "docs/retries.md": 6,
     "docs/dead-letters.md": 5,
     "docs/schemas.md": 7,
+    "docs/groups.md": 5,
     "docs/operations/reapers.md": 3,
     "docs/schedules.md": 7,
     "docs/users.md": 5,

@@ -19,6 +19,7 @@ MAX_NODE_BYTES: Final = 128
 MAX_TAG_BYTES: Final = 256
 MAX_KEY_BYTES: Final = 256
 MAX_JOB_KEY: Final = 256  # characters
+MAX_GROUP: Final = 128  # characters
 MAX_ERROR_BYTES: Final = 8 * 1024
 MAX_META_KEYS: Final = 64
 MAX_META_BYTES: Final = 16 * 1024
@@ -62,6 +63,7 @@ BatchKey = Annotated[
     ),
 ]
 Key = Annotated[str, Meta(min_length=1, max_length=MAX_JOB_KEY, extra_json_schema={"pattern": NO_NUL})]
+Group = Annotated[str, Meta(min_length=1, max_length=MAX_GROUP, extra_json_schema={"pattern": NO_NUL})]
 Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
 LeaseIds = Annotated[
     list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],

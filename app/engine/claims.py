@@ -254,6 +254,8 @@ class Claims:
             topic.crashes.add(claimed.crashes)
             topic.suspected.add(claimed.suspects)
             topic.wait_us.observe_all(claimed.waits_us)
+            if any(job.group is not None for jobs in claimed.jobs for job in jobs):
+                self._shared.groups.met(policy.topic.id)
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         if claimed.met:

@@ -14,6 +14,7 @@ from app.engine.exits import Exits
 from app.engine.explain import Explain
 from app.engine.failures import Failures
 from app.engine.fires import Fires
+from app.engine.groups import Groups
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
@@ -65,6 +66,7 @@ class Engine:
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
         self.checks = Checks(pools.rest, policies)
+        self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         shared = Shared(
             pools,
             policies,
@@ -79,6 +81,7 @@ class Engine:
             self.metrics,
             Room(pools, max_total_bytes),
             self.checks,
+            self.groups,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
@@ -116,6 +119,7 @@ class Engine:
         self.cursors.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
+        self.groups.drop(topic.id)
         self.metrics.forget([topic.name])
         self.diffs.drop(topic.id)
         self.readers.wake(topic.id)

@@ -1,4 +1,4 @@
-"""Enqueues, in groups: of jobs, and of jobs with keys; those with an idempotency key, one by one."""
+"""Enqueues, in groups: of jobs, and of jobs that are placed singly; those with an idempotency key, one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.queue import bounds, producer
 from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.topics.config import Policy, check_groups
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
@@ -52,7 +52,8 @@ class Put:
 
 
 class Enqueues:
-    """One statement in flight for each topic, and one for jobs with keys: these wait for others of the same keys."""
+    """One statement in flight for each topic, and one for jobs with keys or groups: these wait for others of the same
+    ones."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -77,12 +78,13 @@ class Enqueues:
         (there is no room for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound,
         NotAQueue, and asyncpg's errors for what the database refuses.
         """
-        if batch.keys:
+        if batch.placed_singly:
             return (await self.upsert(policy, batch, size)).seqs
         return await self._submit(self.group, policy, batch, size)
 
     async def upsert(self, policy: Policy, batch: Batch, size: int) -> Placed:
-        """The same for a batch with keys, and what became of each record. docs/semantics.md, section 7."""
+        """The same for a batch with keys or groups, and what became of each record. docs/semantics.md, sections 6 and
+        7."""
         return await self._submit(self.keyed, policy, batch, size)
 
     async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
@@ -100,9 +102,11 @@ class Enqueues:
             return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
 
     async def _check(self, policy: Policy, batch: Batch) -> None:
-        """Before a batch joins others, which are none of its faults. Raises Draining, SchemaViolation."""
+        """Before a batch joins others, which are none of its faults. Raises Draining, InvalidRequest and
+        SchemaViolation."""
         if policy.control.draining:
             raise Draining(policy.topic.name)
+        check_groups(policy.topic.name, batch)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
 
@@ -110,7 +114,7 @@ class Enqueues:
         """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
         await self.admit(policy, batch, size)
         call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
-        if batch.keys:
+        if batch.placed_singly:
             return (await self.keyed.submit(policy.topic.id, call)).seqs
         return await self.group.submit(policy.topic.id, call)
 
@@ -176,7 +180,7 @@ class Enqueues:
     async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
         """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
         and their lanes are known. Raises asyncpg's errors; `Gone` where the topic was deleted, perhaps."""
-        if any(batch.keys for batch in batches):
+        if any(batch.placed_singly for batch in batches):
             began = time.monotonic()
             placed = await self._upserts.place(db, policy, batches)
             shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
@@ -255,6 +259,8 @@ class Enqueues:
 
     def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
         topic, topic_id = policy.topic, policy.topic.id
+        if batch.groups:
+            self._shared.groups.met(topic_id)
         delays = [delay for delay in batch.delays_ms if delay]
         self._shared.metrics.topic(topic.name).enqueued.add(new)
         self._shared.moved(topic, ready=ready)

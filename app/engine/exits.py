@@ -46,6 +46,12 @@ class Exits:
             return await self._retire(policy, spent)
 
     async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        gone = await self._take_out(policy, spent)
+        if gone:
+            await self._shared.groups.left(policy)
+        return gone
+
+    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         target = await self._dead_letter(policy)
         if target is None:
             return await self._fail(policy, spent)
@@ -102,6 +108,7 @@ class Exits:
             numbers = self._shared.metrics.topic(policy.topic.name)
             numbers.expired.add(count)
             numbers.suspected.add(seen.suspects)
+            await self._shared.groups.left(policy)
         return count
 
     async def supersede(self, policy: Policy) -> int:
@@ -110,6 +117,8 @@ class Exits:
         while True:
             ended, last = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
             count += ended
+            if ended:
+                await self._shared.groups.left(policy)
             if last is None:
                 return count
             after = last
@@ -122,6 +131,7 @@ class Exits:
             gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
             self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
             count, more = count + gone.count, gone.more
+        await self._shared.groups.left(policy)
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:

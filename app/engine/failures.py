@@ -54,6 +54,7 @@ class Failures:
             done = await tried_again(run)
             self._shared.moved(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last
+        await self._shared.groups.left(holder)
         return count
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:

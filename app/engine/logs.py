@@ -117,6 +117,7 @@ class Logs:
             )
             self._shared.moved(topic, ready=-done.ready)
             count, after = count + done.count, done.last_seq
+        await self._shared.groups.left(policy)
         return count
 
     async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:

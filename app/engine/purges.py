@@ -41,4 +41,5 @@ class Purges:
             )
             self._shared.moved(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last_seq
+        await self._shared.groups.left(policy)
         return count

@@ -279,6 +279,7 @@ class Redrives:
                 policy = await self._shared.policies.get(name)
                 if policy.topic.id == topic_id:
                     self._shared.moved(policy.topic, ready=count)
+                    await self._shared.groups.left(policy)
             self._shared.lanes.forget(topic_id)
             self._shared.cursors.returned(topic_id)
             self._shared.waiters.added(topic_id, count)

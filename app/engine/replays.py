@@ -71,6 +71,7 @@ class Replays:
         further, count = moved
         if count:
             self._added(policy, count)
+            await self._shared.groups.left(policy)
         return further
 
     def _added(self, policy: Policy, count: int) -> None:

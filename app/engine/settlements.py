@@ -128,6 +128,8 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._settled(policy, entries, done)
+        if done:
+            await self._shared.groups.left(policy)
         return _shares(calls, entries, done)
 
     async def _nack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
@@ -142,6 +144,8 @@ class Settlements:
         keyed = sorted(result.keyed)
         more, error_keyed = await self._return_keyed(policy, keyed, held, returns) if keyed else (_NONE, None)
         done = result.done | out | more.done
+        if more.ended:
+            await self._shared.groups.left(policy)
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
         refunded, delays = result.refunded | more.refunded, result.delays_ms + more.delays_ms

@@ -1,4 +1,5 @@
-"""Enqueues of jobs with keys: what waits is updated. docs/semantics.md, section 7; docs/adr/0025."""
+"""Enqueues of jobs with keys, where what waits is updated, and of jobs with groups. docs/semantics.md, sections
+6 and 7; docs/adr/0025 and 0033."""
 
 from __future__ import annotations
 

@@ -96,6 +96,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     original_deliveries: int | None
     content_type: str | None  # of the payload; None is application/json
     key: str | None
+    group: str | None
     crashes: int  # deliveries before this one that ended by their deadline
     original_crashes: int | None  # of a dead letter
     more: asyncpg.Record | None  # where the claim asked for it
@@ -121,7 +122,8 @@ class Batch:
     """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
-    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert.
+    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert. Of one
+    tenant and group (1 to 128 characters), one job is out at a time.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -136,13 +138,19 @@ class Batch:
     max_deliveries: list[int | None] = field(default_factory=list)
     content_types: list[str | None] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """All columns but keys, in the order of the enqueue statements' parameters."""
-        return [getattr(self, name) for name in _COLUMNS if name != "keys"]
+        """All columns but those of `placed_singly`, in the order of the enqueue statements' parameters."""
+        return [getattr(self, name) for name in _COLUMNS if name not in _SINGLY]
+
+    @property
+    def placed_singly(self) -> bool:
+        """Whether a record has a key or a group, so that where it goes depends on what is there."""
+        return bool(self.keys or self.groups)
 
     @property
     def undelayed(self) -> int:
@@ -160,6 +168,7 @@ class Batch:
 
 
 _COLUMNS = [f.name for f in fields(Batch)]
+_SINGLY = ("keys", "groups")
 
 
 def merge(batches: Sequence[Batch]) -> Batch:

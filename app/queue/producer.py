@@ -28,7 +28,7 @@ async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the records of a batch with keys are, in its order: a job's seq, and whether it was there before.
+    """Where the records of a batch with keys or groups are, in its order: a job's seq, and whether it was there before.
 
     `head_seq` is the last seq drawn, as far as is known. `ready` and `due` jobs became claimable; `touched` ones
     waited already, and were locked meanwhile, so that a claim went past them.
@@ -45,15 +45,17 @@ class Placed:
 async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placed:
     """Enqueue, with keys: a record whose tenant and key are those of a waiting job is written into it.
 
-    All records or none. Of several with one key the last counts, and all have its seq. Otherwise as `enqueue`. Waits
-    for others that write the same keys, up to their commits; raises SerializationError where it is worth a retry.
+    And with groups: a record whose group has a live job is blocked until that is gone, as are all but the first of one
+    group. All records or none. Of several with one key the last counts, and all have its seq. Otherwise as `enqueue`.
+    Waits for others that write the same keys or groups, up to their commits; raises SerializationError where it is
+    worth a retry.
     """
     keys = [*batch.keys, *([None] * (len(batch) - len(batch.keys)))]
     row = await db.fetchrow(
         _ENQUEUE_KEYED,
         *(topic.name, topic.id, topic.sequence),
         *batch.columns(),
-        *(keys, ttl_ms, budget.ends, budget.max_deliveries),
+        *(keys, ttl_ms, budget.ends, budget.max_deliveries, batch.groups),
     )
     assert row is not None, "it answers one row always"
     return Placed(*row)

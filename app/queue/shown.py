@@ -72,6 +72,7 @@ class Shown:
     key: str | None
     crashes: int
     original_crashes: int | None
+    group: str | None
 
 
 @dataclass(frozen=True, slots=True)

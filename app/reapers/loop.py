@@ -15,7 +15,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import archive, inbox, runs, sweeps, timetable
+from app.reapers import archive, groups, inbox, runs, sweeps, timetable
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -83,6 +83,7 @@ class Reapers:
         self._tasks.append(asyncio.create_task(self.deletion.follow()))
         self._tasks.append(asyncio.create_task(timetable.follow(self._engine)))
         self._tasks.append(asyncio.create_task(inbox.follow(self._pools, self._engine)))
+        self._tasks.append(asyncio.create_task(groups.follow(self._engine)))
 
     async def stop(self) -> None:
         """Stop them, and runs that were asked for; a statement under way is rolled back."""

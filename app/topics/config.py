@@ -13,7 +13,7 @@ from app.errors import InvalidRequest
 from app.queue.backoff import Backoff
 from app.queue.bounds import Bounds
 from app.queue.log import Limits
-from app.queue.model import Budget, Topic
+from app.queue.model import Batch, Budget, Topic
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -25,6 +25,7 @@ SEVEN_DAYS_MS: Final = 604_800_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
+FIFO: Final = ".fifo"  # how the names of topics end whose jobs have groups, all of them
 
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 PriorityOrder = Literal["highest_first", "lowest_first"]
@@ -285,6 +286,17 @@ def check_name(name: str) -> str:
             {"topic": name[:300]},
         )
     return name
+
+
+def check_groups(name: str, batch: Batch) -> None:
+    """Whether a queue of this name takes these records. Raises InvalidRequest where names ask for groups and one has
+    none."""
+    if name.endswith(FIFO) and (len(batch.groups) < len(batch) or None in batch.groups):
+        at = batch.groups.index(None) if None in batch.groups else len(batch.groups)
+        raise InvalidRequest(
+            f"Each record for {name!r} must have a group, since its name ends in {FIFO}: record {at} has none.",
+            {"topic": name, "record": at},
+        )
 
 
 def resolve(topic: str, asked: Asked) -> Config:

@@ -73,7 +73,8 @@ UP = [
         SELECT min(e.seq) INTO known_from FROM holdfast.lease_events e
         WHERE e.topic_id = of_topic_id AND e.event = 'enqueued';
         WITH last AS (
-            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since
+            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since,
+                   coalesce(e.detail, '') AS detail
             FROM holdfast.lease_events e
             WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
             ORDER BY e.seq, e.at DESC, e.tx DESC
@@ -82,10 +83,14 @@ UP = [
             WHERE j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at <= instant
               AND (known_from IS NULL OR j.seq < known_from) AND j.seq NOT IN (SELECT l.seq FROM last l)
         ), job AS (
-            SELECT CASE WHEN l.event = 'requeued' AND l.until IS NULL THEN 'gone'
-                        WHEN l.event IN ('enqueued', 'released', 'requeued') AND l.since > instant THEN 'scheduled'
+            SELECT CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
+                        WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
+                             OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
                         WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('enqueued', 'released', 'requeued', 'claimed', 'extended') THEN 'ready'
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued') AND l.since > instant
+                            THEN 'scheduled'
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'claimed', 'extended')
+                            THEN 'ready'
                         WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                         ELSE 'gone' END AS state, l.since
             FROM last l

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager, suppress
 import asyncpg
 
 from app.queue import producer
-from app.queue.model import Lane, Topic
+from app.queue.model import Batch, Budget, Lane, Topic
 from tests.benchmarks.bench import Bench, say
 from tests.benchmarks.load import data_of
 
 CHUNK = 500_000
+GROUPED = 5_000  # jobs with groups of one statement
 BULK_BYTES = 256  # of the data of rows that are never claimed: five million large ones would fill the disk
 
 # As enqueue.sql writes them, with their tally, but without their events. Scheduled ones are spread over a day that
@@ -45,6 +46,18 @@ async def fill(bench: Bench, topic: Topic, count: int, state: str = "ready", *, 
             say(f"{topic.name}: {begin + part:,} of {count:,} {state}")
 
 
+async def fill_groups(bench: Bench, topic: Topic, groups: int, each: int, *, delay_ms: int | None = None) -> None:
+    """So many groups of so many jobs, enqueued as by anybody; the first one of each with a delay, if one is given."""
+    await producer.add_lanes(bench.pools.hot, topic, [Lane("", 0)])
+    data = data_of(min(bench.payload, BULK_BYTES)).encode()
+    for turn in range(each):
+        for begin in range(0, groups, GROUPED):
+            names: list[str | None] = [f"g{n}" for n in range(begin, min(begin + GROUPED, groups))]
+            delays: list[int | None] = [delay_ms] * len(names) if delay_ms and turn == 0 else []
+            batch = Batch(payloads=[data] * len(names), groups=names, delays_ms=delays)
+            await producer.upsert(bench.pools.hot, topic, Budget(ends=False, max_deliveries=0), batch, ttl_ms=0)
+
+
 async def top_up(bench: Bench, topic: Topic, count: int) -> None:
     """As many more ready jobs as it takes to have so many."""
     ready = await bench.db.fetchval(
@@ -68,7 +81,8 @@ async def clean(bench: Bench) -> None:
 async def empty(bench: Bench, topic: Topic) -> None:
     """Delete all that a topic has."""
     await bench.db.execute("DELETE FROM holdfast.jobs WHERE topic = $1", topic.name, timeout=600)
-    await bench.db.execute("DELETE FROM holdfast.tallies WHERE topic_id = $1", topic.id)
+    for table in ("tallies", "groups", "freed_groups"):
+        await bench.db.execute(f"DELETE FROM holdfast.{table} WHERE topic_id = $1", topic.id, timeout=600)
     await clean(bench)
 
 

@@ -42,7 +42,7 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
     names = [f"k{i}" if i % 2 else f"new{i}" for i in range(N)]
     nothing: list[list[object]] = [[]] * 10
     given: dict[str, tuple[object, ...]] = {
-        "enqueue_keyed": (topic.name, topic.id, topic.sequence, [b"y" * 200] * N, *nothing, names, 0, True, 3),
+        "enqueue_keyed": (topic.name, topic.id, topic.sequence, [b"y" * 200] * N, *nothing, names, 0, True, 3, []),
         "nack_keyed": (topic.name, seqs, leases, none, [0] * len(seqs), none, [0] * len(seqs), None),
         "delete_key": (topic.name, "", "k1", 1_000),
         "supersede": (topic.name, "", "", 0, N, True, 3),

@@ -21,6 +21,7 @@ from tests.queue.calls import Session
 from tests.queue.statements import Statement
 
 EVERY = statements.every()
+APART = {"keys", "groups"}  # of what is placed singly
 MUTATES = re.compile(r"\b(UPDATE|DELETE|INSERT)\b")
 
 # PostgreSQL's types, as asyncpg hands them over.
@@ -114,7 +115,7 @@ async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[
     prepared = await db.prepare(statements.named("enqueue").text)
     taken = [PYTHON[parameter.name.removesuffix("[]")] for parameter in prepared.get_parameters()[3:-1]]
     hints = typing.get_type_hints(Batch)
-    made_of = [_plain(typing.get_args(hints[field.name])[0]) for field in fields(Batch) if field.name != "keys"]
+    made_of = [_plain(typing.get_args(hints[field.name])[0]) for field in fields(Batch) if field.name not in APART]
     assert taken == made_of
     keyed = await db.prepare(statements.named("enqueue_keyed").text)
     assert [parameter.name for parameter in keyed.get_parameters()][: len(taken) + 4] == [

@@ -201,6 +201,8 @@ async def test_topics_that_take_none(sql: Db, pools: Pools, topic: str, make_que
         await insert(sql, topic + "-log")
     with pytest.raises(asyncpg.CheckViolationError, match="kept for dead letters"):
         await insert(sql, topic + ".dlq")
+    with pytest.raises(asyncpg.CheckViolationError, match="asks for groups"):
+        await insert(sql, topic + ".fifo")
 
 
 async def test_max_depth_holds(sql: Db, db: Session, topic: str, make_queue: MakeQueue) -> None:

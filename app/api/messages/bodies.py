@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
+from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Group, Key, about, text
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
@@ -73,9 +73,12 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         Key | None,
         about("A message of this key that waits is updated, and keeps its id. One that is processed is left alone."),
     ] = None
+    group: Annotated[
+        Group | None,
+        about("One message of a group is out at a time, in their order. Names that end in .fifo ask for one."),
+    ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
-    group: None = None
     dedupe_id: None = None
 
 
@@ -220,6 +223,7 @@ class Message(msgspec.Struct, kw_only=True):
     id: str
     topic: str
     key: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
     payload: str
     encoding: Literal["base64"] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET

@@ -23,7 +23,7 @@ from app.engine.enqueues import Gone
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Scope
 from app.queue.model import Batch
-from app.topics.config import DEAD_LETTERS, Policy, check_name
+from app.topics.config import DEAD_LETTERS, Policy, check_groups, check_name
 
 router = direct.router("messages")
 
@@ -73,6 +73,7 @@ async def enqueue_batch(request: Request) -> Response:
 async def _enqueue(request: Request, context: Context, name: str, messages: Sequence[Enqueued]) -> list[str]:
     """Their ids."""
     batch, size = columns_of(messages)
+    check_groups(name, batch)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
     try:
@@ -121,8 +122,9 @@ def columns_of(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         try:
             payload, kind = _payload(message)
             text = _metadata(message.metadata)
-            if message.key is not None and "\0" in message.key:
-                raise InvalidRequest("key has a NUL character (U+0000), which can't be stored.")
+            for name, text_of in (("key", message.key), ("group", message.group)):
+                if text_of is not None and "\0" in text_of:
+                    raise InvalidRequest(f"{name} has a NUL character (U+0000), which can't be stored.")
             weight = len(payload) + (0 if text is None else len(text.encode()))
             if weight > MAX_RECORD_BYTES:
                 raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
@@ -146,6 +148,7 @@ def columns_of(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         max_deliveries=_unless_default([message.max_deliveries for message in messages]),
         content_types=_unless_default(types),
         keys=_unless_default([message.key for message in messages]),
+        groups=_unless_default([message.group for message in messages]),
     )
     return batch, size
 

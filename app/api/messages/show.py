@@ -29,7 +29,7 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
         % (
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
-            _key(job.key),
+            _names(job),
             payload_fields(job.payload, job.content_type, base64=base64),
             metadata_shown(job.metadata),
             job.deliveries - 1,
@@ -57,7 +57,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
         % (
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
-            _key(job.key),
+            _names(job),
             payload_fields(job.payload, job.content_type, base64=base64),
             metadata_shown(job.metadata),
             job.status.encode(),
@@ -88,8 +88,9 @@ def _origin(topic: str | None, crashes: int | None) -> bytes:
     return shown + b',"original_crashes":%d' % crashes if crashes else shown
 
 
-def _key(key: str | None) -> bytes:
-    return b"" if key is None else b',"key":%b' % encode(key)
+def _names(job: Job | Shown) -> bytes:
+    key = b"" if job.key is None else b',"key":%b' % encode(job.key)
+    return key if job.group is None else key + b',"group":%b' % encode(job.group)
 
 
 def payload_fields(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Key, Producer, Tag, about
+from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Group, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.topics.config import TEN_YEARS_MS, AskedInFull
 
@@ -48,9 +48,12 @@ class Record(msgspec.Struct, gc=False):
         Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
         about('Of data: JSON, unless it is a text whose type is text/…, or {"$base64": "…"}, which is bytes.', JSON),
     ] = None
+    group: Annotated[
+        Group | None,
+        about("One job of a group is out at a time, in the order of enqueueing. Names that end in .fifo ask for one."),
+    ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
-    group: None = None
     dedupe_id: None = None
     user_id: None = None
     webhook: None = None

@@ -26,7 +26,7 @@ from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
 from app.topics import store
-from app.topics.config import NAME, Config, Policy, TopicType, check_name, resolve
+from app.topics.config import NAME, Config, Policy, TopicType, check_groups, check_name, resolve
 
 router = direct.router("records")
 
@@ -87,6 +87,8 @@ async def append(request: Request) -> Response:
     if policy is None:
         check_name(name)
     batch, size = columns_of(body)
+    if isinstance(body, AppendBody):
+        check_groups(name, batch)
     key = _key(request, body.idempotency_key)
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
@@ -100,7 +102,7 @@ async def append(request: Request) -> Response:
     if policy.config.type is TopicType.LOG:
         count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
-    elif key is None and batch.keys:
+    elif key is None and batch.placed_singly:
         placed = await context.engine.enqueues.upsert(policy, batch, size)
         seqs, head = placed.seqs, placed.head_seq
     elif key is None:

@@ -16,16 +16,16 @@ WITH picked AS MATERIALIZED (
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
               j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,
-              j.first_topic_id, j.first_seq
+              j.first_topic_id, j.first_seq, j.grp
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM picked) locked
 ), kept AS (
     INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
                                   max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
-                                  metadata, payload, key, content_type, first_topic_id, first_seq)
+                                  metadata, payload, key, content_type, first_topic_id, first_seq, grp)
     SELECT c.at, $1, d.topic_id, d.seq, 'completed', d.created_at, d.original_seq, d.deliveries, d.max_deliveries,
            d.priority, d.tenant, d.node, d.tag, d.producer, d.last_error, d.original_topic, d.metadata, d.payload,
-           d.key, d.content_type, d.first_topic_id, d.first_seq
+           d.key, d.content_type, d.first_topic_id, d.first_seq, d.grp
     FROM done d CROSS JOIN clock c
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)

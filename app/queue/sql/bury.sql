@@ -5,7 +5,7 @@
 --   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
 -- Answers one row: the places in $2 (from 1) that were moved, and `suspects`, how many were let fall by a second worker
 -- just now: a lease that ended in silence is a crash. The job starts there with no delivery, no end of its
--- time and its own priority; its key is data there; where it came from stands in original_*, and the job that it
+-- time and its own priority; its key and group are data there; where it came from stands in original_*, and the job that it
 -- was at first in first_*: of that one it keeps the id that the messages dialect shows. Its tenant, its own limit and
 -- its time to live wait in original_* and ttl_ms until it is requeued. Where, when and with what kind of error it went
 -- out is in failed_in, failed_at and cluster.
@@ -27,7 +27,7 @@ WITH picked AS MATERIALIZED (
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.error, p.lease_id, p.node, p.held, p.crashed, j.crashes + p.crashed AS crashes, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
-              j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.tenant, j.max_deliveries,
+              j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.grp, j.tenant, j.max_deliveries,
               coalesce(j.ttl_ms, extract(epoch FROM j.expires_at - j.created_at) * 1000, 0)::bigint AS ttl_ms,
               coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq
 ), arriving AS MATERIALIZED (
@@ -37,11 +37,11 @@ WITH picked AS MATERIALIZED (
 ), moved AS (
     INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at, updated_at, tag,
                                producer, metadata, payload, last_error, original_topic, original_seq,
-                               original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq, key,
+                               original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq, key, grp,
                                original_tenant, original_max_deliveries, ttl_ms, cluster, failed_in, failed_at,
                                original_crashes)
     SELECT $6, $7, new_seq, new_seq, 'ready', priority, at, created_at, at, tag, producer, metadata, payload,
-           coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq, key,
+           coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq, key, grp,
            tenant, max_deliveries, ttl_ms, cluster, $1, at, crashes
     FROM arriving
 ), lane AS (

@@ -56,7 +56,7 @@ WITH lane AS MATERIALIZED (
     FROM seat s WHERE j.ctid = s.tid
     RETURNING s.slot, s.ord, s.part, s.again, s.place, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
               j.created_at, j.tag, j.metadata, j.payload, j.original_topic, j.original_seq, j.original_deliveries,
-              j.content_type, j.key, j.last_error, j.expires_at, j.max_deliveries, j.dlq_moved_at, j.first_topic_id,
+              j.content_type, j.key, j.grp, j.last_error, j.expires_at, j.max_deliveries, j.dlq_moved_at, j.first_topic_id,
               j.first_seq, j.crashes, j.original_crashes
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
@@ -69,7 +69,7 @@ WITH lane AS MATERIALIZED (
 SELECT CASE WHEN again THEN 'again' ELSE 'leased' END AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliveries,
        (date_part('epoch', visible_at) * 1000)::bigint AS deadline_ms,
        (date_part('epoch', created_at) * 1000)::bigint AS created_ms, tag, metadata, payload,
-       original_topic, original_seq, original_deliveries, content_type, key, crashes, original_crashes,
+       original_topic, original_seq, original_deliveries, content_type, key, grp AS "group", crashes, original_crashes,
        CASE WHEN $13::boolean THEN
            ROW(last_error, (date_part('epoch', expires_at) * 1000)::bigint, max_deliveries,
                (date_part('epoch', dlq_moved_at) * 1000)::bigint, first_topic_id, first_seq)
@@ -77,13 +77,13 @@ SELECT CASE WHEN again THEN 'again' ELSE 'leased' END AS kind, ord AS lane, part
 FROM leased
 UNION ALL
 SELECT spent, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL, NULL
 FROM picked WHERE spent IS NOT NULL
 UNION ALL
 SELECT 'lost', ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL, NULL
 FROM seat
 WHERE (SELECT count(*) FROM leased) < (SELECT count(*) FROM seat) AND slot NOT IN (SELECT slot FROM leased)
 UNION ALL
 SELECT 'clock', NULL, NULL, (date_part('epoch', now()) * 1000000)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL

@@ -50,7 +50,8 @@ BAD: list[Body] = [
     {"topic": "t", "payload": "x", "ttl_seconds": -1},
     {"topic": "t", "payload": "x", "max_deliveries": 10_001},
     {"topic": "t", "payload": "x", "tenant": "a"},
-    {"topic": "t", "payload": "x", "group": "a"},
+    {"topic": "t", "payload": "x", "group": ""},
+    {"topic": "t.fifo", "payload": "x"},
     {"topic": "t", "payload": "x", "dedupe_id": "a"},
 ]
 

@@ -37,6 +37,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "snapshot": snapshot.snapshot,
     "expiry": expiry.expiry,
     "blocked": depth.blocked,
+    "groups": depth.groups,
     "scheduled": depth.scheduled,
     "deep": depth.deep,
     "starvation": starvation.starvation,

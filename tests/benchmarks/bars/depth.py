@@ -8,13 +8,15 @@ from typing import Literal
 from app.queue.model import Topic
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Figure, Ratio, in_turns
-from tests.benchmarks.fill import empty, fill, settle, top_up
+from tests.benchmarks.fill import empty, fill, fill_groups, settle, top_up
 from tests.benchmarks.load import Consume
 
 # How claims come: (jobs a request, clients, jobs a round for each second of effort).
 MANNERS = {"batches of 100": (100, 8, 8_000), "single": (1, 64, 1_200)}
 ROUNDS = 3  # for each of the effort's: they are short
 PLAIN = 10_000
+GROUPS = 1_000  # of the blocked ones
+DAY_MS = 86_400_000
 
 
 async def deep(bench: Bench, effort: Effort) -> list[Figure]:
@@ -36,16 +38,37 @@ async def scheduled(bench: Bench, effort: Effort) -> list[Figure]:
 
 
 async def blocked(bench: Bench, effort: Effort) -> list[Figure]:
-    """Claims beside 200,000 blocked followers of groups in the same lane, against claims without them.
+    """Claims beside 200,000 blocked followers of a thousand groups in the same lane, against claims without them.
 
-    The followers are rows in the state 'blocked', put there by SQL: to a claim that is all there is to a follower.
+    The heads of the groups have a delay, so that nobody claims them meanwhile.
     """
     return await _beside(bench, effort, "blocked", effort.of(200_000, 20_000), "blocked")
 
 
+async def groups(bench: Bench, effort: Effort) -> list[Figure]:
+    """Claims and acks of jobs in 200,000 groups, each with another job behind it, against jobs in 5,000 groups."""
+    many, few = effort.of(200_000, 20_000), 5_000
+    crowded, plain = (await bench.queue("many-groups")).topic, (await bench.queue("few-groups")).topic
+    most, clients, pace = MANNERS["batches of 100"]
+    size, rounds = int(pace * effort.seconds) // 3, effort.rounds * ROUNDS
+    await fill_groups(bench, crowded, many, max(2, -(-size * rounds // many) + 1))
+    await fill_groups(bench, plain, few, -(-size * rounds // few) + 1)
+    ports = [bench.service.port]
+    loads = [Consume(ports, topic.name, clients, size, most, ack=True) for topic in (crowded, plain)]
+    with_it, against = (partial(_rate, bench, load, False) for load in loads)
+    say(f"claims and acks of {many:,} groups / {few:,}: {rounds} rounds of {size:,} jobs")
+    rates, bases = await in_turns(rounds, with_it, against)
+    for topic in (crowded, plain):
+        await empty(bench, topic)
+    return [Ratio(f"claim and ack, {many:,} groups / {few:,}", "jobs", rates, bases, 0.80)]
+
+
 async def _beside(bench: Bench, effort: Effort, state: str, many: int, what: str) -> list[Figure]:
     crowded, plain = (await bench.queue(state)).topic, (await bench.queue(f"no-{state}")).topic
-    await fill(bench, crowded, many, state, bulk=True)
+    if state == "blocked":
+        await fill_groups(bench, crowded, GROUPS, many // GROUPS + 1, delay_ms=DAY_MS)
+    else:
+        await fill(bench, crowded, many, state, bulk=True)
     figures = await _compare(bench, effort, crowded, plain, f"beside {many:,} {what} / none", refill=True)
     await empty(bench, crowded)
     return figures

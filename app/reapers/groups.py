@@ -1,0 +1,34 @@
+"""Looks for groups whose next job was not let through by the process whose verb took the one before it out: that was
+killed in between, did not know the topic's groups, or met a job that somebody had locked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE
+from app.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from app.engine.engine import Engine
+
+LOOK_SECONDS: Final = 0.5
+IDLE_SECONDS: Final = 15.0  # while this process has met no group: an idle service asks little
+
+log = logging.getLogger(__name__)
+
+
+async def follow(engine: Engine) -> None:
+    """Make passes until cancelled; the first at once, for what was left when the service was killed."""
+    while True:
+        try:
+            await engine.groups.sweep()
+        except (*UNREACHABLE, HoldfastError) as error:
+            log.warning("can't look for groups at the moment: %r", error)
+        except Exception:
+            log.exception("can't look for groups")
+        pause = LOOK_SECONDS if engine.groups.any_met else IDLE_SECONDS
+        # Apart from other processes, that started at the same moment.
+        await asyncio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311

@@ -1,0 +1,153 @@
+"""The next of a group is there as soon as the one before it is gone. docs/semantics.md, section 6."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.api.bounds import MAX_RECORDS
+from app.db.pool import Pools
+from app.errors import InvalidRequest, TopicFull
+from app.queue.consumer import Return
+from app.queue.model import Batch
+from app.queue.shown import Status
+from app.reapers import groups as reaper
+from app.topics.config import Policy
+from tests.engine.machines import Machine, parked
+from tests.queue.calls import held, lease_ended
+from tests.queue.tallies import tallied
+from tests.queue.test_groups import states
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+def of(group: str, *payloads: str) -> Batch:
+    """Records of one group."""
+    return Batch(payloads=[payload.encode() for payload in payloads], groups=[group] * len(payloads))
+
+
+async def test_after_an_ack_the_next_is_there_at_once(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, of("a", "1", "2", "3"))
+    for payload in (b"1", b"2", b"3"):
+        (job,) = await machine.claim(queue, 10)
+        assert (job.payload, job.group) == (payload, "a")
+        assert await machine.engine.settlements.ack(queue, [held(job)]) == {0}
+    async with pools.rest.acquire() as db:
+        assert await tallied(db, queue)
+
+
+async def test_who_waits_is_woken_by_the_ack(machine: Machine, queue: Policy) -> None:
+    await machine.enqueue(queue, of("a", "1", "2"))
+    (job,) = await machine.claim(queue)
+    waiting = asyncio.create_task(machine.claim(queue, wait=10))
+    await parked(machine, queue, 1)
+    await machine.engine.settlements.ack(queue, [held(job)])
+    assert [job.payload for job in await asyncio.wait_for(waiting, 5)] == [b"2"]
+
+
+async def test_a_topic_without_groups_is_not_looked_at(machine: Machine, queue: Policy) -> None:
+    await machine.enqueue(queue, 1)
+    (job,) = await machine.claim(queue)
+    await machine.engine.settlements.ack(queue, [held(job)])
+    assert machine.log.count("promote") == 0
+
+
+async def test_what_a_process_left_that_knew_of_no_group_is_found(start: Callable[..., Machine], queue: Policy) -> None:
+    """It never claimed one itself; it might as well have been killed behind its commit."""
+    one, other = start(), start()
+    await one.enqueue(queue, of("a", "1", "2"))
+    (job,) = await one.claim(queue)
+    assert await other.engine.settlements.ack(queue, [held(job)]) == {0}
+    assert await one.claim(queue) == []
+    looking = asyncio.create_task(reaper.follow(one.engine))
+    try:
+        (job,) = await asyncio.wait_for(one.claim(queue, wait=5), 5)
+        assert job.payload == b"2"
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+
+async def test_a_last_nack_lets_the_next_through(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await machine.enqueue(queue, of("a", "1", "2"))
+    (job,) = await machine.claim(queue)
+    assert await machine.engine.settlements.nack(queue, [held(job)], [Return()]) == {0}
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"2"]
+
+
+async def test_a_last_delivery_that_ends_in_silence_lets_the_next_through(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
+    await machine.enqueue(queue, of("a", "1", "2"))
+    (job,) = await machine.claim(queue, lease_ms=100)
+    await lease_ended(pools.rest, queue, job)
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"2"], "by the claim that meets it"
+
+
+async def test_a_purge_of_what_is_processed_lets_the_next_through(machine: Machine, queue: Policy) -> None:
+    await machine.enqueue(queue, of("a", "1", "2"))
+    await machine.claim(queue)
+    assert await machine.engine.purges.purge(queue, [Status.PROCESSING]) == 1
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"2"]
+
+
+async def test_a_replay_puts_jobs_back_into_their_groups(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    queue = await make_queue(topic, replayable=True)
+    await machine.enqueue(queue, of("a", "1", "2"))
+    await machine.enqueue(queue, of("b", "3"))
+    for _ in range(2):
+        jobs = await machine.claim(queue, 10)
+        await machine.engine.settlements.ack(queue, [held(job) for job in jobs])
+    await machine.enqueue(queue, of("a", "4"))
+    assert (await machine.engine.replays.replay(queue, None)).enqueued == 3
+    async with pools.rest.acquire() as db:
+        assert list((await states(db, queue)).items()) == [
+            ("4", "ready"), ("1", "blocked"), ("3", "ready"), ("2", "blocked"),
+        ]  # fmt: skip
+        assert await tallied(db, queue)
+    done = []
+    while jobs := await machine.claim(queue):
+        done.append(jobs[0].payload)
+        await machine.engine.settlements.ack(queue, [held(jobs[0])])
+    assert [one for one in done if one != b"3"] == [b"4", b"1", b"2"]
+
+
+@pytest.mark.parametrize("groups", [[], ["a"], ["a", None], [None, "a"]])
+async def test_a_fifo_topic_takes_no_record_without_a_group(
+    groups: list[str | None], machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue(f"{topic}.fifo")
+    records = Batch(payloads=[b"1", b"2"], groups=groups)
+    with pytest.raises(InvalidRequest, match="must have a group"):
+        await machine.enqueue(queue, records)
+    with pytest.raises(InvalidRequest, match="must have a group"):
+        await machine.engine.enqueues.enqueue_once(queue, records, 2, "key")
+    assert await machine.claim(queue) == []
+
+
+async def test_a_full_topic_counts_blocked_jobs(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, discard="reject", cap_records=3)
+    await machine.enqueue(queue, of("a", "1", "2", "3"))
+    with pytest.raises(TopicFull):
+        await machine.enqueue(queue, of("b", "4"))
+    (job,) = await machine.claim(queue)
+    await machine.engine.settlements.ack(queue, [held(job)])
+    await machine.enqueue(queue, of("b", "4"))
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"2", b"4"]
+
+
+async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, queue: Policy) -> None:
+    """What is quadratic in the groups of a batch does not."""
+    names: list[str | None] = [f"g{n}" for n in range(MAX_RECORDS)]
+    for ready in (MAX_RECORDS, 0):
+        placed = await machine.engine.enqueues.upsert(queue, Batch(payloads=[b"1"] * MAX_RECORDS, groups=names), 1)
+        assert placed.ready == ready
+    jobs = sorted(await machine.claim(queue, 1_000), key=lambda job: job.seq)
+    assert len(await machine.engine.settlements.ack(queue, [held(job) for job in jobs])) == 1_000
+    assert machine.log.refused == []

@@ -1,0 +1,343 @@
+"""Groups: of each, one job is out at a time, in the order of enqueueing. docs/semantics.md, section 6."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.db.pool import Pools
+from app.queue import consumer, exits, groups, producer, redrive, shown
+from app.queue.consumer import Return
+from app.queue.exits import Spent
+from app.queue.groups import Promoted
+from app.queue.log import Match
+from app.queue.model import Batch, Connection, Job
+from app.queue.producer import Placed
+from app.queue.shown import Status
+from app.topics import store
+from app.topics.config import DEFAULTS, Policy
+from tests.queue.calls import Session, events, held, lease_ended, outlived, row, take, until
+from tests.queue.tallies import tallied
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+
+
+async def write(db: Session, policy: Policy, *records: tuple[str | None, str], **columns: object) -> Placed:
+    """Enqueue records with these groups and payloads."""
+    names, payloads = zip(*records, strict=True)
+    made = Batch(payloads=[p.encode() for p in payloads], groups=list(names), **columns)  # type: ignore[arg-type]
+    lanes = sorted(made.lanes(), key=lambda lane: (lane.tenant, lane.priority))
+    await producer.add_lanes(db, policy.topic, lanes)
+    return await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=policy.config.ttl_ms)
+
+
+async def promote(db: Session, policy: Policy) -> Promoted:
+    """See to all departures, as the engine does behind a verb."""
+    return await groups.promote(db, policy.topic, 1_000)
+
+
+async def states(db: Connection, policy: Policy) -> dict[str, str]:
+    """Jobs' states by their payloads, in the order of enqueueing."""
+    rows = await db.fetch(
+        "SELECT convert_from(payload, 'UTF8') AS payload, state::text FROM holdfast.jobs WHERE topic = $1 ORDER BY seq",
+        policy.topic.name,
+    )
+    return {found["payload"]: found["state"] for found in rows}
+
+
+async def work_through(db: Session, policy: Policy) -> list[str]:
+    """Claim and complete one by one, until there is nothing to claim: the payloads."""
+    done: list[str] = []
+    while jobs := await take(db, policy):
+        done.append(jobs[0].payload.decode())
+        assert await consumer.ack(db, policy.topic, [held(jobs[0])]) == {0}
+        await promote(db, policy)
+    return done
+
+
+async def rows_of_groups(db: Session, policy: Policy) -> int:
+    """How many groups the table knows, and departures that nobody has seen to."""
+    count: int = await db.fetchval(
+        "SELECT (SELECT count(*) FROM holdfast.groups WHERE topic_id = $1) "
+        "+ (SELECT count(*) FROM holdfast.freed_groups WHERE topic_id = $1)",
+        policy.topic.id,
+    )
+    return count
+
+
+@pytest.fixture
+async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
+    return await connect()
+
+
+@pytest.fixture
+async def queue(topic: str, make_queue: MakeQueue) -> Policy:
+    return await make_queue(topic)
+
+
+async def test_one_of_a_group_is_out_and_groups_are_apart(db: Session, queue: Policy) -> None:
+    placed = await write(db, queue, ("a", "a1"), ("b", "b1"), ("a", "a2"), (None, "x"), ("b", "b2"))
+    assert (placed.seqs, placed.updated, placed.ready) == ([1, 2, 3, 4, 5], [False] * 5, 3)
+    assert (await write(db, queue, ("a", "a3"), ("c", "c1"))).ready == 1
+    assert await states(db, queue) == {
+        "a1": "ready", "b1": "ready", "a2": "blocked", "x": "ready", "b2": "blocked", "a3": "blocked", "c1": "ready",
+    }  # fmt: skip
+    jobs = await take(db, queue, 10)
+    assert [(job.payload, job.group) for job in jobs] == [(b"a1", "a"), (b"b1", "b"), (b"x", None), (b"c1", "c")]
+    assert await promote(db, queue) == Promoted(0, 0, 0)
+    assert await consumer.ack(db, queue.topic, [held(job) for job in jobs[:1]]) == {0}
+    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert [job.payload for job in await take(db, queue, 10)] == [b"a2"]
+    assert await tallied(db, queue)
+    assert await events(db, queue, 3) == ["enqueued", "unblocked", "claimed"]
+
+
+async def test_a_group_is_worked_through_in_its_order_and_forgotten(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), ("a", "2"))
+    await write(db, queue, ("a", "3"), ("a", "4"), priorities=[9, 0])
+    assert await work_through(db, queue) == ["1", "2", "3", "4"]
+    assert await rows_of_groups(db, queue) == 0
+    assert (await write(db, queue, ("a", "5"))).ready == 1
+    assert await tallied(db, queue)
+
+
+async def test_tenants_have_groups_of_their_own(db: Session, queue: Policy) -> None:
+    assert (await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), tenants=["t", "u", "t"])).ready == 2
+    assert {job.payload for job in await take(db, queue, 10)} == {b"1", b"2"}
+
+
+async def test_a_delayed_head_blocks_and_a_delayed_follower_waits_from_its_enqueue(db: Session, queue: Policy) -> None:
+    placed = await write(db, queue, ("a", "1"), ("a", "2"), ("b", "3"), ("b", "4"), delays_ms=[300, None, None, 60_000])
+    assert placed.ready == 1
+    assert await states(db, queue) == {"1": "scheduled", "2": "blocked", "3": "ready", "4": "blocked"}
+    assert await work_through(db, queue) == ["3"]
+    assert (await states(db, queue))["4"] == "scheduled"
+
+    async def due() -> bool:
+        return await work_through(db, queue) == ["1", "2"]
+
+    await until(due, "the delay passes")
+    assert await tallied(db, queue)
+
+
+async def test_a_returned_head_comes_before_its_followers(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), ("a", "2"))
+    (job,) = await take(db, queue, 10)
+    returned = await consumer.nack(db, queue.topic, queue.budget, [held(job)], [Return()])
+    assert returned.done == {0}
+    assert await promote(db, queue) == Promoted(0, 0, 0)
+    (job,) = await take(db, queue, 10, lease_ms=100)
+    assert job.payload == b"1"
+    await lease_ended(db, queue, job)
+    assert await promote(db, queue) == Promoted(0, 0, 0)
+    assert await work_through(db, queue) == ["1", "2"]
+
+
+async def _acked(db: Session, queue: Policy, head: Job) -> None:
+    assert await consumer.ack(db, queue.topic, [held(head)]) == {0}
+
+
+async def _archived(db: Session, queue: Policy, head: Job) -> None:
+    assert await consumer.ack(db, queue.topic, [held(head)], archived=True) == {0}
+
+
+async def _completed_by_sql(db: Session, queue: Policy, head: Job) -> None:
+    await db.execute("SELECT holdfast.complete($1)", f"{queue.topic.name}:{head.seq}:lease_{head.lease}")
+
+
+async def _buried(db: Session, queue: Policy, head: Job) -> None:
+    dead = await store.get(db, f"{queue.topic.name}.dead", DEFAULTS)
+    assert dead is not None
+    assert await exits.bury(db, queue.topic, queue.budget, [Spent(head.seq, held(head).lease)], dead.topic) == {0}
+
+
+async def _failed(db: Session, queue: Policy, head: Job) -> None:
+    assert await exits.fail(db, queue.topic, queue.budget, [Spent(head.seq, held(head).lease)]) == {0}
+
+
+async def _deleted(db: Session, queue: Policy, head: Job) -> None:
+    await lease_ended(db, queue, head)
+    assert (await exits.delete(db, queue.topic, Match(), after=0, upto=head.seq, limit=10)).count == 1
+
+
+async def _purged(db: Session, queue: Policy, head: Job) -> None:
+    statuses = list(Status)
+    assert (await shown.purge(db, queue.topic, statuses, after=0, upto=head.seq, limit=10)).count == 1
+
+
+async def _gone_with_its_lease(db: Session, queue: Policy, head: Job) -> None:
+    await lease_ended(db, queue, head)
+    assert await exits.fail(db, queue.topic, queue.budget, [Spent(head.seq)]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("leave", "lease_ms"),
+    [
+        (_acked, 60_000),
+        (_archived, 60_000),
+        (_completed_by_sql, 60_000),
+        (_buried, 60_000),
+        (_failed, 60_000),
+        (_deleted, 100),
+        (_purged, 60_000),
+        (_gone_with_its_lease, 100),
+    ],
+)
+async def test_whatever_takes_a_head_out_lets_the_next_through(
+    leave: Callable[[Session, Policy, Job], Awaitable[None]],
+    lease_ms: int,
+    db: Session,
+    topic: str,
+    make_queue: MakeQueue,
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    await make_queue(f"{topic}.dead")
+    await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"))
+    (head,) = await take(db, queue, 10, lease_ms=lease_ms)
+    await leave(db, queue, head)
+    assert await take(db, queue, 10) == []
+    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert [job.payload for job in await take(db, queue, 10)] == [b"2"]
+    assert await tallied(db, queue)
+
+
+async def test_an_expired_head_lets_the_next_through_that_has_not_outlived_its_time(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), ttls_ms=[1, 1, None])
+    await outlived(db, queue)
+    assert await exits.expire(db, queue.topic.name, 10) == 2
+    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert await states(db, queue) == {"1": "expired", "2": "expired", "3": "ready"}
+    assert await tallied(db, queue)
+
+
+async def test_a_blocked_job_that_is_deleted_is_passed_over(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), tags=[None, "x", None])
+    deleted = await exits.delete(db, queue.topic, Match(tag="x"), after=0, upto=3, limit=10)
+    assert deleted.count == 1
+    assert await rows_of_groups(db, queue) == 1, "nothing was freed by that"
+    assert await work_through(db, queue) == ["1", "3"]
+    assert await tallied(db, queue)
+
+
+async def _requeue(db: Session, place: Policy, seq: int) -> redrive.Requeued:
+    [done] = await redrive.requeue(db, (place.topic.name, place.topic.id), [seq], ttl_ms=0)
+    return done
+
+
+async def test_a_requeued_older_job_waits_for_a_head_that_is_out_and_for_its_retries(
+    db: Session, topic: str, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue(topic, max_deliveries=2, on_exhausted="fail")
+    await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), max_deliveries=[1, None, None])
+    (first,) = await take(db, queue, 10)
+    assert await exits.fail(db, queue.topic, queue.budget, [Spent(first.seq, held(first).lease)]) == {0}
+    await promote(db, queue)
+    (second,) = await take(db, queue, 10)
+    assert (await _requeue(db, queue, first.seq)).outcome is redrive.Outcome.REQUEUED
+    await promote(db, queue)
+    told = "SELECT until FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'requeued'"
+    assert await db.fetchval(told, queue.topic.id) is None, "when its turn comes, nobody knows"
+    assert await states(db, queue) == {"1": "blocked", "2": "leased", "3": "blocked"}
+    await consumer.nack(db, queue.topic, queue.budget, [held(second)], [Return()])
+    await promote(db, queue)
+    assert await work_through(db, queue) == ["2", "1", "3"]
+    assert await tallied(db, queue)
+
+
+async def test_a_requeued_job_of_a_group_that_is_over_comes_out(db: Session, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
+    await write(db, queue, ("a", "1"))
+    (job,) = await take(db, queue, 10)
+    assert await exits.fail(db, queue.topic, queue.budget, [Spent(job.seq, held(job).lease)]) == {0}
+    await promote(db, queue)
+    assert await rows_of_groups(db, queue) == 0
+    assert (await _requeue(db, queue, job.seq)).outcome is redrive.Outcome.REQUEUED
+    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert await work_through(db, queue) == ["1"]
+
+
+async def test_in_a_dead_letter_topic_groups_are_data(db: Session, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
+    dead = await make_queue(f"{topic}.dead")
+    await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"))
+    for _ in range(2):
+        (job,) = await take(db, queue, 10)
+        assert await exits.bury(db, queue.topic, queue.budget, [Spent(job.seq, held(job).lease)], dead.topic) == {0}
+        await promote(db, queue)
+    letters = await take(db, dead, 10)
+    assert [(job.payload, job.group) for job in letters] == [(b"1", "a"), (b"2", "a")]
+    returned = await consumer.nack(db, dead.topic, dead.budget, [held(job) for job in letters], [Return()] * 2)
+    assert returned.done == {0, 1}
+    assert await rows_of_groups(db, dead) == 0
+    back = await take(db, queue, 1)
+    assert [job.payload for job in back] == [b"3"]
+    done = await redrive.requeue(db, (dead.topic.name, dead.topic.id), [job.seq for job in letters], ttl_ms=0)
+    assert [one.outcome for one in done] == [redrive.Outcome.REQUEUED] * 2
+    await promote(db, queue)
+    assert await states(db, queue) == {"1": "blocked", "2": "blocked", "3": "leased"}
+    assert await consumer.ack(db, queue.topic, [held(back[0])]) == {0}
+    await promote(db, queue)
+    assert await work_through(db, queue) == ["1", "2"]
+    assert await tallied(db, queue)
+    assert await tallied(db, dead)
+
+
+async def test_a_key_is_updated_where_its_job_is_blocked(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), ("a", "2"), keys=[None, "k"])
+    placed = await write(db, queue, ("a", "3"), ("b", "4"), keys=["k", None])
+    assert (placed.seqs, placed.updated) == ([2, 3], [True, False])
+    assert await states(db, queue) == {"1": "ready", "3": "blocked", "4": "ready"}
+    assert await work_through(db, queue) == ["1", "4", "3"]
+
+
+async def test_a_fresh_group_whose_first_record_was_an_update_is_not_stuck(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), keys=["k"])
+    placed = await write(db, queue, ("b", "2"), ("b", "3"), ("c", "4"), keys=["k", None, "k"])
+    assert (placed.updated, placed.ready) == ([True, False, True], 1)
+    assert await states(db, queue) == {"4": "ready", "3": "ready"}
+    assert (await write(db, queue, ("c", "5"))).ready == 1, "group c had no job, and is fresh"
+    assert await tallied(db, queue)
+
+
+async def test_of_a_leased_job_of_a_key_the_successor_waits_in_its_group(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "1"), keys=["k"])
+    (job,) = await take(db, queue, 10)
+    await write(db, queue, ("a", "2"), keys=["k"])
+    assert await states(db, queue) == {"1": "leased", "2": "blocked"}
+    done, ended = await consumer.nack_keyed(db, queue.topic, [held(job)], [Return()])
+    assert (done, ended) == ({0}, {0}), "a newer job of its key waits"
+    await promote(db, queue)
+    assert await work_through(db, queue) == ["2"]
+    assert await tallied(db, queue)
+
+
+async def test_a_topic_takes_its_groups_along(db: Session, pools: Pools, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic)
+    await write(db, queue, ("a", "1"), ("a", "2"), ("b", "3"))
+    assert await store.delete(pools.rest, topic, if_empty=False)
+    assert await rows_of_groups(db, queue) == 0
+    again = await make_queue(topic)
+    assert (await write(db, again, ("a", "1"))).ready == 1
+
+
+async def test_topics_with_departures_are_found(db: Session, topic: str, make_queue: MakeQueue) -> None:
+    queues = [await make_queue(f"{topic}.{n}") for n in range(3)]
+    for queue in queues:
+        await write(db, queue, ("a", "1"), ("a", "2"))
+        if queue is not queues[1]:
+            (job,) = await take(db, queue)
+            await consumer.ack(db, queue.topic, [held(job)])
+    first = min(queue.topic.id for queue in queues) - 1
+    wanted = [(queue.topic.name, queue.topic.id) for queue in (queues[0], queues[2])]
+    assert await groups.freed_topics(db, first, 10) == wanted
+    assert await groups.freed_topics(db, first, 1) == wanted[:1]
+    assert await groups.freed_topics(db, wanted[0][1], 10) == wanted[1:]
+
+
+async def test_a_job_without_a_group_leaves_no_note(db: Session, queue: Policy) -> None:
+    await write(db, queue, (None, "1"), ("a", "2"))
+    assert await work_through(db, queue) == ["1", "2"]
+    assert await row(db, queue, 1) is None
+    assert await rows_of_groups(db, queue) == 0
+    assert queue.topic.id not in {found for _, found in await groups.freed_topics(db, 0, 100_000)}

@@ -1,0 +1,250 @@
+"""Groups under rivals: nothing overtakes, nothing overlaps, nothing is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from app.queue import consumer, exits, redrive
+from app.queue.consumer import Return
+from app.queue.exits import Spent
+from app.queue.groups import Promoted
+from app.queue.log import Match
+from app.topics.config import Policy
+from tests.queue.calls import Session, held, lease_ended, outlived, take
+from tests.queue.tallies import tallied
+from tests.queue.test_groups import promote, rows_of_groups, states, work_through, write
+from tests.races.rivals import Rivals
+
+MakeQueue = Callable[..., Awaitable[Policy]]
+NOTHING = Promoted(0, 0, 0)
+
+
+async def test_of_two_producers_the_second_waits_and_comes_second(queue: Policy, rivals: Rivals) -> None:
+    """The first has its seq, and commits late: had the second not waited, its job would come out first."""
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await write(rivals.one, queue, ("a", "1"))
+    late = asyncio.create_task(write(rivals.other, queue, ("b", "x"), ("a", "2")))
+    await rivals.meet()
+    assert await take(rivals.observer, queue, 10) == []
+    await transaction.commit()
+    assert (await late).ready == 1
+    assert await work_through(rivals.one, queue) == ["1", "x", "2"]
+    assert await tallied(rivals.one, queue)
+
+
+async def test_where_the_first_producer_is_rolled_back_the_second_comes_out(queue: Policy, rivals: Rivals) -> None:
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await write(rivals.one, queue, ("a", "1"))
+    late = asyncio.create_task(write(rivals.other, queue, ("a", "2"), ("a", "3")))
+    await rivals.meet()
+    await transaction.rollback()
+    assert (await late).ready == 1
+    assert await work_through(rivals.one, queue) == ["2", "3"]
+
+
+async def test_batches_of_the_same_groups_in_any_order_do_not_deadlock(queue: Policy, rivals: Rivals) -> None:
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await write(rivals.one, queue, ("c", "1"))
+    late = asyncio.create_task(write(rivals.other, queue, ("d", "2"), ("c", "3"), ("b", "4")))
+    await rivals.meet()
+    await write(rivals.one, queue, ("d", "5"))
+    await transaction.commit()
+    assert (await late).ready == 1
+    assert await states(rivals.one, queue) == {
+        "1": "ready", "5": "ready", "2": "blocked", "3": "blocked", "4": "ready",
+    }  # fmt: skip
+
+
+async def test_of_two_claimers_one_has_the_head_and_the_other_nothing(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"))
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    (head,) = await take(rivals.one, queue, 10)
+    assert await take(rivals.other, queue, 10) == []
+    assert (await write(rivals.other, queue, ("a", "3"))).ready == 0
+    await transaction.commit()
+    assert await take(rivals.other, queue, 10) == []
+    assert await consumer.ack(rivals.one, queue.topic, [held(head)]) == {0}
+    await promote(rivals.other, queue)
+    assert await work_through(rivals.one, queue) == ["2", "3"]
+
+
+async def test_a_follower_that_comes_while_its_head_is_acked_is_not_stuck(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"))
+    (head,) = await take(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await consumer.ack(rivals.one, queue.topic, [held(head)])
+    assert (await write(rivals.other, queue, ("a", "2"))).ready == 0, "the ack may yet be rolled back"
+    assert await promote(rivals.other, queue) == NOTHING, "as far as anybody can see, the head is out"
+    await transaction.commit()
+    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await work_through(rivals.one, queue) == ["2"]
+    assert await tallied(rivals.one, queue)
+
+
+async def test_an_ack_that_is_rolled_back_lets_nobody_through(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"))
+    (head,) = await take(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await consumer.ack(rivals.one, queue.topic, [held(head)])
+    await transaction.rollback()
+    assert await promote(rivals.other, queue) == NOTHING
+    assert await take(rivals.other, queue, 10) == []
+    assert await consumer.ack(rivals.one, queue.topic, [held(head)]) == {0}
+    await promote(rivals.other, queue)
+    assert await work_through(rivals.one, queue) == ["2"]
+
+
+async def test_a_producer_that_meets_the_end_of_its_group_begins_it_anew(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"))
+    (head,) = await take(rivals.one, queue)
+    await consumer.ack(rivals.one, queue.topic, [held(head)])
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await promote(rivals.one, queue) == Promoted(1, 0, 0)
+    late = asyncio.create_task(write(rivals.other, queue, ("a", "2"), ("a", "3")))
+    await rivals.meet()
+    await transaction.commit()
+    assert (await late).ready == 1
+    assert await work_through(rivals.one, queue) == ["2", "3"]
+    assert await rows_of_groups(rivals.one, queue) == 0
+
+
+async def test_one_who_lets_through_waits_for_a_producer_and_sees_its_job(queue: Policy, rivals: Rivals) -> None:
+    """The producer has found a group with a live job and adds a blocked one. Who did not wait would forget the group,
+    and the job with it."""
+    await write(rivals.one, queue, ("a", "1"))
+    (head,) = await take(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert (await write(rivals.one, queue, ("a", "2"))).ready == 0
+    await consumer.ack(rivals.observer, queue.topic, [held(head)])
+    late = asyncio.create_task(promote(rivals.other, queue))
+    await rivals.meet()
+    await transaction.commit()
+    assert await late == Promoted(1, 1, 0)
+    assert await work_through(rivals.one, queue) == ["2"]
+
+
+async def test_of_two_who_let_through_one_does(queue: Policy, rivals: Rivals) -> None:
+    """Two departures of one group in turn, each seen to by somebody else."""
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
+    await exits.delete(rivals.one, queue.topic, Match(), after=0, upto=1, limit=1)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await promote(rivals.one, queue) == Promoted(1, 1, 0)
+    await rivals.observer.execute(  # a second note of the same departure
+        "INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES ($1, '', 'a')", queue.topic.id
+    )
+    late = asyncio.create_task(promote(rivals.other, queue))
+    await rivals.meet()
+    await transaction.commit()
+    assert await late == Promoted(1, 0, 0)
+    assert await states(rivals.one, queue) == {"2": "ready", "3": "blocked"}
+
+
+async def test_a_next_one_that_is_locked_is_not_overtaken(queue: Policy, rivals: Rivals) -> None:
+    """It is being deleted, and the deletion is rolled back."""
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
+    (head,) = await take(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await exits.delete(rivals.one, queue.topic, Match(), after=1, upto=2, limit=10)
+    await consumer.ack(rivals.other, queue.topic, [held(head)])
+    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    assert await take(rivals.other, queue, 10) == []
+    await transaction.rollback()
+    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await work_through(rivals.one, queue) == ["2", "3"]
+    assert await rows_of_groups(rivals.one, queue) == 0
+
+
+async def test_where_the_next_one_is_deleted_the_one_behind_it_comes_out(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
+    (head,) = await take(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await exits.delete(rivals.one, queue.topic, Match(), after=1, upto=2, limit=10)
+    await consumer.ack(rivals.other, queue.topic, [held(head)])
+    await promote(rivals.other, queue)
+    await transaction.commit()
+    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await work_through(rivals.one, queue) == ["3"]
+    assert await tallied(rivals.one, queue)
+
+
+async def test_a_head_that_is_returned_stays_the_head(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"))
+    (head,) = await take(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await consumer.nack(rivals.one, queue.topic, queue.budget, [held(head)], [Return()])
+    await _note(rivals.other, queue)
+    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    await transaction.commit()
+    await _note(rivals.other, queue)
+    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    assert await work_through(rivals.one, queue) == ["1", "2"]
+
+
+async def test_a_head_that_expires_meanwhile(queue: Policy, rivals: Rivals) -> None:
+    await write(rivals.one, queue, ("a", "1"), ("a", "2"), ttls_ms=[1, None])
+    await outlived(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await exits.expire(rivals.one, queue.topic.name, 10) == 1
+    await _note(rivals.other, queue)
+    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    await transaction.commit()
+    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await work_through(rivals.one, queue) == ["2"]
+
+
+async def test_a_requeue_waits_for_who_lets_through(topic: str, make_queue: MakeQueue, rivals: Rivals) -> None:
+    """The group ends at this moment: the requeued job begins it anew."""
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
+    await write(rivals.one, queue, ("a", "1"))
+    (head,) = await take(rivals.one, queue, lease_ms=100)
+    await lease_ended(rivals.one, queue, head)
+    assert await exits.fail(rivals.one, queue.topic, queue.budget, [Spent(head.seq)]) == {0}
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await promote(rivals.one, queue) == Promoted(1, 0, 0)
+    place = (queue.topic.name, queue.topic.id)
+    late = asyncio.create_task(redrive.requeue(rivals.other, place, [head.seq], ttl_ms=0))
+    await rivals.meet()
+    await transaction.commit()
+    assert [one.outcome for one in await late] == [redrive.Outcome.REQUEUED]
+    assert await promote(rivals.one, queue) == Promoted(1, 1, 0)
+    assert await work_through(rivals.one, queue) == ["1"]
+    assert await tallied(rivals.one, queue)
+
+
+async def test_a_requeue_and_a_producer_of_the_same_group(topic: str, make_queue: MakeQueue, rivals: Rivals) -> None:
+    """Whoever has the group first: one of the two jobs is out."""
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
+    await write(rivals.one, queue, ("a", "1"))
+    (head,) = await take(rivals.one, queue)
+    assert await exits.fail(rivals.one, queue.topic, queue.budget, [Spent(head.seq, held(head).lease)]) == {0}
+    await promote(rivals.one, queue)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    await redrive.requeue(rivals.one, (queue.topic.name, queue.topic.id), [head.seq], ttl_ms=0)
+    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
+    await rivals.meet()
+    await transaction.commit()
+    assert (await late).ready == 0
+    await promote(rivals.one, queue)
+    assert await states(rivals.one, queue) == {"1": "ready", "2": "blocked"}
+    assert await work_through(rivals.one, queue) == ["1", "2"]
+
+
+async def _note(db: Session, queue: Policy) -> None:
+    """As if a job of group a had gone: a note may always be there once too often."""
+    await db.execute("INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES ($1, '', 'a')", queue.topic.id)
