@@ -69,7 +69,8 @@ CREATE TYPE holdfast.job_event AS ENUM (
     'deleted',
     'updated',
     'superseded',
-    'requeued'
+    'requeued',
+    'unblocked'
 );
 
 --
@@ -229,7 +230,8 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
         SELECT min(e.seq) INTO known_from FROM holdfast.lease_events e
         WHERE e.topic_id = of_topic_id AND e.event = 'enqueued';
         WITH last AS (
-            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since
+            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since,
+                   coalesce(e.detail, '') AS detail
             FROM holdfast.lease_events e
             WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
             ORDER BY e.seq, e.at DESC, e.tx DESC
@@ -238,10 +240,14 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
             WHERE j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at <= instant
               AND (known_from IS NULL OR j.seq < known_from) AND j.seq NOT IN (SELECT l.seq FROM last l)
         ), job AS (
-            SELECT CASE WHEN l.event = 'requeued' AND l.until IS NULL THEN 'gone'
-                        WHEN l.event IN ('enqueued', 'released', 'requeued') AND l.since > instant THEN 'scheduled'
+            SELECT CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
+                        WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
+                             OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
                         WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('enqueued', 'released', 'requeued', 'claimed', 'extended') THEN 'ready'
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued') AND l.since > instant
+                            THEN 'scheduled'
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'claimed', 'extended')
+                            THEN 'ready'
                         WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                         ELSE 'gone' END AS state, l.since
             FROM last l
@@ -325,11 +331,11 @@ CREATE FUNCTION holdfast.complete(token text) RETURNS void
         END IF;
         INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
                                       max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
-                                      metadata, payload, key, content_type, first_topic_id, first_seq)
+                                      metadata, payload, key, content_type, first_topic_id, first_seq, grp)
         SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
                job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
                job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
-               job.first_topic_id, job.first_seq
+               job.first_topic_id, job.first_seq, job.grp
         FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
         INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
         VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node);
@@ -536,10 +542,10 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEF
     AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
 
 --
--- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[]); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer, OUT touched integer) RETURNS record
+CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, grps text[] DEFAULT '{}'::text[], OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer, OUT touched integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
     DECLARE
@@ -553,8 +559,12 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
         holder text;
         starts timestamptz;
         changed boolean;
+        fresh_tenants text[] := '{}';  -- groups that had no live job: the first of each comes out at once
+        fresh_grps text[] := '{}';
+        place holdfast.job_state;
         n_ready integer := 0;
         n_scheduled integer := 0;
+        n_blocked integer := 0;
         n_leased integer := 0;
         n_bytes bigint := 0;
     BEGIN
@@ -564,6 +574,12 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
         ready := 0;
         due := 0;
         touched := 0;
+        -- Groups are locked before seqs are drawn: of one group, those are drawn and committed in one order.
+        IF cardinality(grps) > 0 THEN
+            SELECT coalesce(array_agg(l.tenant), '{}'), coalesce(array_agg(l.grp), '{}')
+            INTO fresh_tenants, fresh_grps
+            FROM holdfast.lock_groups(of_id, tenants, grps) l WHERE l.fresh;
+        END IF;
         -- Seqs in the order of the batch, for what is new as far as can be seen.
         SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
         FROM (
@@ -589,15 +605,25 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
             SELECT u.payload, u.tag, u.producer, u.meta, coalesce(u.tenant, '') COLLATE "C" AS tenant, u.priority,
                    greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
                    at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
-                   u.most, u.key COLLATE "C" AS key, u.type, u.ord
+                   u.most, u.key COLLATE "C" AS key, u.type, u.grp,
+                   f.fresh IS TRUE
+                       AND u.ord = min(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.grp) AS leads,
+                   u.ord
             FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
-                        types, keys)
+                        types, keys, grps)
                 WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
-                                     type, key, ord)
+                                     type, key, grp, ord)
+            LEFT JOIN LATERAL (
+                SELECT g.fresh FROM holdfast.groups g
+                WHERE g.topic_id = of_id AND g.tenant = coalesce(u.tenant, '') AND g.grp = u.grp
+                LIMIT 1
+            ) f ON true
             WHERE u.key IS NULL OR lasts[u.ord]
             ORDER BY 5, 10, u.ord
         LOOP
             starts := CASE WHEN r.starts_at > at THEN r.starts_at END;
+            place := CASE WHEN r.grp IS NOT NULL AND NOT r.leads THEN 'blocked'
+                          WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END;
             FOR attempt IN 1..100 LOOP
                 changed := false;
                 IF r.key IS NOT NULL THEN
@@ -662,21 +688,23 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                 END IF;
                 INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
                                            created_at, updated_at, expires_at, max_deliveries, tag, producer, metadata,
-                                           payload, content_type, key)
+                                           payload, content_type, key, grp)
                 VALUES (of_topic, of_id, drawn[r.ord], drawn[r.ord],
-                        CASE WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END::holdfast.job_state, r.tenant,
+                        place, r.tenant,
                         coalesce(r.priority, 0::smallint), coalesce(starts, at), at, clock_timestamp(), r.ends_at,
-                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key)
+                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key, r.grp)
                 ON CONFLICT (topic, tenant, key)
                     WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
                 DO NOTHING;
                 IF FOUND THEN
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts);
-                    n_ready := n_ready + (starts IS NULL)::integer;
-                    n_scheduled := n_scheduled + (starts IS NOT NULL)::integer;
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until, detail)
+                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts,
+                            CASE WHEN place = 'blocked' THEN 'blocked' END);
+                    n_ready := n_ready + (place = 'ready')::integer;
+                    n_scheduled := n_scheduled + (place = 'scheduled')::integer;
+                    n_blocked := n_blocked + (place = 'blocked')::integer;
                     n_bytes := n_bytes + octet_length(r.payload);
-                    ready := ready + (starts IS NULL)::integer;
+                    ready := ready + (place = 'ready')::integer;
                     seqs[r.ord] := drawn[r.ord];
                     EXIT;
                 END IF;
@@ -686,9 +714,14 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
             END IF;
             head_seq := greatest(head_seq, seqs[r.ord]);
         END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, bytes)
-        SELECT of_id, n_ready, n_scheduled, n_leased, n_bytes
-        WHERE (n_ready, n_scheduled, n_leased, n_bytes) <> (0, 0, 0, 0);
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+        SELECT of_id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes
+        WHERE (n_ready, n_scheduled, n_blocked, n_leased, n_bytes) <> (0, 0, 0, 0, 0);
+        IF cardinality(fresh_grps) > 0 AND num_nonnulls(VARIADIC keys) > 0 THEN
+            -- Where the first of a fresh group was written into a pending job, the next one comes out, if any.
+            SELECT enqueue_keyed.ready + n.ready INTO ready
+            FROM holdfast.let_next(of_topic, of_id, sequence, fresh_tenants, fresh_grps) n;
+        END IF;
         IF false = ANY (lasts) THEN
             -- Of several with one key, the last one counts; the others were there before it, one after the other.
             SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
@@ -833,6 +866,18 @@ CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata te
         RETURN NULL;
     END $_$;
 
+--
+-- Name: free_group(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.free_group() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES (OLD.topic_id, OLD.tenant, OLD.grp);
+        RETURN NULL;
+    END $$;
+
 SET default_tablespace = '';
 
 --
@@ -887,6 +932,85 @@ CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
             )) WITH ORDINALITY AS b(bracket, ord)
         ) d
     $$;
+
+--
+-- Name: let_next(text, integer, oid, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.let_next(of_topic text, of_id integer, sequence oid, tenants text[], grps text[], OUT ready integer, OUT scheduled integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    BEGIN
+        WITH idle AS MATERIALIZED (
+            SELECT g.tenant, g.grp, f.seq
+            FROM unnest(tenants, grps) AS g(tenant, grp)
+            LEFT JOIN LATERAL (
+                SELECT j.seq FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.state = 'blocked'
+                ORDER BY j.seq LIMIT 1
+            ) f ON true
+            LEFT JOIN LATERAL (
+                SELECT true AS there FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.grp IS NOT NULL
+                  AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'leased')
+                LIMIT 1
+            ) o ON true
+            WHERE o.there IS NULL
+        ), over AS (
+            DELETE FROM holdfast.groups g USING idle i
+            WHERE i.seq IS NULL AND g.topic_id = of_id AND g.tenant = i.tenant AND g.grp = i.grp
+        ), picked AS MATERIALIZED (
+            SELECT i.tenant, i.grp, x.tid FROM (SELECT * FROM idle WHERE seq IS NOT NULL ORDER BY seq) i
+            LEFT JOIN LATERAL (
+                SELECT j.ctid AS tid FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.seq = i.seq AND j.state::text = 'blocked'
+                LIMIT 1 FOR UPDATE SKIP LOCKED
+            ) x ON true
+        ), done AS (
+            UPDATE holdfast.jobs j
+            SET state = CASE WHEN j.visible_at > clock_timestamp() THEN 'scheduled' ELSE 'ready'
+                        END::holdfast.job_state,
+                position = nextval(sequence::regclass)
+            FROM picked p WHERE j.ctid = p.tid
+            RETURNING j.seq, j.state, j.visible_at, j.deliveries
+        ), event AS (
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until)
+            SELECT of_topic, of_id, d.seq, 'unblocked', d.deliveries,
+                   CASE WHEN d.state = 'scheduled' THEN d.visible_at END
+            FROM done d
+        ), tally AS (
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked)
+            SELECT of_id, count(*) FILTER (WHERE d.state = 'ready'),
+                   count(*) FILTER (WHERE d.state = 'scheduled'), -count(*)
+            FROM done d HAVING count(*) > 0
+        ), again AS (
+            INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
+            -- Where one was changed between the look and the lock, all of them: a note too many does no harm.
+            SELECT of_id, p.tenant, p.grp FROM picked p
+            WHERE p.tid IS NULL OR (SELECT count(*) FROM done) < (SELECT count(q.tid) FROM picked q)
+        )
+        SELECT count(*) FILTER (WHERE d.state = 'ready'), count(*) FILTER (WHERE d.state = 'scheduled')
+        INTO ready, scheduled FROM done d;
+    END $$;
+
+--
+-- Name: lock_groups(integer, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.lock_groups(of_id integer, tenants text[], grps text[]) RETURNS TABLE(tenant text, grp text, fresh boolean)
+    LANGUAGE plpgsql
+    AS $$
+    #variable_conflict use_column
+    BEGIN
+        RETURN QUERY
+        INSERT INTO holdfast.groups AS g (topic_id, tenant, grp, fresh)
+        SELECT of_id, o.tenant, o.grp, true
+        FROM (SELECT DISTINCT coalesce(u.tenant, '') COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
+              FROM unnest(tenants, grps) AS u(tenant, grp) WHERE u.grp IS NOT NULL) o
+        ORDER BY o.tenant, o.grp
+        ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET fresh = false
+        RETURNING g.tenant, g.grp, g.fresh;
+    END $$;
 
 SET default_table_access_method = heap;
 
@@ -1090,6 +1214,47 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
     END $$;
 
 --
+-- Name: promote(text, integer, oid, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.promote(of_topic text, of_id integer, sequence oid, most integer, OUT freed integer, OUT ready integer, OUT scheduled integer) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        tenants text[];
+        grps text[];
+    BEGIN
+        ready := 0;
+        scheduled := 0;
+        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+        PERFORM pg_sequence_last_value(sequence::regclass);
+        WITH picked AS MATERIALIZED (
+            SELECT f.ctid AS tid FROM holdfast.freed_groups f WHERE f.topic_id = of_id
+            ORDER BY f.id LIMIT most FOR UPDATE SKIP LOCKED
+        ), gone AS (
+            DELETE FROM holdfast.freed_groups f USING picked p WHERE f.ctid = p.tid RETURNING f.tenant, f.grp
+        )
+        SELECT count(*), array_agg(g.tenant), array_agg(g.grp) INTO freed, tenants, grps FROM gone g;
+        IF freed > 0 THEN
+            -- One that is gone by now is over, or was begun anew and has a job out.
+            SELECT array_agg(l.tenant), array_agg(l.grp) INTO tenants, grps
+            FROM (
+                SELECT x.tenant, x.grp
+                FROM (
+                    SELECT DISTINCT u.tenant COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
+                    FROM unnest(tenants, grps) AS u(tenant, grp) ORDER BY 1, 2
+                ) o
+                CROSS JOIN LATERAL (
+                    SELECT g.tenant, g.grp FROM holdfast.groups g
+                    WHERE g.topic_id = of_id AND g.tenant = o.tenant AND g.grp = o.grp FOR UPDATE
+                ) x
+            ) l;
+            SELECT n.ready, n.scheduled INTO ready, scheduled
+            FROM holdfast.let_next(of_topic, of_id, sequence, tenants, grps) n;
+        END IF;
+    END $$;
+
+--
 -- Name: jobs; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1129,6 +1294,7 @@ CREATE TABLE holdfast.jobs (
     cluster text COLLATE pg_catalog."C",
     failed_in text COLLATE pg_catalog."C",
     failed_at timestamp with time zone,
+    grp text COLLATE pg_catalog."C",
     crashes integer DEFAULT 0 NOT NULL,
     refunds smallint DEFAULT 0 NOT NULL,
     original_crashes integer,
@@ -1204,12 +1370,27 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
         held_ttl bigint;
         held_sequence oid;
         n_scheduled integer := 0;
+        n_blocked integer := 0;
         n_bytes bigint := 0;
         at timestamptz;
         out_states text[] := '{}';
         out_bytes bigint := 0;
         size bigint;
     BEGIN
+        -- Groups before jobs. The job comes back as blocked, and whoever lets the next of its group through sees it.
+        FOR r IN
+            SELECT t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
+            FROM unnest(given) AS a(seq)
+            CROSS JOIN LATERAL (
+                SELECT coalesce(i.original_topic, i.topic) COLLATE "C" AS target, i.original_tenant, i.tenant, i.grp
+                FROM holdfast.jobs i WHERE i.topic = of_topic AND i.seq = a.seq AND i.topic_id = of_id OFFSET 0
+            ) j
+            JOIN holdfast.topics t ON t.name = j.target AND t.type = 'queue'
+            WHERE j.grp IS NOT NULL GROUP BY t.id ORDER BY t.id
+        LOOP
+            WITH locked AS (SELECT l.* FROM holdfast.lock_groups(r.id, r.tenants, r.grps) l)
+            INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) SELECT r.id, l.tenant, l.grp FROM locked l;
+        END LOOP;
         PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
             SELECT j.seq FROM holdfast.jobs j
             WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id FOR UPDATE
@@ -1240,9 +1421,10 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             id_seq := NULL;
             was := NULL;
             IF held_name IS DISTINCT FROM r.target THEN
-                INSERT INTO holdfast.tallies (topic_id, scheduled, bytes)
-                SELECT held_id, n_scheduled, n_bytes WHERE n_scheduled > 0;
+                INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
+                SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
                 n_scheduled := 0;
+                n_blocked := 0;
                 n_bytes := 0;
                 held_name := r.target;
                 SELECT t.id, t.ttl_ms INTO held_id, held_ttl FROM holdfast.topics t
@@ -1290,7 +1472,7 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             ELSIF kept.ttl_ms IS NULL THEN
                 job.ttl_ms := coalesce((extract(epoch FROM kept.expires_at - kept.created_at) * 1000)::bigint, 0);
             END IF;
-            job.state := 'scheduled';
+            job.state := CASE WHEN job.grp IS NULL THEN 'scheduled' ELSE 'blocked' END;
             job.visible_at := at;
             job.expires_at := at + nullif(coalesce(job.ttl_ms, held_ttl, default_ttl_ms), 0) * interval '1 ms';
             -- Of a key, the newer payload lives on, and this one is as old as the job.
@@ -1325,10 +1507,11 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                         'to ' || job.topic || ' ' || job.seq);
             END IF;
             INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until, detail)
-            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.visible_at,
+            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, CASE WHEN job.grp IS NULL THEN job.visible_at END,
                     CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
                          ELSE 'was ' || kept.state END);
-            n_scheduled := n_scheduled + 1;
+            n_scheduled := n_scheduled + (job.grp IS NULL)::integer;
+            n_blocked := n_blocked + (job.grp IS NOT NULL)::integer;
             n_bytes := n_bytes + size;
             out_states := out_states || kept.state::text;
             out_bytes := out_bytes + CASE WHEN kept.state IN ('failed', 'expired') THEN 0 ELSE size END;
@@ -1340,8 +1523,8 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
             was := kept.state;
             RETURN NEXT;
         END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, scheduled, bytes)
-        SELECT held_id, n_scheduled, n_bytes WHERE n_scheduled > 0;
+        INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
+        SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
         INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
         SELECT of_id, -count(*) FILTER (WHERE o.s = 'ready'), -count(*) FILTER (WHERE o.s = 'scheduled'),
                -count(*) FILTER (WHERE o.s = 'blocked'), -count(*) FILTER (WHERE o.s = 'leased'),
@@ -1649,7 +1832,8 @@ CREATE TABLE holdfast.archive (
     last_error text,
     original_topic text COLLATE pg_catalog."C",
     metadata json,
-    payload bytea NOT NULL
+    payload bytea NOT NULL,
+    grp text COLLATE pg_catalog."C"
 )
 PARTITION BY RANGE (finished_at);
 ALTER TABLE ONLY holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
@@ -1709,6 +1893,31 @@ CREATE TABLE holdfast.defaults (
 );
 
 --
+-- Name: freed_groups; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.freed_groups (
+    id bigint NOT NULL,
+    topic_id integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    grp text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: freed_groups_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.freed_groups ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.freed_groups_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
 -- Name: grants; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1721,6 +1930,18 @@ CREATE TABLE holdfast.grants (
     created_by text NOT NULL,
     CONSTRAINT grants_action_check CHECK ((action = ANY (ARRAY['read'::text, 'write'::text, 'consume'::text, 'admin'::text])))
 );
+
+--
+-- Name: groups; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.groups (
+    topic_id integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    grp text NOT NULL COLLATE pg_catalog."C",
+    fresh boolean NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
 --
 -- Name: idempotency; Type: TABLE; Schema: holdfast; Owner: -
@@ -1767,6 +1988,7 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     CONSTRAINT "priority: 0 to 9" CHECK (((priority >= 0) AND (priority <= 9))),
     CONSTRAINT "run_at: a time of these millennia" CHECK (((run_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at > '-infinity'::timestamp with time zone))),
     CONSTRAINT "tag: 256 bytes at most" CHECK ((octet_length(tag) <= 256)),
+    CONSTRAINT "topic: .fifo asks for groups, which the inbox does not take" CHECK ((topic !~~ '%.fifo'::text)),
     CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK ((topic !~~ '%.dlq'::text)),
     CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
 )
@@ -2243,6 +2465,13 @@ ALTER TABLE ONLY holdfast.defaults
     ADD CONSTRAINT defaults_pkey PRIMARY KEY (one_row);
 
 --
+-- Name: freed_groups freed_groups_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.freed_groups
+    ADD CONSTRAINT freed_groups_pkey PRIMARY KEY (topic_id, id);
+
+--
 -- Name: grants grants_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2257,6 +2486,13 @@ ALTER TABLE ONLY holdfast.grants
     ADD CONSTRAINT grants_user_id_action_topic_pattern_key UNIQUE (user_id, action, topic_pattern);
 
 --
+-- Name: groups groups_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.groups
+    ADD CONSTRAINT groups_pkey PRIMARY KEY (topic_id, tenant, grp);
+
+--
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2269,6 +2505,13 @@ ALTER TABLE ONLY holdfast.idempotency
 
 ALTER TABLE ONLY holdfast.inbox_unchecked
     ADD CONSTRAINT inbox_unchecked_pkey PRIMARY KEY (topic, id);
+
+--
+-- Name: jobs jobs_grp_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.jobs
+    ADD CONSTRAINT jobs_grp_check CHECK (((char_length(grp) >= 1) AND (char_length(grp) <= 128))) NOT VALID;
 
 --
 -- Name: jobs jobs_key_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
@@ -2425,6 +2668,12 @@ CREATE INDEX inbox_place ON holdfast.inbox USING btree (place);
 CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_at);
 
 --
+-- Name: jobs_blocked; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_blocked ON holdfast.jobs USING btree (topic, tenant, grp, seq) WHERE (state = 'blocked'::holdfast.job_state);
+
+--
 -- Name: jobs_dead; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -2459,6 +2708,12 @@ CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHER
 --
 
 CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: jobs_group_out; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE UNIQUE INDEX jobs_group_out ON holdfast.jobs USING btree (topic, tenant, grp) WHERE ((grp IS NOT NULL) AND (original_topic IS NULL) AND (state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])));
 
 --
 -- Name: jobs_keyed; Type: INDEX; Schema: holdfast; Owner: -
@@ -2537,6 +2792,18 @@ CREATE CONSTRAINT TRIGGER add_new_lanes AFTER INSERT ON holdfast.new_lanes DEFER
 --
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
+
+--
+-- Name: jobs free_group_of_deleted; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER free_group_of_deleted AFTER DELETE ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
+
+--
+-- Name: jobs free_group_of_ended; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER free_group_of_ended AFTER UPDATE OF state ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])) AND (new.state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
 
 --
 -- Name: inbox take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
