@@ -17,6 +17,7 @@ MOST = 100
 WORST = 9  # where low priorities come first; the others have 0
 STEPS = 10  # within so many times aging_ms
 PACE = 30_000  # jobs for each second of effort: they must outlast the wait
+BUSY = "SELECT EXISTS (SELECT FROM holdfast.jobs WHERE topic = $1 AND state = 'leased')"
 WAITED = """
 SELECT date_part('epoch', c.at - e.at) * 1000 FROM holdfast.lease_events e
 JOIN holdfast.lease_events c ON c.topic_id = e.topic_id AND c.seq = e.seq AND c.event = 'claimed'
@@ -48,7 +49,8 @@ async def _waits(bench: Bench, effort: Effort, queue: Policy) -> float | None:
     await settle(bench)
     load = Consume([bench.service.port], queue.topic.name, CLIENTS, size, MOST, ack=True)
     busy = asyncio.create_task(bench.drive(load))
-    await asyncio.sleep(0.1)  # they are at it by now
+    while not (await bench.db.fetchval(BUSY, queue.topic.name) or busy.done()):
+        await asyncio.sleep(0.01)
     (seq,) = await producer.enqueue(bench.pools.hot, queue.topic, Batch([b"1"], priorities=[WORST]), ttl_ms=0)
     outcome = await busy
     waited: float | None = await bench.db.fetchval(WAITED, queue.topic.id, seq)
