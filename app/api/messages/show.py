@@ -30,8 +30,8 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
             _key(job.key),
-            payload_fields(job.payload, job.content_type, base64=base64),
-            metadata_shown(job.metadata),
+            _payload(job.payload, job.content_type, base64=base64),
+            _metadata(job.metadata),
             job.deliveries - 1,
             policy.max_retries if rest.max_deliveries is None else rest.max_deliveries,
             b"" if rest.last_error is None else b',"last_error":%b' % encode(rest.last_error),
@@ -57,8 +57,8 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
             _key(job.key),
-            payload_fields(job.payload, job.content_type, base64=base64),
-            metadata_shown(job.metadata),
+            _payload(job.payload, job.content_type, base64=base64),
+            _metadata(job.metadata),
             job.status.encode(),
             job.deliveries - held,
             policy.max_retries if job.max_deliveries is None else job.max_deliveries,
@@ -74,6 +74,12 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
     )
 
 
+def unsent(payload: bytes, content_type: str | None, metadata: str | None) -> bytes:
+    """The payload and metadata of a message that is yet to be enqueued."""
+    given = b"" if metadata is None else b',"metadata":%b' % _metadata(metadata)
+    return b"{%b%b}" % (_payload(payload, content_type, base64=False), given)
+
+
 def time_of(ms: int) -> bytes:
     """A time in ms since 1970, as RFC 3339 has it."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
@@ -83,7 +89,7 @@ def _key(key: str | None) -> bytes:
     return b"" if key is None else b',"key":%b' % encode(key)
 
 
-def payload_fields(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:
+def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:
     """Its fields: text as it is, JSON too; other bytes as base64, and all where that is asked for."""
     kind = b"" if content_type is None else b',"content_type":%b' % encode(content_type)
     if base64 or form_of(content_type) is Form.BYTES or not is_utf8(payload):
@@ -91,7 +97,7 @@ def payload_fields(payload: bytes, content_type: str | None, *, base64: bool) ->
     return b'"payload":%b%b' % (encode(payload.decode()), kind)
 
 
-def metadata_shown(text: str | None) -> bytes:
+def _metadata(text: str | None) -> bytes:
     """An object of strings; what is none is shown as its JSON."""
     if text is None:
         return b"{}"
