@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import asyncpg
 
 from app.engine.group import GroupCommit
-from app.engine.upserts import Upserts, refused
+from app.engine.upserts import Placements, Upserts, refused
 from app.errors import Draining, TooManyWaiting
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
@@ -88,7 +88,9 @@ class Enqueues:
         return await self._submit(self.keyed, policy, batch, size)
 
     async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
-        await self.admit(policy, batch, size)
+        await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         size += BYTES_OF_A_RECORD * len(batch)
         try:
             return await group.submit(policy.topic.id, _Call(policy, batch, size))
@@ -112,7 +114,9 @@ class Enqueues:
 
     async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
         """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
-        await self.admit(policy, batch, size)
+        await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
         if batch.placed_singly:
             return (await self.keyed.submit(policy.topic.id, call)).seqs
@@ -125,7 +129,9 @@ class Enqueues:
         """
         if self._waiting >= self._shared.max_waiting:
             raise TooManyWaiting(self._shared.max_waiting)
-        await self.admit(policy, batch, size)
+        await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
         self._waiting += 1
         try:
             async with self._once_at_once:
@@ -140,35 +146,6 @@ class Enqueues:
                     return await self._once(fresh, batch, key)
         finally:
             self._waiting -= 1
-
-    def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """Its group commits, by verb."""
-        return {"enqueue": [self.group, self.keyed]}
-
-    async def drain(self) -> None:
-        """Wait for all that is under way."""
-        await self.group.drain()
-        await self.keyed.drain()
-
-    async def _once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
-        topic, config = policy.topic, policy.config
-        pool = self._shared.verbs(policy)
-        await self._shared.lanes.ensure(pool, topic, batch)
-        done: Put | None = None
-
-        async def put(db: Session) -> list[Seq]:
-            nonlocal done
-            done = await self.put(db, policy, [batch])
-            [share] = done.shares
-            if isinstance(share, BaseException):
-                raise share
-            return share
-
-        async with pool.acquire() as db, db.transaction():
-            seqs, known = await producer.enqueue_once(db, topic, key, put, window_ms=config.idempotency_window_ms)
-        if done is not None:
-            done.announce()
-        return seqs, known
 
     async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
         """What comes before `put`: look whether the batch fits its topic's schema, and the service's room. Raises
@@ -192,6 +169,43 @@ class Enqueues:
             shares = await self._within(db, policy, policy.bounds, batches)
         taken = merge([batch for batch, share in zip(batches, shares, strict=True) if isinstance(share, list)])
         return Put(shares, partial(self._added, policy, taken, len(taken), taken.undelayed) if taken else _nobody)
+
+    def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
+        """Its group commits, by verb."""
+        return {"enqueue": [self.group, self.keyed]}
+
+    async def drain(self) -> None:
+        """Wait for all that is under way."""
+        await self.group.drain()
+        await self.keyed.drain()
+
+    async def _once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
+        topic, config = policy.topic, policy.config
+        pool = self._shared.verbs(policy)
+        await self._shared.lanes.ensure(pool, topic, batch)
+
+        began = time.monotonic()
+        placed: Placements | None = None
+
+        async def put(db: Session) -> list[Seq]:
+            nonlocal placed
+            if batch.keys:
+                placed = await self._upserts.place(db, policy, [batch])
+                return placed.only().seqs
+            if policy.bounds is None:
+                return await producer.enqueue(db, topic, batch, ttl_ms=config.ttl_ms)
+            [share] = await self._within(db, policy, policy.bounds, [batch])
+            if isinstance(share, BaseException):
+                raise share
+            return share
+
+        async with pool.acquire() as db, db.transaction():
+            seqs, known = await producer.enqueue_once(db, topic, key, put, window_ms=config.idempotency_window_ms)
+        if placed is not None:
+            self._upserts.announce(policy, placed, began)
+        elif not known:
+            self._added(policy, batch, len(batch), batch.undelayed)
+        return seqs, known
 
     async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy

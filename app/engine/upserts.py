@@ -29,6 +29,13 @@ class Placements:
     written: list[tuple[Batch, Placed]]
     expired: int = 0
 
+    def only(self) -> Placed:
+        """The only caller's share. Raises its error."""
+        [share] = self.shares
+        if isinstance(share, BaseException):
+            raise share
+        return share
+
 
 class Upserts:
     """The statements, and who hears of them. `added`: told of a batch, of how many of its records are new, and of how

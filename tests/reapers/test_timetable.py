@@ -143,6 +143,26 @@ async def test_two_processes_at_one_time_make_one_job(
     assert (await clock.get()).fires == 2
 
 
+async def test_a_fleet_makes_each_job_once(machine: Machine, own: Pools, clock: Clock) -> None:
+    """Five processes look at once, time after time, at thirty schedules of two topics."""
+    queues = [await clock.queue("a"), await clock.queue("b", max_depth=1_000)]
+    every = [Clock(machine, f"{clock.name}-{n}", clock.queue) for n in range(30)]
+    for n, one in enumerate(every):
+        await one.put(queues[n % 2])
+    fleet = [new_machine(own) for _ in range(5)]
+    at = max(one.at for one in every)
+    for minute in range(4):
+        now = at + MINUTE * minute
+        for _ in range(2):
+            await asyncio.gather(*(process.engine.fires.run_once(now) for process in fleet))
+    made = [(one["$schedule"], one["$fire_at"]) for queue in queues for one in await fired(machine, queue)]
+    assert len(made) == len(set(made))
+    for one in every:
+        kept = await one.get()
+        assert kept.next_fire == at + MINUTE * 4
+        assert [name for name, _ in made].count(one.name) == kept.fires >= 4
+
+
 async def test_a_process_that_is_killed_in_between_has_done_nothing(
     machine: Machine,
     own: Pools,

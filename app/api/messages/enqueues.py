@@ -44,7 +44,7 @@ async def enqueue(request: Request) -> Response:
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE)
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
-    check_topic(body.topic)
+    _check_topic(body.topic)
     must_cover(key, body.topic)
     (shown,) = await _enqueue(request, context, body.topic, [body])
     return _created(b'{"id":"%b"}' % shown.encode())
@@ -61,7 +61,7 @@ async def enqueue_batch(request: Request) -> Response:
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE)
     body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
-    check_topic(body.topic)
+    _check_topic(body.topic)
     must_cover(key, body.topic)
     if not body.messages:
         raise InvalidRequest("messages must hold at least one message.")
@@ -72,7 +72,7 @@ async def enqueue_batch(request: Request) -> Response:
 
 async def _enqueue(request: Request, context: Context, name: str, messages: Sequence[Enqueued]) -> list[str]:
     """Their ids."""
-    batch, size = columns_of(messages)
+    batch, size = _columns(messages)
     check_groups(name, batch)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
@@ -98,18 +98,25 @@ async def _queue(request: Request, context: Context, name: str) -> Policy:
         return await context.policies.queue_or_new(name, context.access.actor(request))
 
 
-def check_topic(name: str) -> None:
-    """Raises InvalidRequest for a name that no topic has, or that messages are not enqueued into."""
+def _check_topic(name: str) -> None:
     check_name(name)
     if name.endswith(DEAD_LETTERS):
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters: nothing is enqueued there.")
+
+
+def batch_of(topic: str, message: Enqueued) -> Batch:
+    """A message that is to be enqueued later, as a batch of one. Raises InvalidRequest and RecordTooLarge; also for a
+    topic that no message is enqueued into."""
+    _check_topic(topic)
+    batch, _ = _columns([message])
+    return batch
 
 
 def _created(content: bytes) -> Response:
     return Response(content, 201, media_type="application/json")
 
 
-def columns_of(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
+def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
     """Check the messages and turn them into columns; and the bytes of their payloads and metadata.
 
     Raises InvalidRequest and RecordTooLarge; of several messages, it names the one by its place, from 0.

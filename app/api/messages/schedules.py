@@ -15,10 +15,10 @@ from app.api.body import read_json
 from app.api.bounds import about
 from app.api.fields import encode
 from app.api.messages.bodies import BatchMessage
-from app.api.messages.enqueues import check_topic, columns_of
+from app.api.messages.enqueues import batch_of
 from app.api.messages.errors import operation
 from app.api.messages.ids import id_of
-from app.api.messages.show import metadata_shown, payload_fields, time_of
+from app.api.messages.show import time_of, unsent
 from app.api.openapi import query
 from app.api.paging import CURSOR
 from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When
@@ -107,9 +107,7 @@ async def put(request: Request) -> Response:
     """Make a schedule, or replace one. It counts from now on; one whose cron and time zone stay keeps what is due."""
     context, _ = schedules.let_in(request)
     body = await read_json(request, _body, context.settings.max_body_bytes, nul=True)
-    check_topic(body.topic)
-    batch, _ = columns_of([body.message])
-    kept, made = await schedules.put(request, body, batch)
+    kept, made = await schedules.put(request, body, batch_of(body.topic, body.message))
     return _json(_shown(kept), 201 if made else 200)
 
 
@@ -197,11 +195,9 @@ def _item(one: Schedule) -> MessagesScheduleItem:
 
 def _shown(one: Schedule) -> MessagesSchedule:
     fields = schedules.fields_of(one)
-    message: dict[str, Any] = msgspec.json.decode(
-        b"{%b}" % payload_fields(*schedules.payload_of(one), base64=False), type=dict[str, msgspec.Raw]
-    )
-    if "meta" in fields:
-        message["metadata"] = msgspec.Raw(metadata_shown(bytes(fields["meta"]).decode()))
+    metadata = bytes(fields["meta"]).decode() if "meta" in fields else None
+    shown = unsent(*schedules.payload_of(one), metadata)
+    message: dict[str, Any] = msgspec.json.decode(shown, type=dict[str, msgspec.Raw])
     for name in ("delay", "ttl"):
         if f"{name}_ms" in fields:
             message[f"{name}_seconds"] = msgspec.json.decode(fields[f"{name}_ms"], type=int) / 1000

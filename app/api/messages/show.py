@@ -30,8 +30,8 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
             _names(job),
-            payload_fields(job.payload, job.content_type, base64=base64),
-            metadata_shown(job.metadata),
+            _payload(job.payload, job.content_type, base64=base64),
+            _metadata(job.metadata),
             job.deliveries - 1,
             history(job.deliveries - 1, job.crashes, job.original_crashes),
             policy.max_retries if rest.max_deliveries is None else rest.max_deliveries,
@@ -58,8 +58,8 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
             _names(job),
-            payload_fields(job.payload, job.content_type, base64=base64),
-            metadata_shown(job.metadata),
+            _payload(job.payload, job.content_type, base64=base64),
+            _metadata(job.metadata),
             job.status.encode(),
             job.deliveries - held,
             history(job.deliveries - held, job.crashes, job.original_crashes),
@@ -74,6 +74,12 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             b"" if job.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(job.dlq_moved_ms),
         )
     )
+
+
+def unsent(payload: bytes, content_type: str | None, metadata: str | None) -> bytes:
+    """The payload and metadata of a message that is yet to be enqueued."""
+    given = b"" if metadata is None else b',"metadata":%b' % _metadata(metadata)
+    return b"{%b%b}" % (_payload(payload, content_type, base64=False), given)
 
 
 def time_of(ms: int) -> bytes:
@@ -93,7 +99,7 @@ def _names(job: Job | Shown) -> bytes:
     return key if job.group is None else key + b',"group":%b' % encode(job.group)
 
 
-def payload_fields(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:
+def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:
     """Its fields: text as it is, JSON too; other bytes as base64, and all where that is asked for."""
     kind = b"" if content_type is None else b',"content_type":%b' % encode(content_type)
     if base64 or form_of(content_type) is Form.BYTES or not is_utf8(payload):
@@ -101,7 +107,7 @@ def payload_fields(payload: bytes, content_type: str | None, *, base64: bool) ->
     return b'"payload":%b%b' % (encode(payload.decode()), kind)
 
 
-def metadata_shown(text: str | None) -> bytes:
+def _metadata(text: str | None) -> bytes:
     """An object of strings; what is none is shown as its JSON."""
     if text is None:
         return b"{}"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from app.api.messages.show import payload_fields
+from app.api.messages.show import _payload
 from app.api.payloads import is_json, kept, type_of
 from app.errors import InvalidRequest
 from app.queue.forms import as_json
@@ -169,7 +169,7 @@ async def test_v0_refuses_what_is_not_what_it_says(queue: Topic, record: dict[st
 def test_any_text_is_kept_and_shown_byte_for_byte(text: str) -> None:
     payload = text.encode()
     kind = kept(payload, type_of(text))
-    shown = json.loads(b"{%b}" % payload_fields(payload, kind, base64=False))
+    shown = json.loads(b"{%b}" % _payload(payload, kind, base64=False))
     assert shown["payload"].encode() == payload
     data = json.loads(as_json(payload, kind))
     assert data == (json.loads(text) if kind is None else text)
@@ -184,7 +184,7 @@ def test_any_bytes_are_kept_and_shown_byte_for_byte_or_refused(payload: bytes, c
         assert content_type in {"text/plain", "application/json"}
         return
     for wanted in (False, True):
-        shown = json.loads(b"{%b}" % payload_fields(payload, kind, base64=wanted))
+        shown = json.loads(b"{%b}" % _payload(payload, kind, base64=wanted))
         text = shown["payload"]
         assert (base64.b64decode(text) if "encoding" in shown else text.encode()) == payload
     json.loads(as_json(payload, kind))
