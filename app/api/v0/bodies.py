@@ -175,6 +175,7 @@ class ResolvedConfig(msgspec.Struct):
     throughput_limit: int
     replayable: bool
     replay_window_ms: int
+    dead_ttl_ms: int
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool

@@ -11,8 +11,8 @@ WITH held AS (
         ttl_ms = c.ttl_ms, cap_records = c.cap_records, cap_bytes = c.cap_bytes, discard = c.discard,
         idempotency_window_ms = c.idempotency_window_ms, priority = c.priority, auto_priority = c.auto_priority,
         max_depth = c.max_depth, throughput_limit = c.throughput_limit, replayable = c.replayable,
-        replay_window_ms = c.replay_window_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
-        leases_durable = c.leases_durable, configured = c.configured,
+        replay_window_ms = c.replay_window_ms, dead_ttl_ms = c.dead_ttl_ms, auto_create = c.auto_create,
+        dedupe_node = c.dedupe_node, leases_durable = c.leases_durable, configured = c.configured,
         updated_at = clock_timestamp(), version = h.version + 1
     FROM held h CROSS JOIN json_populate_record(NULL::holdfast.topics, $2::json) c
     WHERE t.name = $1 AND h.type = c.type
