@@ -61,7 +61,7 @@ class Engine:
         self.waiters = Waiters(pools, self.cursors)
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
-        self.checks = Checks(pools.rest, policies)
+        self.checks = Checks(pools.rest, policies, self.metrics)
         shared = Shared(
             pools,
             policies,
