@@ -1,5 +1,5 @@
-"""The audit trail: an entry for each change of a topic's configuration, of a key, of a user or of a
-reaper's schedule, for the requeues of many jobs, and for each purge of a cluster of failures. docs/keys.md shows it."""
+"""The audit trail: an entry for each change of a topic's configuration, of a key, of a user or of a reaper's schedule,
+for the requeues of many jobs, and for each purge of a topic or of a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Action(Enum):
     GRANT_MADE = "grant.made"
     GRANT_REVOKED = "grant.revoked"
     SCHEDULE_CHANGED = "schedule.changed"
+    TOPIC_PURGED = "topic.purged"
     CLUSTER_PURGED = "cluster.purged"
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"
