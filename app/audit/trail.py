@@ -1,5 +1,6 @@
 """The audit trail: an entry for each change of a topic's configuration, of a schedule, of a key, of a user or of a
-reaper's schedule, for the requeues of many jobs, and for each purge of a cluster of failures. docs/keys.md shows it."""
+reaper's schedule, for each pause, resume and drain, for the requeues of many jobs, and for each purge of a topic or of
+a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -38,6 +39,7 @@ class Action(Enum):
     CRON_CHANGED = "cron.changed"
     CRON_DELETED = "cron.deleted"
     CRON_RUN = "cron.run"
+    TOPIC_PURGED = "topic.purged"
     CLUSTER_PURGED = "cluster.purged"
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"

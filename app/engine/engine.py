@@ -65,8 +65,8 @@ class Engine:
         self.waiters = Waiters(pools, self.cursors)
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
-        self.checks = Checks(pools.rest, policies)
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
+        self.checks = Checks(pools.rest, policies, self.metrics)
         shared = Shared(
             pools,
             policies,

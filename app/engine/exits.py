@@ -149,7 +149,12 @@ class Exits:
             try:
                 target = await self._shared.policies.get(name)
             except TopicNotFound:
-                config = Config(type=TopicType.QUEUE, durability=policy.config.durability, configured=False)
+                config = Config(
+                    type=TopicType.QUEUE,
+                    durability=policy.config.durability,
+                    dead_ttl_ms=policy.config.dead_ttl_ms,
+                    configured=False,
+                )
                 await store.put(self._shared.pools.rest, name, config)
                 self._shared.policies.changed(name)
                 continue

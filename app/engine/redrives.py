@@ -145,6 +145,8 @@ class Redrives:
                 try:
                     pause = await self._step(which)
                 except (*UNREACHABLE, *LOST_RACE, *TOO_SLOW, HoldfastError) as error:
+                    if self._stopping:  # a connection that breaks under a cancellation puts its own error in that place
+                        raise asyncio.CancelledError from error
                     log.warning("operation %s: %r; trying again", which, error)
                     pause = self.tempo.retry
                 except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):

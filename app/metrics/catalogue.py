@@ -154,6 +154,11 @@ CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process
 # Topics: verbs, by what this service's processes did.
 TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
 TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs that max_depth, or a queue's cap, refused.")
+TOPIC_UNFIT: Final = _counter(
+    "topic_schema_violations",
+    "topic",
+    "Jobs and records that did not fit the topic's schema, with the rest of their batch.",
+)
 TOPIC_THROTTLED: Final = _counter(
     "topic_throttled",
     "topic",

@@ -86,12 +86,14 @@ class TopicNumbers:
         "refused",
         "suspected",
         "throttled",
+        "unfit",
         "wait_us",
     )
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
         self.refused = numbers.counter(catalogue.TOPIC_REFUSED, name)
+        self.unfit = numbers.counter(catalogue.TOPIC_UNFIT, name)
         self.throttled = numbers.counter(catalogue.TOPIC_THROTTLED, name)
         self.appended = numbers.counter(catalogue.TOPIC_APPENDED, name)
         self.read = numbers.counter(catalogue.TOPIC_READ, name)

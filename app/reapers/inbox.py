@@ -79,6 +79,7 @@ async def _settle(pools: Pools, engine: Engine, topic: str) -> int:
                     faulty += [(str(error), row) for row in fit]
             if faulty:
                 await inbox.reject(db, topic, [reason for reason, _ in faulty], [row for _, row in faulty])
+        engine.metrics.topic(topic).unfit.add(len(rows) - len(fit))
     except asyncpg.ConfigurationLimitExceededError:
         return 0  # they stay where they are
     finally:

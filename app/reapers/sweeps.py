@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days
-FINISHED_KEPT: Final = timedelta(days=14)
-DEAD_KEPT: Final = timedelta(days=14)
+REJECTED_KEPT: Final = timedelta(days=14)
 OPERATIONS_KEPT: Final = timedelta(days=14)
 SWEEP_BATCH: Final = 500  # jobs of one transaction: what claims beside it may have to wait for
 PAGE: Final = 500
@@ -128,15 +127,15 @@ async def _delete_from(
 
 
 async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete jobs that failed or expired longer ago than they are kept, dead letters that nobody wanted, and rejected
-    rows of the inbox: how many."""
+    """Delete jobs that failed or expired longer ago than their topic keeps them, dead letters that nobody wanted for so
+    long, and rejected rows of the inbox: how many."""
     pace = pace or Pace()
-    await pace.drain(partial(inbox.forget, pools.rest, FINISHED_KEPT, BATCH), BATCH)
+    await pace.drain(partial(inbox.forget, pools.rest, REJECTED_KEPT, BATCH), BATCH)
     async for policy in _queues(pools, engine):
-        sweep = partial(exits.sweep_finished, pools.rest, policy.topic.name, FINISHED_KEPT, SWEEP_BATCH)
-        await pace.drain(sweep, SWEEP_BATCH)
-        sweep = partial(redrive.sweep, pools.rest, policy.topic.name, DEAD_KEPT, SWEEP_BATCH)
-        await pace.drain(sweep, SWEEP_BATCH)
+        keep = timedelta(milliseconds=policy.config.dead_ttl_ms)
+        if keep:
+            for sweep in (exits.sweep_finished, redrive.sweep):
+                await pace.drain(partial(sweep, pools.rest, policy.topic.name, keep, SWEEP_BATCH), SWEEP_BATCH)
     return pace.moved
 
 

@@ -13,6 +13,7 @@ from app.topics.schemas import Fault, Schema
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
+    from app.metrics.numbers import Numbers
     from app.topics.cache import Policies
     from app.topics.config import Policy
 
@@ -30,9 +31,10 @@ class Checks:
     """Looks at payloads before they are put anywhere. A topic without a schema costs it nothing: callers look at
     policy.schema_version first."""
 
-    def __init__(self, pool: Pool, policies: Policies) -> None:
+    def __init__(self, pool: Pool, policies: Policies, numbers: Numbers) -> None:
         self._pool = pool
         self._policies = policies
+        self._numbers = numbers
         self._ready: dict[tuple[int, int], _Ready] = {}
         self._size = 0
         self._loads: dict[tuple[int, int], asyncio.Task[Schema | None]] = {}
@@ -50,6 +52,7 @@ class Checks:
             found = await asyncio.to_thread(schemas.first_fault, schema, payloads, content_types)
         if found is not None:
             place, fault = found
+            self._numbers.topic(policy.topic.name).unfit.add(len(payloads))
             raise SchemaViolation(policy.topic.name, place, len(payloads), fault.path, fault.text)
 
     async def fault(self, policy: Policy, payload: bytes, content_type: str | None) -> Fault | None:

@@ -22,6 +22,7 @@ PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
 NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
 TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000
+FOURTEEN_DAYS_MS: Final = 1_209_600_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
@@ -128,6 +129,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     replay_window_ms: Annotated[
         Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
     ] = None
+    dead_ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about(
+            "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.", FOURTEEN_DAYS_MS
+        ),
+    ] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
@@ -198,6 +205,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     aging_ms: int = 0
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
+    dead_ttl_ms: int = FOURTEEN_DAYS_MS
     auto_create: bool = True
     dedupe_node: bool = True
     leases_durable: bool = False

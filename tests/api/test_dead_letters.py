@@ -130,7 +130,9 @@ async def test_extending_the_last_delivery_keeps_it(queue: Topic, dead: Topic) -
 
 @pytest.mark.parametrize("durable", [True, False])
 async def test_an_absent_topic_for_dead_letters_is_made_as_a_queue(queue: Topic, dead: Topic, durable: bool) -> None:
-    await queue.put(max_deliveries=1, dead_letter=dead.name, durable=durable, lease_ms=5_000, ttl_ms=3_600_000)
+    await queue.put(
+        max_deliveries=1, dead_letter=dead.name, durable=durable, lease_ms=5_000, ttl_ms=3_600_000, dead_ttl_ms=0
+    )
     refused(await queue.http.get(dead.path), 404, "topic_not_found")
     await queue.add(1)
     await queue.take()
@@ -139,6 +141,7 @@ async def test_an_absent_topic_for_dead_letters_is_made_as_a_queue(queue: Topic,
     config = state["config"]
     assert (state["type"], config["durable"], config["lease_ms"], config["ttl_ms"]) == ("queue", durable, 30_000, 0)
     assert (config["max_deliveries"], config["dead_letter"], config["on_exhausted"]) == (0, None, "redeliver")
+    assert config["dead_ttl_ms"] == 0, "as its source"
     assert (state["count"], state["queue"]["ready"], state["queue"]["dead_lettered"]) == (1, 1, 0)
 
 

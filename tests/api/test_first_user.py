@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import jwt
 import pytest
+from starlette.routing import Mount, Route
 
 from app.errors import ConfigurationError
 from app.main import create_app
@@ -129,17 +130,24 @@ def filled(path: str) -> str:
     return re.sub(r"{(\w+)}", lambda name: EXAMPLES.get(name[1], "x"), path)
 
 
-async def test_no_route_answers_without_sign_in_once_there_is_a_user(service: Running) -> None:
-    """Made from the service's own description of its routes: a new one is among them."""
+@pytest.mark.parametrize("first", ["user", "key"])
+async def test_no_route_answers_without_sign_in_once_there_is_a_user_or_a_key(service: Running, first: str) -> None:
+    """Made from the service's own description of its routes: a new one is among them, and so are streams."""
     async with client(service) as http:
-        await add_user(http, name="boss", is_admin=True)
+        if first == "user":
+            await add_user(http, name="boss", is_admin=True)
+        else:
+            done(await http.post("/v0/keys", json={"name": "k", "scopes": ALL}), 201)
         document = (await http.get("/openapi.json")).json()
-        found = list(operations(document))
+        found, streams = list(operations(document)), list[str]()
         opened = {(method, path) for method, path, one in found if one.get("security") == []}
         stale = jwt.encode({"iss": "holdfast", "sub": EXAMPLES["id"], "epoch": 1, "iat": 0, "exp": 1}, "s" * 32)
         ways: list[dict[str, str]] = [{}, bearer("hf_guess"), bearer(stale), {"authorization": "Basic !"}, basic("")]
-        for method, path, _ in found:
+        for method, path, one in found:
             answers = [await _sent(http, method, path, headers) for headers in ways[: 4 if path != "/v0/keys" else 5]]
+            if "token" in {parameter["name"] for parameter in one.get("parameters", ())}:
+                streams.append(path)
+                answers += [await _sent(http, method, f"{path}?node=n&token={t}", {}) for t in ("", "hf_guess", stale)]
             if (method, path) in opened:
                 assert 401 not in answers or path == "/api/auth/login", (method, path)
             else:
@@ -147,9 +155,23 @@ async def test_no_route_answers_without_sign_in_once_there_is_a_user(service: Ru
         rows = re.findall(r"^\| `(\w+) (/\S+)` \| none \|", MANUAL.read_text(), re.MULTILINE)
         assert opened | {("GET", "/openapi.json")} == set(rows)
         assert len(found) > len(opened) + 40
-        # The pages are not in the description.
-        for path in ("/admin/horizon", "/admin/whatever"):
-            assert (await http.get(path)).status_code in {401, 404}
+        # What is not described: pages, other ways to write a path, and other methods.
+        (pages,) = [route for route in service.app.routes if isinstance(route, Mount)]
+        for path in [f"/admin{page.path}" for page in pages.routes if isinstance(page, Route)] + ["/admin/whatever"]:
+            answer = await http.get(path)
+            assert answer.status_code in {401, 404} or path in {"/admin/", "/admin/static/admin.css"}, path
+        for method, path in {(m, p) for _, p, _ in found for m in ("HEAD", "OPTIONS", "PATCH", "TRACE")}:
+            assert await _sent(http, method, path, {}) >= 400 or ("GET", path) in opened, (method, path)
+        for path in (
+            "/v0/topics/",
+            "//v0/topics",
+            "/v0/./topics",
+            "/V0/topics",
+            "/v0/topics%2f",
+            "/healthz/../v0/topics",
+        ):
+            assert await _sent(http, "GET", path, {}) >= 300, path
+        assert set(streams) == {"/v0/topics/{topic}/work", "/v0/watch/{wid}"}
 
 
 async def test_every_route_answers_an_admin_who_has_signed_in(service: Running) -> None:

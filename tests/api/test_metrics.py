@@ -300,6 +300,22 @@ async def test_keys_see_what_they_may(serve: Serve, topic: str) -> None:
     await guarded.stop()
 
 
+@pytest.mark.parametrize("kind", ["queue", "log"])
+async def test_what_a_schema_refuses_is_counted(http: httpx.AsyncClient, topic: str, kind: str) -> None:
+    v0 = Topic(http, topic)
+    await v0.put(type=kind, schema={"type": "integer"})
+    await v0.append({"data": 1})
+    refused(await http.post(v0.path, json={"records": [{"data": 1}, {"data": "two"}]}), 422, "schema_violation")
+    count = 2
+    if kind == "queue":
+        answer = await http.post("/api/messages", json={"topic": topic, "payload": '"three"'})
+        assert answer.status_code == 422
+        count = 3
+    found = await scrape(http)
+    assert found.of("topic_schema_violations_total", topic=topic) == count
+    assert found.of("topic_enqueued_total" if kind == "queue" else "topic_appended_total", topic=topic) == 1
+
+
 async def test_the_v0_route_answers_json_where_that_is_accepted(queue: Topic, http: httpx.AsyncClient) -> None:
     await queue.add(2)
     assert set(await scrape(http, "/v0/metrics")) >= {("topics_topics", frozenset()), ("topics_ready", frozenset())}

@@ -191,6 +191,9 @@ async def test_purges_work_on_dead_letters(queue: Topic, dead: Topic) -> None:
     await kill(queue, 2, tag="b")
     assert (await dead.post("delete", match="a"))["deleted"] == 5
     assert done(await queue.http.post(f"/api/topics/{dead.name}/purge"))["deleted"] == 2
+    entries = accepted(await queue.http.get("/v0/admin/audit", params={"subject": dead.name}))["entries"]
+    purged = [one["detail"] for one in entries if one["action"] == "topic.purged"]
+    assert purged == [{"statuses": ["pending", "processing", "expired"]}]
 
 
 async def test_a_service_that_is_killed_loses_and_doubles_nothing(process: Process, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.queue.calls import batch
 if TYPE_CHECKING:
     from app.db.pool import Pool
 
-_NAMES = {statement.text: statement.name for statement in statements.every()}
+NAMES = {statement.text: statement.name for statement in statements.every()}
 Hook = Callable[[], Awaitable[None]]
 
 
@@ -74,7 +74,7 @@ class Watched:
     async def _around(
         self, verb: Callable[..., Awaitable[Any]], query: str, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        name = _NAMES[query]
+        name = NAMES[query]
         self._log.sent.append((name, args))
         if hook := self._log.before.get(name):
             await hook()

@@ -171,6 +171,9 @@ Caused by: java.io.IOException: closed
     ("error", "title"),
     [
         ("smtp: 421", "smtp: *"),
+        ('{"code": "E17"}', "{*}"),
+        ('{"code": "E4", "at": "b", "status": 402}', "{*}"),
+        ('PaymentDeclined: {"code": "E17"}', "PaymentDeclined: {*}"),
         (
             "ValueError: invalid literal for int() with base 10: 'x'",
             "ValueError: invalid literal for int() with base *",

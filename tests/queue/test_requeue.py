@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import combinations, product
 
 import pytest
 
@@ -208,3 +209,42 @@ async def test_what_matches_is_found_in_the_order_in_which_it_died(db: Session, 
     await put(db, queue, batch(1))
     await killed(db, queue, dead)
     assert len(await found()) == 6, "what died later is not meant"
+
+
+@pytest.mark.parametrize("place", ["dead letters", "in place"])
+async def test_each_condition_of_a_filter_goes_with_every_other(
+    place: str, db: Session, queue: Policy, dead: Policy
+) -> None:
+    """What is found is what fits all of them, of jobs that differ in each; with a tenant, that of before."""
+    jobs: list[dict[str, object]] = []
+    kinds = ("Timeout after {} ms", "no such column: c{}")
+    half = await redrive.until_time(db, 0)
+    for n, (late, kind, tag, tenant, key) in enumerate(product((0, 1), kinds, "xy", ("", "acme"), ("k", None))):
+        if (late, n) == (1, 16):
+            half = await redrive.until_time(db, 0)
+        fields = batch(1, tags=[tag], tenants=[tenant], **({} if key is None else {"keys": [key]}))
+        await (put(db, queue, fields) if key is None else add(db, queue, fields))
+        if place == "dead letters":
+            await killed(db, queue, dead, 1, kind.format(n))
+        else:
+            [taken] = await take(db, queue)
+            spent = [exits.Spent(taken.seq, held(taken).lease, kind.format(n))]
+            assert await exits.fail(db, queue.topic, queue.budget, spent) == {0}
+        jobs.append({"error": kind[:7], "tag": tag, "tenant": tenant, "key": key, "late": late, "seq": n + 1})
+    where = dead if place == "dead letters" else queue
+    clusters = {kind[:7]: await db.fetchval("SELECT holdfast.error_cluster($1)", kind.format(7)) for kind in kinds}
+    for job in jobs:
+        job["cluster"] = clusters[str(job["error"])]
+
+    wanted = {"error": "Timeout", "tag": "x", "tenant": "acme", "key": "k", "cluster": clusters["Timeout"], "late": 0}
+    now = await redrive.until_time(db, 0)
+    for count in range(len(wanted) + 1):
+        for names in combinations(wanted, count):
+            match = Filter(**{name: wanted[name] for name in names if name != "late"})
+            until = half if "late" in names else now
+            topic = (where.topic.name, where.topic.id)
+            search = Search(topic, until, match, dead=place == "dead letters")
+            found = await redrive.find(db, search, Place(), looks=100, limit=100)
+            expected = [job["seq"] for job in jobs if all(job[name] == wanted[name] for name in names)]
+            assert found.seqs == expected, names
+            assert len(expected) == 32 // 2 ** len(set(names) - {"cluster" if "error" in names else ""})

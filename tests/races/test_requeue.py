@@ -150,3 +150,22 @@ async def test_what_is_not_committed_has_not_happened(end: str, queue: Policy, d
     assert await tallied(rivals.observer, queue)
     assert await tallied(rivals.observer, dead)
     assert len(await requeue(rivals.other, dead, 1)) == 1
+
+
+async def test_who_is_killed_in_the_middle_of_it_has_done_nothing(queue: Policy, dead: Policy, rivals: Rivals) -> None:
+    """It has put the first one back, and waits for a producer of the second one's key."""
+    for key in ("a", "b"):
+        await killed(rivals.one, queue, dead, keys=[key])
+    before = await places(rivals.observer, queue, dead)
+    first = rivals.one.transaction()
+    await first.start()
+    await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["b"]), ttl_ms=0)
+    late = asyncio.create_task(requeue(rivals.other, dead, 1, 2))
+    await rivals.meet()
+    await rivals.observer.execute("SELECT pg_terminate_backend($1, 5000)", rivals.other.get_server_pid())
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await late
+    await first.rollback()
+    assert await places(rivals.observer, queue, dead) == before == [(dead.topic.name, 1), (dead.topic.name, 2)]
+    assert await tallied(rivals.observer, queue)
+    assert await tallied(rivals.observer, dead)

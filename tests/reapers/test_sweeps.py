@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import pytest
 
@@ -131,9 +130,7 @@ async def test_four_exhaustion_sweeps_at_once_bury_each_job_once(machine: Machin
     assert await own.rest.fetchval(counted, queue.topic.id) == 1_500
 
 
-async def test_what_ended_long_enough_ago_goes(
-    machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_ended_long_enough_ago_goes(machine: Machine, make: Make, own: Pools) -> None:
     failing, expiring = await make("f", max_deliveries=1, on_exhausted="fail"), await make("e", ttl_ms=1)
     await machine.enqueue(failing, 3)
     failed, kept = await machine.claim(failing, 2)
@@ -143,8 +140,10 @@ async def test_what_ended_long_enough_ago_goes(
     assert await sweeps.expiry(machine.pools, machine.engine) == 2
 
     assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
-    monkeypatch.setattr(sweeps, "FINISHED_KEPT", timedelta(0))
-    assert sum(await at_once(own, sweeps.finished)) == 3
+    for keep in (0, 1):  # for ever, and 1 ms
+        await make("f", max_deliveries=1, on_exhausted="fail", dead_ttl_ms=keep)
+        await make("e", ttl_ms=1, dead_ttl_ms=keep)
+        assert sum(await at_once(own, sweeps.finished)) == (3 if keep else 0)
     assert await events(own.rest, failing, failed.seq) == ["enqueued", "claimed", "failed", "deleted"]
     assert await logged(own, expiring) == {"enqueued": 2, "expired": 2, "deleted": 2}
     assert await machine.engine.settlements.ack(failing, [held(kept)]) == {0}
@@ -153,9 +152,7 @@ async def test_what_ended_long_enough_ago_goes(
     assert await tallied(own.rest, expiring)
 
 
-async def test_dead_letters_that_nobody_wanted_go(
-    machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_dead_letters_that_nobody_wanted_go(machine: Machine, make: Make, own: Pools) -> None:
     queue, dead = await make("q", max_deliveries=1, dead_letter="dead"), await make("dead")
     await machine.enqueue(queue, 5)
     jobs = await machine.claim(queue, 4)
@@ -165,8 +162,11 @@ async def test_dead_letters_that_nobody_wanted_go(
     await machine.engine.redrives.requeue(("dead", dead.topic.id), [2])
 
     assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
-    monkeypatch.setattr(sweeps, "DEAD_KEPT", timedelta(0))
-    assert sum(await at_once(own, sweeps.finished)) == 2
+    await make("q", max_deliveries=1, dead_letter="dead", dead_ttl_ms=1)
+    assert await sweeps.finished(machine.pools, machine.engine) == 0, "they stand in another topic"
+    for keep in (0, 1):
+        await make("dead", dead_ttl_ms=keep)
+        assert sum(await at_once(own, sweeps.finished)) == (2 if keep else 0)
     assert await logged(own, dead) == {"enqueued": 5, "claimed": 1, "requeued": 1, "deleted": 2}
     assert await machine.engine.settlements.ack(dead, [held(kept)]) == {0}
     assert await tallied(own.rest, dead)

@@ -89,6 +89,7 @@ async def test_what_fits_goes_in_and_the_rest_is_kept_with_the_reason(
     [(payload, reason)] = await rejects(db, checked)
     assert payload == b'{"n":"three"}'
     assert reason.startswith("/n: ")
+    assert engine.metrics.topic(checked.topic.name).unfit.value == 1
     assert await tallied(db, checked)
 
 
