@@ -43,6 +43,7 @@ _PAGES = (
     ("/v0/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/topics/{topic}/fail", "docs/retries.md"),
     ("/api/messages/{id}/fail", "docs/retries.md"),
+    ("/api/messages/{id}/nack", "docs/retries.md"),  # with both of its answers
     ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/operations/", "docs/dead-letters.md"),
     ("/api/", "docs/messages.md"),

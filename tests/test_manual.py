@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "docs/messages.md": 12,
     "docs/topic-configs.md": 3,
     "docs/failures.md": 5,
-    "docs/retries.md": 6,
+    "docs/retries.md": 7,
     "docs/dead-letters.md": 5,
     "docs/schemas.md": 7,
     "docs/operations/reapers.md": 3,
