@@ -51,6 +51,7 @@ _PAGES = (
     ("/v0/topics/{topic}/drain", "docs/control.md"),
     ("/v0/topics/{topic}/fail", "docs/retries.md"),
     ("/api/messages/{id}/fail", "docs/retries.md"),
+    ("/api/messages/{id}/nack", "docs/retries.md"),  # with both of its answers
     ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/schedules", "docs/schedules.md"),
     ("/api/schedules", "docs/schedules.md"),

@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "docs/topic-configs.md": 3,
     "docs/order.md": 4,
     "docs/failures.md": 5,
-    "docs/retries.md": 6,
+    "docs/retries.md": 7,
     "docs/dead-letters.md": 5,
     "docs/schemas.md": 7,
     "docs/groups.md": 5,

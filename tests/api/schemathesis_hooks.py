@@ -77,6 +77,7 @@ def _query(parameters: Any, path: str) -> None:
     parameters.pop("cursor", None)
     if path == "/api/messages" and "topic" not in parameters:
         parameters.pop("status", None)
+        parameters.pop("suspected_poison", None)
         parameters.pop("offset", None)
 
 

@@ -11,7 +11,7 @@ from app.queue import consumer, exits, producer
 from app.queue.backoff import MOST_MS, MOST_REFUNDS, Backoff
 from app.queue.consumer import Return
 from app.queue.exits import Seen, Spent
-from app.queue.model import Batch, Budget
+from app.queue.model import Batch, Budget, Reach
 from app.topics.config import Policy
 from tests.queue.calls import Session, batch, held, lease_ended, outlived, put, row, take
 from tests.queue.tallies import tallied
@@ -168,7 +168,7 @@ async def test_each_claim_that_meets_an_ended_lease_counts_it_once(db: Session, 
 
 
 async def take_all(db: Session, queue: Policy) -> consumer.Claimed:
-    reaches = [consumer.Reach(lane) for lane in await consumer.lanes(db, queue.topic)]
+    reaches = [Reach(lane) for lane in await consumer.lanes(db, queue.topic)]
     slots = consumer.Slots([0] * 10, ["n"], [60_000])
     return await consumer.claim(db, queue.topic, queue.budget, reaches, slots)
 
