@@ -74,6 +74,7 @@ class TopicNumbers:
         "claimed",
         "dead_lettered",
         "deliveries",
+        "duplicates",
         "enqueued",
         "expired",
         "extended",
@@ -88,6 +89,7 @@ class TopicNumbers:
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
+        self.duplicates = numbers.counter(catalogue.TOPIC_DUPLICATES, name)
         self.refused = numbers.counter(catalogue.TOPIC_REFUSED, name)
         self.throttled = numbers.counter(catalogue.TOPIC_THROTTLED, name)
         self.appended = numbers.counter(catalogue.TOPIC_APPENDED, name)

@@ -118,7 +118,8 @@ class Batch:
     """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
-    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert.
+    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert. Of one
+    tenant, group and dedupe id (1 to 256 characters), one job is enqueued in a while: see producer.enqueue_deduped.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -133,13 +134,15 @@ class Batch:
     max_deliveries: list[int | None] = field(default_factory=list)
     content_types: list[str | None] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    groups: list[str | None] = field(default_factory=list)
+    dedupe_ids: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """All columns but keys, in the order of the enqueue statements' parameters."""
-        return [getattr(self, name) for name in _COLUMNS if name != "keys"]
+        """The columns that every enqueue statement has, in the order of their parameters."""
+        return [getattr(self, name) for name in _COLUMNS if name not in _OF_SOME]
 
     @property
     def undelayed(self) -> int:
@@ -157,6 +160,7 @@ class Batch:
 
 
 _COLUMNS = [f.name for f in fields(Batch)]
+_OF_SOME = {"keys", "groups", "dedupe_ids"}
 
 
 def merge(batches: Sequence[Batch]) -> Batch:

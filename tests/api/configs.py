@@ -12,6 +12,7 @@ V0_ALONE = {
     "cap_bytes": 0,
     "discard": "old",
     "idempotency_window_ms": 120_000,
+    "dedupe_window_ms": 300_000,
     "auto_priority": True,
     "auto_create": True,
     "dedupe_node": True,

@@ -35,7 +35,8 @@ def has(answer: Body, fields: str, *, more: str = "") -> Body:
 async def test_the_answers_about_topics_have_their_fields(http: httpx.AsyncClient, topic: str) -> None:
     queue, log = Topic(http, topic), Topic(http, f"{topic}.log")
     made = has(await queue.put(), "topic created config performance")
-    has(made["config"], CONFIG, more="on_exhausted max_depth throughput_limit replayable replay_window_ms")
+    ours = "on_exhausted max_depth throughput_limit replayable replay_window_ms dedupe_window_ms"
+    has(made["config"], CONFIG, more=ours)
     assert (await log.put(type="log"))["created"] is True
     has(await queue.state(), STATE + " queue")
     has((await queue.state())["queue"], "ready in_flight dead_lettered")

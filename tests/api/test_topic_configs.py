@@ -171,6 +171,7 @@ async def test_this_dialects_put_leaves_v0s_own_settings(configs: Configs, queue
         "cap_bytes": 2_000_000,
         "discard": "reject",
         "idempotency_window_ms": 7,
+        "dedupe_window_ms": 8,
         "priority": 9,
         "auto_priority": False,
         "auto_create": False,

@@ -111,7 +111,8 @@ async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[
     prepared = await db.prepare(statements.named("enqueue").text)
     taken = [PYTHON[parameter.name.removesuffix("[]")] for parameter in prepared.get_parameters()[3:-1]]
     hints = typing.get_type_hints(Batch)
-    made_of = [_plain(typing.get_args(hints[field.name])[0]) for field in fields(Batch) if field.name != "keys"]
+    of_some = {"keys", "groups", "dedupe_ids"}
+    made_of = [_plain(typing.get_args(hints[field.name])[0]) for field in fields(Batch) if field.name not in of_some]
     assert taken == made_of
     keyed = await db.prepare(statements.named("enqueue_keyed").text)
     assert [parameter.name for parameter in keyed.get_parameters()][: len(taken) + 4] == [
@@ -120,10 +121,15 @@ async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[
     ]
 
 
-async def test_what_was_placed_is_what_a_keyed_enqueue_answers(connect: Callable[[], Awaitable[Session]]) -> None:
+async def test_what_was_placed_is_what_those_enqueues_answer(connect: Callable[[], Awaitable[Session]]) -> None:
+    """With keys the first of its fields, with dedupe ids all of them; and the parameters begin alike."""
     db = await connect()
-    prepared = await db.prepare(statements.named("enqueue_keyed").text)
-    assert [column.name for column in prepared.get_attributes()] == [field.name for field in fields(Placed)]
+    keyed, deduped = [await db.prepare(statements.named(name).text) for name in ("enqueue_keyed", "enqueue_deduped")]
+    placed = [field.name for field in fields(Placed)]
+    assert [column.name for column in deduped.get_attributes()] == placed
+    assert [column.name for column in keyed.get_attributes()] == placed[:-2]
+    of_keyed = [parameter.name for parameter in keyed.get_parameters()]
+    assert [parameter.name for parameter in deduped.get_parameters()][: len(of_keyed)] == of_keyed
 
 
 @pytest.mark.parametrize("name", ["get", "page"])

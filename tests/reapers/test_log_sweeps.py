@@ -81,7 +81,7 @@ async def test_keys_are_forgotten_after_their_window(machine: Machine, make: Mak
     long = await make("jobs", idempotency_window_ms=3_600_000)
     for i in range(30):
         await machine.engine.logs.append(short, Batch(payloads=[b"1"]), 1, str(i))
-    await machine.engine.enqueues.enqueue_once(long, Batch(payloads=[b"1"]), 1, "k")
+    await machine.engine.enqueues.place(long, Batch(payloads=[b"1"]), 1, "k")
     query = "SELECT count(*) = 30 FROM holdfast.idempotency WHERE expires_at < clock_timestamp()"
     await until(lambda: own.rest.fetchval(query), "their window has passed")
     assert sum(await at_once(own, sweeps.idempotency)) == 30

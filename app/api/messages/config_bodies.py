@@ -112,6 +112,7 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     cap_bytes: int
     discard: str
     idempotency_window_ms: int
+    dedupe_window_ms: int
     priority: int | UnsetType = UNSET
     auto_priority: bool
     auto_create: bool

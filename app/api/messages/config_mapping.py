@@ -29,6 +29,7 @@ OF_V0: Final = (
     "cap_bytes",
     "discard",
     "idempotency_window_ms",
+    "dedupe_window_ms",
     "priority",
     "auto_priority",
     "auto_create",

@@ -169,6 +169,7 @@ class ResolvedConfig(msgspec.Struct):
     cap_bytes: int
     discard: str
     idempotency_window_ms: int
+    dedupe_window_ms: int
     priority: int | None
     auto_priority: bool
     max_depth: int
@@ -244,21 +245,6 @@ class DeleteAnswer(msgspec.Struct):
     deleted: bool
     routers_removed: list[str]
     performance: Performance
-
-
-class AppendAnswer(msgspec.Struct):
-    """The seqs of the new records, ascending, in their order; of a log, contiguous. deduped: these are the seqs that an
-    earlier batch with the same idempotency key was given, and nothing was written."""
-
-    topic: str
-    first_seq: int
-    last_seq: int
-    head_seq: int
-    count: int
-    created: bool
-    deduped: bool
-    performance: Performance
-    seqs: list[int] | UnsetType = UNSET
 
 
 class JobShown(msgspec.Struct, kw_only=True):

@@ -51,7 +51,9 @@ BAD: list[Body] = [
     {"topic": "t", "payload": "x", "max_deliveries": 10_001},
     {"topic": "t", "payload": "x", "tenant": "a"},
     {"topic": "t", "payload": "x", "group": "a"},
-    {"topic": "t", "payload": "x", "dedupe_id": "a"},
+    {"topic": "t", "payload": "x", "dedupe_id": ""},
+    {"topic": "t", "payload": "x", "dedupe_id": "a" * 257},
+    {"topic": "t", "payload": "x", "dedupe_id": "\0"},
 ]
 
 
