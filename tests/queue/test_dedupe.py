@@ -9,7 +9,7 @@ import pytest
 
 from app.db.pool import Pools
 from app.queue import consumer, producer
-from app.queue.model import Batch
+from app.queue.model import Batch, Connection
 from app.queue.producer import Placed, Windows
 from app.topics import store
 from app.topics.config import Policy
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 
 
 async def write_all(
-    db: Session, policy: Policy, batches: Sequence[Batch], keys: Sequence[str | None], *, ids_ms: int = HOUR_MS
+    db: Connection, policy: Policy, batches: Sequence[Batch], keys: Sequence[str | None], *, ids_ms: int = HOUR_MS
 ) -> list[Placed]:
     """Enqueue several callers' batches in one statement."""
     for made in batches:
@@ -34,7 +34,7 @@ async def write_all(
 
 
 async def write(
-    db: Session,
+    db: Connection,
     policy: Policy,
     *records: tuple[str | None, str],
     once: str | None = None,
@@ -48,14 +48,15 @@ async def write(
     return placed
 
 
-async def over(db: Session, policy: Policy, table: str) -> None:
-    """Wait until a topic's windows have passed, by the database's clock."""
-    query = f"SELECT max(expires_at) < clock_timestamp() FROM holdfast.{table} WHERE topic_id = $1"
+async def over(db: Connection, policy: Policy, table: str, one: str) -> None:
+    """Wait until the window of an id or a key has passed, by the database's clock."""
+    name = {"dedupe": "dedupe_id", "idempotency": "key"}[table]
+    query = f"SELECT expires_at < clock_timestamp() FROM holdfast.{table} WHERE topic_id = $1 AND {name} = $2"
 
     async def passed() -> bool:
-        return bool(await db.fetchval(query, policy.topic.id))
+        return bool(await db.fetchval(query, policy.topic.id, one))
 
-    await until(passed, "the windows pass")
+    await until(passed, "the window passes")
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ async def test_topics_keep_their_ids_apart_and_one_made_anew_knows_none(
 
 async def test_when_the_window_is_over_the_next_one_is_the_first(db: Session, queue: Policy) -> None:
     await write(db, queue, ("a", "1"), ids_ms=1)
-    await over(db, queue, "dedupe")
+    await over(db, queue, "dedupe", "a")
     again = await write(db, queue, ("a", "2"), ("a", "3"))
     assert (again.seqs, again.duplicates) == ([2, 2], [1])
     assert (await write(db, queue, ("a", "4"))).seqs == [2]
@@ -191,14 +192,14 @@ async def test_several_callers_in_one_statement(db: Session, queue: Policy) -> N
 async def test_when_its_keys_window_is_over_a_batch_is_new(db: Session, topic: str, make_queue: MakeQueue) -> None:
     queue = await make_queue(topic, idempotency_window_ms=1)
     await write(db, queue, (None, "1"), once="k")
-    await over(db, queue, "idempotency")
+    await over(db, queue, "idempotency", "k")
     again = await write(db, queue, (None, "2"), (None, "3"), once="k")
     assert (again.seqs, again.repeated) == ([2, 3], False)
 
 
 async def test_ids_are_forgotten_after_their_window(db: Session, queue: Policy) -> None:
     await write(db, queue, ("a", "1"), ("b", "2"), ("c", "3"), ids_ms=1)
-    await over(db, queue, "dedupe")
+    await over(db, queue, "dedupe", "c")
     await write(db, queue, ("d", "4"), ("c", "5"))
     mine = "SELECT array_agg(dedupe_id ORDER BY dedupe_id) FROM holdfast.dedupe WHERE topic_id = $1"
     assert await producer.sweep_dedupe(db, 1) == 1
