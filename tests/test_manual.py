@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "docs/failures.md": 5,
     "docs/dead-letters.md": 5,
     "docs/schemas.md": 7,
+    "docs/dedupe.md": 5,
     "docs/operations/reapers.md": 3,
     "docs/users.md": 5,
 }
