@@ -490,9 +490,9 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
         leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
         claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept
         kept integer[];
+        drawn bigint[];
+        renewed boolean[];
         place integer := 0;
-        known bigint;
-        claim tid;
         r record;
         p record;
     BEGIN
@@ -518,33 +518,37 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
                 END LOOP;
             END IF;
         END LOOP;
+        -- Until it has its seq, a row that is claimed has its record's place, as a negative number.
+        INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
+        SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
+               -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
+        FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
+        WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
+        GROUP BY 2, 3, 4
+        ORDER BY 2, 3, 4
+        ON CONFLICT (topic_id, tenant, grp, dedupe_id) DO UPDATE
+        SET seq = excluded.seq, expires_at = excluded.expires_at
+        WHERE d.expires_at <= clock_timestamp();
         FOR r IN
-            SELECT coalesce(u.tenant, '') COLLATE "C" AS tenant, coalesce(u.grp, '') COLLATE "C" AS grp,
-                   u.id COLLATE "C" AS id, array_agg(u.ord::integer ORDER BY u.ord) AS places
+            SELECT u.ord, x.tid, x.seq
             FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
+            CROSS JOIN LATERAL (
+                SELECT d.ctid AS tid, d.seq FROM holdfast.dedupe d
+                WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '') AND d.grp = coalesce(u.grp, '')
+                  AND d.dedupe_id = u.id
+                OFFSET 0
+            ) x
             WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
-            GROUP BY 1, 2, 3
-            ORDER BY 1, 2, 3
         LOOP
-            INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, expires_at)
-            VALUES (of_id, r.tenant, r.grp, r.id, clock_timestamp() + window_ms * interval '1 ms')
-            ON CONFLICT (topic_id, tenant, grp, dedupe_id) DO UPDATE SET seq = NULL, expires_at = excluded.expires_at
-            WHERE d.expires_at <= clock_timestamp()
-            RETURNING d.ctid INTO claim;
-            IF FOUND THEN
-                claims[r.places[1]] := claim;
-                FOREACH place IN ARRAY r.places[2:] LOOP
-                    leaders[place] := r.places[1];
-                    dropped[place] := true;
-                END LOOP;
+            IF r.seq = -r.ord THEN
+                claims[r.ord] := r.tid;
+                CONTINUE;
+            ELSIF r.seq < 0 THEN
+                leaders[r.ord] := -r.seq;
             ELSE
-                SELECT d.seq INTO STRICT known FROM holdfast.dedupe d
-                WHERE d.topic_id = of_id AND d.tenant = r.tenant AND d.grp = r.grp AND d.dedupe_id = r.id;
-                FOREACH place IN ARRAY r.places LOOP
-                    jobs[place] := known;
-                    dropped[place] := true;
-                END LOOP;
+                jobs[r.ord] := r.seq;
             END IF;
+            dropped[r.ord] := true;
         END LOOP;
         kept := array(SELECT n FROM generate_series(1, total) AS n WHERE NOT dropped[n] ORDER BY n);
         IF cardinality(kept) < total THEN
@@ -564,20 +568,30 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
             WHERE NOT dropped[u.ord];
         END IF;
         IF cardinality(kept) > 0 THEN
-            p := holdfast.enqueue_keyed(
-                of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
-                run_ats, ttls_ms, limits, types, keys, topic_ttl_ms, ends, most_deliveries);
-            head_seq := p.head_seq;
-            ready := p.ready;
-            due := p.due;
-            touched := p.touched;
-            FOR r IN SELECT u.* FROM unnest(kept, p.seqs, p.updated) AS u(place, seq, updated) LOOP
+            IF array_remove(keys, NULL) = '{}' AND array_remove(grps, NULL) = '{}' THEN
+                SELECT e.seqs INTO drawn
+                FROM holdfast.enqueue_plain(
+                    of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
+                    run_ats, ttls_ms, limits, types, topic_ttl_ms) AS e(seqs);
+                head_seq := drawn[cardinality(drawn)];
+                ready := cardinality(kept) - (SELECT count(*) FROM unnest(delays_ms) AS u(ms) WHERE u.ms > 0);
+            ELSE
+                p := holdfast.enqueue_keyed(
+                    of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
+                    run_ats, ttls_ms, limits, types, keys, topic_ttl_ms, ends, most_deliveries);
+                drawn := p.seqs;
+                renewed := p.updated;
+                head_seq := p.head_seq;
+                ready := p.ready;
+                due := p.due;
+                touched := p.touched;
+            END IF;
+            FOR r IN SELECT u.* FROM unnest(kept, drawn, renewed) AS u(place, seq, updated) LOOP
                 jobs[r.place] := r.seq;
-                changed[r.place] := r.updated;
-                IF claims[r.place] IS NOT NULL THEN
-                    UPDATE holdfast.dedupe d SET seq = r.seq WHERE d.ctid = claims[r.place];
-                END IF;
+                changed[r.place] := coalesce(r.updated, false);
             END LOOP;
+            UPDATE holdfast.dedupe d SET seq = u.seq
+            FROM unnest(kept, drawn) AS u(place, seq) WHERE d.ctid = claims[u.place];
         END IF;
         FOR i IN 1..total LOOP
             IF leaders[i] IS NOT NULL THEN
@@ -772,6 +786,55 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
             ) s;
         END IF;
     END $$;
+
+--
+-- Name: enqueue_plain(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], bigint) RETURNS SETOF bigint[]
+    LANGUAGE plpgsql
+    AS $_$
+    BEGIN
+        RETURN QUERY
+        WITH clock AS MATERIALIZED (
+            SELECT clock_timestamp() AS at
+        ), record AS MATERIALIZED (
+            SELECT r.*, nextval($3::oid::regclass) AS seq
+            FROM unnest($4::bytea[], $5::text[], $6::text[], $7::json[], $8::text[], $9::smallint[], $10::bigint[],
+                        $11::timestamptz[], $12::bigint[], $13::integer[], $14::text[])
+                WITH ORDINALITY AS r(payload, tag, producer, metadata, tenant, priority, delay_ms, run_at, ttl_ms,
+                                     max_deliveries, content_type, ord)
+        ), job AS (
+            INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at, created_at,
+                                       updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
+                                       content_type)
+            SELECT $1, $2, r.seq, r.seq,
+                   CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                        THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
+                   coalesce(r.tenant, ''), coalesce(r.priority, 0::smallint),
+                   greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
+                   c.at + nullif(coalesce(r.ttl_ms, $15::bigint), 0) * interval '1 ms',
+                   r.max_deliveries, r.tag, r.producer, r.metadata, r.payload,
+                   r.content_type
+            FROM record r CROSS JOIN clock c
+        ), event AS (
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
+            SELECT $1, $2, r.seq, 'enqueued', 0, r.producer,
+                   CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                        THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
+            FROM record r CROSS JOIN clock c
+        ), tally AS (
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
+            SELECT $2, sum(1 - later), sum(later), sum(size)
+            FROM (
+                SELECT coalesce(greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at, false)::integer
+                           AS later,
+                       octet_length(r.payload) AS size
+                FROM record r CROSS JOIN clock c
+            ) one
+        )
+        SELECT array_agg(seq ORDER BY ord) AS seqs FROM record;
+    END $_$;
 
 --
 -- Name: error_cluster(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1687,7 +1750,7 @@ CREATE TABLE holdfast.dedupe (
     tenant text NOT NULL COLLATE pg_catalog."C",
     grp text NOT NULL COLLATE pg_catalog."C",
     dedupe_id text NOT NULL COLLATE pg_catalog."C",
-    seq bigint,
+    seq bigint NOT NULL,
     expires_at timestamp with time zone NOT NULL,
     CONSTRAINT dedupe_dedupe_id_check CHECK (((char_length(dedupe_id) >= 1) AND (char_length(dedupe_id) <= 256)))
 )
