@@ -485,7 +485,7 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
         total integer := cardinality(payloads);
         wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- of each caller: its key is its own
         dropped boolean[] := array_fill(false, ARRAY[total]);             -- of each record
-        jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);         -- its job
+        jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- its job
         changed boolean[] := array_fill(false, ARRAY[total]);
         leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
         claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept

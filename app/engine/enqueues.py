@@ -21,7 +21,6 @@ from app.topics.config import Policy
 if TYPE_CHECKING:
     from app.engine.shared import Shared
     from app.queue.bounds import Bounds
-    from app.queue.model import Connection
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
@@ -132,31 +131,27 @@ class Enqueues:
     async def _commit_within(
         self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
     ) -> list[list[Seq] | BaseException]:
-        async with self._shared.verbs(policy).acquire() as db, db.transaction():
-            shares = await self._within(db, policy, limits, [call.batch for call in calls])
-        taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
-        if taken:
-            self._numbers.shared([len(batch) for batch in taken])
-            added = merge(taken)
-            self._added(policy, added, len(added), added.undelayed)
-        return shares
-
-    async def _within(
-        self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
-    ) -> list[list[Seq] | BaseException]:
         """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
         topic = policy.topic
+        batches = [call.batch for call in calls]
         above = self._shared.cursors.lows(topic.id).tally
-        taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
+        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
         numbers = self._shared.metrics.topic(topic.name)
         numbers.expired.add(taken.expired)
         shares: list[list[Seq] | BaseException] = []
+        admitted: list[Batch] = []
         for batch, share in zip(batches, taken.batches, strict=True):
             if isinstance(share, Refusal):
                 numbers.refused.add(len(batch))
                 shares.append(refused(policy, share))
             else:
+                admitted.append(batch)
                 shares.append(share)
+        if admitted:
+            self._numbers.shared([len(batch) for batch in admitted])
+            added = merge(admitted)
+            self._added(policy, added, len(added), added.undelayed)
         return shares
 
     async def _commit_placed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
