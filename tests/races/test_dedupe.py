@@ -176,7 +176,7 @@ async def test_fifty_duplicates_make_one_job(database_url: str, topic: str, make
 
     async def produce(n: int, ids: list[str]) -> dict[str, Seq]:
         mine: list[str | None] = [*dice.sample(ids, 5), dice.choice(ids)]
-        found = await placed(machines[n % 4], queue, Batch(payloads=[b"%d" % n] * 6, dedupe_ids=mine))
+        found = await placed(machines[n % len(machines)], queue, Batch(payloads=[b"%d" % n] * 6, dedupe_ids=mine))
         answer: dict[str, Seq] = {}
         for dedupe_id, seq in zip(mine, found.seqs, strict=True):
             assert answer.setdefault(str(dedupe_id), seq) == seq, "one id, two jobs in one answer"
@@ -199,9 +199,11 @@ async def test_fifty_duplicates_make_one_job(database_url: str, topic: str, make
             assert len(seen) == 6 * 5 + 3 * 5
             assert await tallied(db, queue)
         assert [error for machine in machines for error in machine.log.refused] == []
+        machines.append(new_machine(pools))  # a process that was started just now
+        assert await produce(4, ids) == answers[0]
         counted = [machine.engine.metrics.topic(topic) for machine in machines]
         assert sum(one.enqueued.value for one in counted) == 30
-        assert sum(one.duplicates.value for one in counted) == 6 * 50 * 6 - 30
+        assert sum(one.duplicates.value for one in counted) == 6 * 50 * 6 - 30 + 6
     finally:
         for machine in machines:
             machine.engine.stop()
