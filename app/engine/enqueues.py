@@ -21,6 +21,7 @@ from app.topics.config import Policy
 if TYPE_CHECKING:
     from app.engine.shared import Shared
     from app.queue.bounds import Bounds
+    from app.queue.model import Connection
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
@@ -88,9 +89,7 @@ class Enqueues:
 
     async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
         batch = write.batch
-        if policy.schema_version is not None:
-            # Before it joins others, which are none of its faults.
-            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
+        await self._check(policy, batch)
         if self._shared.room.most:
             await self._shared.room.take(size)
         call = _Call(policy, write, size + BYTES_OF_A_RECORD * len(batch))
@@ -99,6 +98,11 @@ class Enqueues:
         if batch.keys:
             return await self.keyed.submit(policy.topic.id, call)
         return await self.group.submit(policy.topic.id, call)
+
+    async def _check(self, policy: Policy, batch: Batch) -> None:
+        """Before a batch joins others, which are none of its faults. Raises SchemaViolation."""
+        if policy.schema_version is not None:
+            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
         """Its group commits, by verb."""
@@ -131,27 +135,31 @@ class Enqueues:
     async def _commit_within(
         self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
     ) -> list[list[Seq] | BaseException]:
+        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            shares = await self._within(db, policy, limits, [call.batch for call in calls])
+        taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
+        if taken:
+            self._numbers.shared([len(batch) for batch in taken])
+            added = merge(taken)
+            self._added(policy, added, len(added), added.undelayed)
+        return shares
+
+    async def _within(
+        self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
+    ) -> list[list[Seq] | BaseException]:
         """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
         topic = policy.topic
-        batches = [call.batch for call in calls]
         above = self._shared.cursors.lows(topic.id).tally
-        async with self._shared.verbs(policy).acquire() as db, db.transaction():
-            taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
+        taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
         numbers = self._shared.metrics.topic(topic.name)
         numbers.expired.add(taken.expired)
         shares: list[list[Seq] | BaseException] = []
-        admitted: list[Batch] = []
         for batch, share in zip(batches, taken.batches, strict=True):
             if isinstance(share, Refusal):
                 numbers.refused.add(len(batch))
                 shares.append(refused(policy, share))
             else:
-                admitted.append(batch)
                 shares.append(share)
-        if admitted:
-            self._numbers.shared([len(batch) for batch in admitted])
-            added = merge(admitted)
-            self._added(policy, added, len(added), added.undelayed)
         return shares
 
     async def _commit_placed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:

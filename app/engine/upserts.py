@@ -67,12 +67,11 @@ class Upserts:
         self._added = added
 
     async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
-        """Write batches whose lanes are known; all of them look back, or none does. For a topic with bounds, `db` is in
-        a transaction of its own."""
+        """Write batches whose lanes are known. For a topic with bounds, `db` is in a transaction of its own."""
         if policy.bounds is not None:
             return await self._place_within(db, policy, policy.bounds, writes)  # type: ignore[arg-type]
         batches = [write.batch for write in writes]
-        if writes[0].looks_back:
+        if any(write.looks_back for write in writes):
             found = await _deduped(db, policy, writes)
             return Placements([*found], list(zip(batches, found, strict=True)))
         batch = merge(batches)
