@@ -153,6 +153,9 @@ CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process
 
 # Topics: verbs, by what this service's processes did.
 TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
+TOPIC_DUPLICATES: Final = _counter(
+    "topic_duplicates", "topic", "Records that were not enqueued, since they were before: by dedupe id or batch's key."
+)
 TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs that max_depth, or a queue's cap, refused.")
 TOPIC_UNFIT: Final = _counter(
     "topic_schema_violations",

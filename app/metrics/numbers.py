@@ -75,6 +75,7 @@ class TopicNumbers:
         "crashes",
         "dead_lettered",
         "deliveries",
+        "duplicates",
         "enqueued",
         "expired",
         "extended",
@@ -92,6 +93,7 @@ class TopicNumbers:
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
+        self.duplicates = numbers.counter(catalogue.TOPIC_DUPLICATES, name)
         self.refused = numbers.counter(catalogue.TOPIC_REFUSED, name)
         self.unfit = numbers.counter(catalogue.TOPIC_UNFIT, name)
         self.throttled = numbers.counter(catalogue.TOPIC_THROTTLED, name)

@@ -7,18 +7,21 @@ refused, and takes none either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from app.db import sql
 from app.queue import exits, producer
-from app.queue.model import Batch, Budget, Connection, Seq, Session, Topic, merge
+from app.queue.model import Batch, Connection, Seq, Session, Topic, merge
 from app.queue.producer import Placed
 
 _LOCK = sql.load(__package__, "lock_depth")
 _DEPTH = sql.load(__package__, "depth")
+
+Write = TypeVar("Write")
 
 EXPIRED_AT_ONCE: Final = 1_000
 MOST_EXPIRIES: Final = 10  # batches that are marked as expired before somebody is refused
@@ -90,24 +93,24 @@ class _NoRoomError(Exception):
 async def upsert(
     db: Session,
     topic: Topic,
-    budget: Budget,
-    batches: Sequence[Batch],
+    writes: Sequence[Write],
+    write: Callable[[Write], Awaitable[Placed]],
     bounds: Bounds,
     *,
-    ttl_ms: int,
     above: int = 0,
 ) -> tuple[list[Placed | Refusal], int]:
-    """The same for batches with keys: what became of each, and how many jobs were marked as expired to make room.
+    """The same for batches with keys or dedupe ids, each of which `write` puts in, over `db`: what became of each, and
+    how many jobs were marked as expired to make room.
 
-    An update takes no room, so a batch that only updates is never refused. Which records those are is known once they
-    are written: each batch is tried behind a savepoint.
+    Neither an update nor a duplicate takes room, so a batch of such is never refused. Which records those are is known
+    once they are written: each batch is tried behind a savepoint.
     """
     await db.execute(_LOCK, topic.id)
     shares: list[Placed | Refusal] = []
     expired = 0
-    for batch in batches:
+    for one in writes:
         for _ in range(MOST_EXPIRIES + 1):
-            share = await _upsert_one(db, topic, budget, batch, bounds, ttl_ms=ttl_ms, above=above)
+            share = await _upsert_one(db, topic, partial(write, one), bounds, above)
             gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if isinstance(share, Refusal) else 0
             expired += gone
             if not gone:
@@ -117,12 +120,12 @@ async def upsert(
 
 
 async def _upsert_one(
-    db: Session, topic: Topic, budget: Budget, batch: Batch, bounds: Bounds, *, ttl_ms: int, above: int
+    db: Session, topic: Topic, write: Callable[[], Awaitable[Placed]], bounds: Bounds, above: int
 ) -> Placed | Refusal:
     try:
         async with db.transaction():
-            placed = await producer.upsert(db, topic, budget, batch, ttl_ms=ttl_ms)
-            if not all(placed.updated):
+            placed = await write()
+            if placed.new:
                 row = await db.fetchrow(_DEPTH, topic.id, above)
                 assert row is not None, "an aggregate answers one row always"
                 if 0 < bounds.depth < row["held"]:

@@ -123,7 +123,8 @@ class Batch:
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
     JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert. Of one
-    tenant and group (1 to 128 characters), one job is out at a time.
+    tenant and group (1 to 128 characters), one job is out at a time. Of one tenant,
+    group and dedupe id (1 to 256 characters), one job is enqueued in a while: see producer.enqueue_deduped.
     """
 
     payloads: list[bytes] = field(default_factory=list)
@@ -139,13 +140,14 @@ class Batch:
     content_types: list[str | None] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
+    dedupe_ids: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """All columns but those of `placed_singly`, in the order of the enqueue statements' parameters."""
-        return [getattr(self, name) for name in _COLUMNS if name not in _SINGLY]
+        """The columns that every enqueue statement has, in the order of their parameters."""
+        return [getattr(self, name) for name in _COLUMNS if name not in _OF_SOME]
 
     @property
     def placed_singly(self) -> bool:
@@ -168,7 +170,7 @@ class Batch:
 
 
 _COLUMNS = [f.name for f in fields(Batch)]
-_SINGLY = ("keys", "groups")
+_OF_SOME = {"keys", "groups", "dedupe_ids"}
 
 
 def merge(batches: Sequence[Batch]) -> Batch:

@@ -26,7 +26,7 @@ FOURTEEN_DAYS_MS: Final = 1_209_600_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
-FIFO: Final = ".fifo"  # how the names of topics end whose jobs have groups, all of them
+FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 PriorityOrder = Literal["highest_first", "lowest_first"]
@@ -104,6 +104,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     idempotency_window_ms: Annotated[
         Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None, _about("How long a batch's key is remembered.", 120_000)
+    ] = None
+    dedupe_window_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None,
+        _about("How long a queue remembers a job's dedupe_id; 0: not at all.", 300_000),
     ] = None
     priority: Annotated[
         Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, _about("Kept and shown, clamped to ±1000.")
@@ -196,6 +200,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     cap_bytes: int = 0
     discard: Literal["old", "reject"] = "old"
     idempotency_window_ms: int = 120_000
+    dedupe_window_ms: int = 300_000
     priority: int | None = None
     auto_priority: bool = True
     max_depth: int = 0

@@ -6,7 +6,7 @@ Revision ID: 0023
 from alembic import op
 
 revision = "0023"
-down_revision = "0021b"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 

@@ -21,6 +21,7 @@ DEFAULTS = {
     "cap_bytes": 0,
     "discard": "old",
     "idempotency_window_ms": 120_000,
+    "dedupe_window_ms": 300_000,
     "priority": None,
     "auto_priority": True,
     "max_depth": 0,

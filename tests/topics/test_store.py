@@ -44,6 +44,7 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         cap_bytes=2**62,
         discard="reject",
         idempotency_window_ms=5,
+        dedupe_window_ms=6,
         priority=-3,
         auto_priority=False,
         auto_create=False,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Group, Key, about, text
+from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, DedupeId, Group, Key, about, text
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
@@ -77,9 +77,9 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         Group | None,
         about("One message of a group is out at a time, in their order. Names that end in .fifo ask for one."),
     ] = None
+    dedupe_id: DedupeId | None = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
-    dedupe_id: None = None
 
 
 class EnqueueBody(Enqueued, kw_only=True, gc=False):
@@ -100,15 +100,18 @@ class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EnqueueAnswer(msgspec.Struct):
-    """The message's id."""
+    """The message's id. duplicate: it is that of an earlier message with the same dedupe_id; nothing was enqueued."""
 
     id: str
+    duplicate: Literal[True] | UnsetType = UNSET
 
 
 class BatchAnswer(msgspec.Struct):
-    """The messages' ids, in their order."""
+    """The messages' ids, in their order. duplicates: the places, from 0, of those that were not enqueued, and whose ids
+    are those of earlier messages with the same dedupe_id; absent if there are none."""
 
     ids: list[str]
+    duplicates: list[int] | UnsetType = UNSET
 
 
 class DequeueBody(msgspec.Struct):

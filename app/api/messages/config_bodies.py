@@ -114,6 +114,7 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     discard: str
     idempotency_window_ms: int
     dead_ttl_ms: int
+    dedupe_window_ms: int
     priority: int | UnsetType = UNSET
     auto_priority: bool
     priority_order: str

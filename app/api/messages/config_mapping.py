@@ -32,6 +32,7 @@ OF_V0: Final = (
     "discard",
     "idempotency_window_ms",
     "dead_ttl_ms",
+    "dedupe_window_ms",
     "priority",
     "auto_priority",
     "priority_order",

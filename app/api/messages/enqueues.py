@@ -23,6 +23,7 @@ from app.engine.enqueues import Gone
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Scope
 from app.queue.model import Batch
+from app.queue.producer import Placed
 from app.topics.config import DEAD_LETTERS, Policy, check_groups, check_name
 
 router = direct.router("messages")
@@ -46,8 +47,8 @@ async def enqueue(request: Request) -> Response:
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     must_cover(key, body.topic)
-    (shown,) = await _enqueue(request, context, body.topic, [body])
-    return _created(b'{"id":"%b"}' % shown.encode())
+    (shown,), duplicates = await _enqueue(request, context, body.topic, [body])
+    return _created(b'{"id":"%b"%b}' % (shown.encode(), b',"duplicate":true' if duplicates else b""))
 
 
 @router.post(
@@ -67,17 +68,20 @@ async def enqueue_batch(request: Request) -> Response:
         raise InvalidRequest("messages must hold at least one message.")
     if len(body.messages) > MAX_RECORDS:
         raise BatchTooLarge(f"At most {MAX_RECORDS} messages a call.")
-    return _created(encode({"ids": await _enqueue(request, context, body.topic, body.messages)}))
+    ids, duplicates = await _enqueue(request, context, body.topic, body.messages)
+    return _created(encode({"ids": ids, "duplicates": duplicates} if duplicates else {"ids": ids}))
 
 
-async def _enqueue(request: Request, context: Context, name: str, messages: Sequence[Enqueued]) -> list[str]:
-    """Their ids."""
+async def _enqueue(
+    request: Request, context: Context, name: str, messages: Sequence[Enqueued]
+) -> tuple[list[str], list[int]]:
+    """Their ids, and the places of those that are duplicates of earlier ones."""
     batch, size = _columns(messages)
     check_groups(name, batch)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
     try:
-        seqs = await enqueues.enqueue_there(policy, batch, size)
+        found = await enqueues.place_there(policy, batch, size)
     except Gone:
         # The topic may have been deleted through another process: then it is made anew.
         context.policies.forget(name)
@@ -85,10 +89,11 @@ async def _enqueue(request: Request, context: Context, name: str, messages: Sequ
         if fresh.topic.id == policy.topic.id:
             raise
         policy = fresh
-        seqs = await enqueues.enqueue_there(policy, batch, size)
+        found = await enqueues.place_there(policy, batch, size)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
-    return [id_of(topic_id, seq) for seq in seqs]
+    seqs, duplicates = (found.seqs, found.duplicates) if isinstance(found, Placed) else (found, [])
+    return [id_of(topic_id, seq) for seq in seqs], duplicates
 
 
 async def _queue(request: Request, context: Context, name: str) -> Policy:
@@ -129,9 +134,10 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         try:
             payload, kind = _payload(message)
             text = _metadata(message.metadata)
-            for name, text_of in (("key", message.key), ("group", message.group)):
-                if text_of is not None and "\0" in text_of:
-                    raise InvalidRequest(f"{name} has a NUL character (U+0000), which can't be stored.")
+            names = (("key", message.key), ("group", message.group), ("dedupe_id", message.dedupe_id))
+            for field, given in names:
+                if given is not None and "\0" in given:
+                    raise InvalidRequest(f"{field} has a NUL character (U+0000), which can't be stored.")
             weight = len(payload) + (0 if text is None else len(text.encode()))
             if weight > MAX_RECORD_BYTES:
                 raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
@@ -156,6 +162,7 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         content_types=_unless_default(types),
         keys=_unless_default([message.key for message in messages]),
         groups=_unless_default([message.group for message in messages]),
+        dedupe_ids=_unless_default([message.dedupe_id for message in messages]),
     )
     return batch, size
 

@@ -185,21 +185,6 @@ class DeleteAnswer(msgspec.Struct):
     performance: Performance
 
 
-class AppendAnswer(msgspec.Struct):
-    """The seqs of the new records, ascending, in their order; of a log, contiguous. deduped: these are the seqs that an
-    earlier batch with the same idempotency key was given, and nothing was written."""
-
-    topic: str
-    first_seq: int
-    last_seq: int
-    head_seq: int
-    count: int
-    created: bool
-    deduped: bool
-    performance: Performance
-    seqs: list[int] | UnsetType = UNSET
-
-
 class JobShown(msgspec.Struct, kw_only=True):
     """A leased job. `deadline` and `$ts` are in ms since 1970. Of the deliveries before this one, `crashes`
     ended by their deadline and `failures` otherwise. 0 is left out, and suspected_poison where it is false."""

@@ -26,6 +26,7 @@ class ResolvedConfig(msgspec.Struct):
     cap_bytes: int
     discard: str
     idempotency_window_ms: int
+    dedupe_window_ms: int
     priority: int | None
     auto_priority: bool
     max_depth: int

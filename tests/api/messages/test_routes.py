@@ -52,7 +52,9 @@ BAD: list[Body] = [
     {"topic": "t", "payload": "x", "tenant": "a"},
     {"topic": "t", "payload": "x", "group": ""},
     {"topic": "t.fifo", "payload": "x"},
-    {"topic": "t", "payload": "x", "dedupe_id": "a"},
+    {"topic": "t", "payload": "x", "dedupe_id": ""},
+    {"topic": "t", "payload": "x", "dedupe_id": "a" * 257},
+    {"topic": "t", "payload": "x", "dedupe_id": "\0"},
 ]
 
 
