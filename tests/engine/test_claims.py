@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from app.db.pool import Pools
+from app.engine import claims
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.topics.config import Policy
@@ -279,3 +280,63 @@ async def test_one_that_stands_behind_many_that_are_spent_is_claimed_at_once(
     for job in spent:
         await lease_ended(pools.rest, queue, job)
     assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]
+
+
+@pytest.mark.parametrize("seconds", [claims.CLEARING_SECONDS, 0.0])
+async def test_nothing_is_no_answer_while_a_job_stands_behind_any_number_that_are_spent(
+    seconds: float, machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one cohort gets through to it, or has to make room for others after each pass."""
+    monkeypatch.setattr(claims, "CLEARING_SECONDS", seconds)
+    for _ in range(5):
+        await machine.enqueue(queue, Batch(payloads=[b"1"] * 5_000, ttls_ms=[1] * 5_000))
+    (fresh,) = await machine.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+    assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]
+    assert machine.log.count("expire") > 20
+
+
+async def test_nothing_is_no_answer_because_others_took_out_what_stood_in_the_way(
+    start: Callable[[], Machine], queue: Policy, pools: Pools
+) -> None:
+    """Between the claim, which met them, and its own statement, which finds none of them left."""
+    claimer, other = start(), start()
+    await claimer.enqueue(queue, Batch(payloads=[b"1"] * 3, ttls_ms=[1] * 3))
+    (fresh,) = await claimer.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+
+    async def overtake() -> None:
+        await other.engine.exits.expire(queue)
+
+    claimer.log.before["expire"] = overtake
+    assert [job.seq for job in await claimer.claim(queue, 1)] == [fresh]
+    assert await events(pools.rest, queue, 1) == ["enqueued", "expired"]
+
+
+async def test_those_who_got_nothing_yet_ask_again_and_those_who_did_are_answered(
+    machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "CLEARING_SECONDS", 0.0)
+    (first,) = await machine.enqueue(queue, 1)
+    await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
+    (last,) = await machine.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+    one, two = await asyncio.gather(machine.claim(queue, 1), machine.claim(queue, 1))
+    assert [job.seq for job in one] == [first]
+    assert [job.seq for job in two] == [last]
+
+
+async def test_who_stops_lets_nobody_ask_again(
+    machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "CLEARING_SECONDS", 0.0)
+    await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
+    await machine.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+
+    async def stop() -> None:
+        machine.engine.stop()
+
+    machine.log.after["expire"] = stop
+    assert await machine.claim(queue, 1) == []
+    assert machine.log.count("expire") == 1
