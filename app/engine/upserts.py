@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.queue import bounds, producer
-from app.queue.bounds import Refusal
+from app.queue.bounds import Refusal, Room
 from app.queue.model import Batch, merge
 from app.queue.producer import Placed
 from app.topics.config import Policy
@@ -26,7 +26,7 @@ class Placements:
 
     shares: list[Placed | BaseException]
     written: list[tuple[Batch, Placed]]
-    expired: int = 0
+    room: Room = field(default_factory=Room)
 
     def only(self) -> Placed:
         """The only caller's share. Raises its error."""
@@ -61,14 +61,14 @@ class Upserts:
     async def _place_within(
         self, db: Session, policy: Policy, limits: bounds.Bounds, batches: Sequence[Batch]
     ) -> Placements:
-        found, expired = await bounds.upsert(
+        found, room = await bounds.upsert(
             db,
             policy.topic,
             policy.budget,
             batches,
             limits,
             ttl_ms=policy.config.ttl_ms,
-            above=self._shared.cursors.lows(policy.topic.id).tally,
+            lows=self._shared.cursors.lows(policy.topic.id),
         )
         shares: list[Placed | BaseException] = []
         written: list[tuple[Batch, Placed]] = []
@@ -79,12 +79,15 @@ class Upserts:
             else:
                 shares.append(share)
                 written.append((batch, share))
-        return Placements(shares, written, expired)
+        return Placements(shares, written, room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
         """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
         topic = policy.topic
-        self._shared.metrics.topic(topic.name).expired.add(placements.expired)
+        numbers, room = self._shared.metrics.topic(topic.name), placements.room
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
         for batch, placed in placements.written:
             self._added(policy, batch, len(batch) - sum(placed.updated), placed.ready + placed.due)
             if placed.due:

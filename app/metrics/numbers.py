@@ -75,6 +75,7 @@ class TopicNumbers:
         "dead_lettered",
         "deliveries",
         "enqueued",
+        "evicted",
         "expired",
         "extended",
         "failed",
@@ -97,6 +98,7 @@ class TopicNumbers:
         self.nacked = numbers.counter(catalogue.TOPIC_NACKED, name)
         self.extended = numbers.counter(catalogue.TOPIC_EXTENDED, name)
         self.expired = numbers.counter(catalogue.TOPIC_EXPIRED, name)
+        self.evicted = numbers.counter(catalogue.TOPIC_EVICTED, name)
         self.failed = numbers.counter(catalogue.TOPIC_FAILED, name)
         self.dead_lettered = numbers.counter(catalogue.TOPIC_DEAD, name)
         self.wait_us = numbers.histogram(catalogue.TOPIC_WAIT, name)
