@@ -15,7 +15,7 @@ from app.engine.group import GroupCommit
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Slots
+from app.queue.consumer import MAX_BYTES, Slots
 from app.queue.model import Job, Lane
 from app.topics.config import Policy
 
@@ -34,14 +34,16 @@ log = logging.getLogger(__name__)
 
 class _Next(Enum):
     """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, IDLE as well, but
-    what stood in the way was gone before it could be taken out."""
+    what stood in the way was gone before it could be taken out; LATER there are more, and this cohort has as many bytes
+    as it may."""
 
     DONE = "done"
     AGAIN = "again"
     IDLE = "idle"
+    LATER = "later"
 
 
-# None: what stands in the way is being taken out, and there may be jobs behind it. Ask again.
+# None: there may be jobs, behind spent ones that are being taken out, or behind the bytes of others. Ask again.
 Share: TypeAlias = "list[Job] | None"
 
 
@@ -196,7 +198,7 @@ class Claims:
         only where nobody got one."""
         began, idle, step = time.monotonic(), 0, _Next.AGAIN
         try:
-            while step is not _Next.DONE and idle < MOST_IDLE:
+            while step in {_Next.AGAIN, _Next.IDLE} and idle < MOST_IDLE:
                 step = await self._pass(policy, cohort, shares, lanes, most)
                 idle = idle + 1 if step is _Next.IDLE else 0
                 if time.monotonic() >= began + CLEARING_SECONDS:
@@ -224,14 +226,19 @@ class Claims:
     ) -> _Next:
         """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`. Another pass may find more where
         something stood in the way, or the due parts were not looked at."""
+        cursor = self._shared.cursors.of(policy.topic)
         slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return _Next.DONE
-        cursor = self._shared.cursors.of(policy.topic)
+        room = MAX_BYTES - sum(len(job.payload) for share in shares for job in share)
+        if room <= 0:
+            return _Next.LATER
+        bitten = len(slots.callers) > cursor.bite
+        del slots.callers[cursor.bite :]
         plan, began = cursor.plan(lanes), time.monotonic()
         whole = any(claimer.whole for claimer in cohort)
         claimed = await consumer.claim(
-            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole
+            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole, most_bytes=room
         )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
@@ -255,9 +262,14 @@ class Claims:
         if claimed.met < len(slots.callers) and any(reach.due is None for reach in plan.reaches):
             cursor.returned()
             return _Next.AGAIN
-        if not (claimed.exhausted or claimed.expired):
-            return _Next.DONE
-        return _Next.AGAIN if moved else _Next.IDLE
+        if claimed.cut:
+            cursor.bite = max(2 * claimed.count, 2)
+            return _Next.LATER
+        if bitten:
+            cursor.bite = min(2 * cursor.bite, MAX_SLOTS)
+        if moved or (bitten and claimed.met == len(slots.callers)):
+            return _Next.AGAIN
+        return _Next.IDLE if claimed.exhausted or claimed.expired else _Next.DONE
 
 
 def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:

@@ -27,6 +27,7 @@ _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LANES = sql.load(__package__, "lanes")
 
+MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
 
 
@@ -52,8 +53,9 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
-    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `waits_us`, in no order: for
-    how long jobs could have been claimed; fresh dead letters are left out."""
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
+    left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
+    left out."""
 
     jobs: list[list[Job]]
     exhausted: bool
@@ -61,6 +63,7 @@ class Claimed:
     seen: dict[int, Seen]
     met: int
     at: int
+    cut: bool = False
     waits_us: list[int] = field(default_factory=list)
 
     @property
@@ -74,10 +77,17 @@ async def lanes(db: Connection, topic: Topic) -> list[Lane]:
 
 
 async def claim(
-    db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots, *, whole: bool = False
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    reaches: Sequence[Reach],
+    slots: Slots,
+    *,
+    whole: bool = False,
+    most_bytes: int = MAX_BYTES,
 ) -> Claimed:
     """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
-    with their `rest`."""
+    with their `rest`. None follows behind `most_bytes` of payload, so that one comes whatever it weighs."""
     wanted = len(slots.callers)
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
@@ -96,9 +106,10 @@ async def claim(
         budget.ends,
         budget.max_deliveries,
         whole,
+        most_bytes,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    exhausted = expired = False
+    exhausted = expired = cut = False
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
     waits: list[int] = []
@@ -106,7 +117,7 @@ async def claim(
         part = seen.get(lane - 1)
         if part is None:
             part = seen[lane - 1] = Seen()
-        _see(part, due=due, place=place, lost=kind == "lost")
+        _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind == "leased":
             start = 16 * (slot - 1)
             job = Job(seq, noise[start : start + 16].hex(), *shown)
@@ -119,7 +130,12 @@ async def claim(
             exhausted = True
         elif kind == "expired":
             expired = True
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits)
+        elif kind == "heavy":
+            cut = True
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits)
+
+
+_LEFT: Final = {"lost", "heavy"}
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
