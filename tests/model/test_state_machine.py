@@ -33,12 +33,12 @@ from app.engine.cursors import LOOK_SECONDS
 from app.engine.engine import Engine
 from app.queue import inspector
 from app.queue.consumer import Return
-from app.queue.model import Batch, Held
+from app.queue.model import Batch, Held, Seq
 from app.reapers import sweeps
 from app.topics import store
 from app.topics.config import Asked, resolve
 from tests.model.ledger import replay
-from tests.model.model import DeadLetter, Limits, Queue, Range, Row, Span
+from tests.model.model import DeadLetter, Job, Limits, Queue, Range, Row, Span
 from tests.model.world import World, micros
 from tests.queue.calls import until
 
@@ -63,9 +63,20 @@ RECORDS = st.lists(
     min_size=1,
     max_size=5,
 )
-# Jobs that were handed out: one that is leased now, or an earlier hand-out; and how the caller names itself.
+# One record with a key: that of a job that is being worked on, if there is one, or which; its delay, its time to live,
+# and its own limit.
+Keyed: TypeAlias = tuple[bool, str, int | None, int | None, int | None]
+KEYED = st.tuples(
+    st.booleans(),
+    st.sampled_from(["x", "y"]),
+    st.sampled_from([None, None, 50]),
+    st.sampled_from([None, None, 80]),
+    st.sampled_from([None, None, 2]),
+)
+# Jobs that were handed out: one that is leased now, one of these with a key, or an earlier hand-out; and how the caller
+# names itself.
 PICKS = st.lists(
-    st.tuples(st.sampled_from(["leased", "leased", "any"]), st.integers(0, 8), st.sampled_from(FENCES)),
+    st.tuples(st.sampled_from(["leased", "keyed", "keyed", "any"]), st.integers(0, 8), st.sampled_from(FENCES)),
     min_size=1,
     max_size=4,
 )
@@ -145,9 +156,13 @@ class QueueMachine(RuleBasedStateMachine):
     def named(self, picks: Picks) -> list[Held]:
         """Jobs and their holders as a caller names them, each seq once."""
         held: dict[int, Held] = {}
-        leased = [Handed(job.seq, job.lease, job.node or "") for job in self.model.jobs.values() if job.lease]
+        leased = [job for job in self.model.jobs.values() if job.lease]
+        now = {
+            "leased": [Handed(job.seq, job.lease or "", job.node or "") for job in leased],
+            "keyed": [Handed(job.seq, job.lease or "", job.node or "") for job in self.keyed()],
+        }
         for whose, which, fence in picks if self.handed else []:
-            of = leased if whose == "leased" and leased else self.handed
+            of = self.handed if whose == "any" else now[whose] or now["leased"] or self.handed
             job = of[-1 - which % len(of)]
             other = "b" if job.node == "a" else "a"
             lease, node = {
@@ -170,9 +185,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What may happen.
 
-    @initialize(limits=LIMITS, records=RECORDS)
-    def begin(self, limits: Limits, records: Records) -> None:
+    @initialize(limits=LIMITS, record=KEYED, records=RECORDS)
+    def begin(self, limits: Limits, record: Keyed, records: Records) -> None:
         self.configure_now(limits)
+        self.enqueue_by_key(record)
         self.put(records)
 
     @precondition(lambda self: self.enqueues <= self.claims + AHEAD)
@@ -195,6 +211,44 @@ class QueueMachine(RuleBasedStateMachine):
             f"enqueue {records}", lambda: self.world.engine.enqueues.enqueue(policy, batch, 100)
         )
         self.model.add(seqs, batch, rows, span)
+
+    @rule(record=KEYED)
+    def enqueue_by_key(self, record: Keyed) -> None:
+        taken, key, delay, ttl, limit = record
+        if taken:
+            key = next((job.key for job in self.keyed() if job.key), key)
+        batch = Batch(
+            payloads=[b'{"n":%d}' % next(self.numbers)],
+            priorities=[0],
+            delays_ms=[delay],
+            ttls_ms=[ttl],
+            max_deliveries=[limit],
+            keys=[key],
+        )
+        policy = self.policy_now()
+        placed, span, rows = self.call(
+            f"enqueue by key {record}", lambda: self.world.engine.enqueues.upsert(policy, batch, 100)
+        )
+        self.returned = self.returned or placed.due > 0
+        self.model.put(placed.seqs[0], placed.updated[0], batch, rows, span)
+
+    @rule(record=KEYED, lease_ms=LEASES, delay_ms=DELAYS)
+    def write_anew_what_is_worked_on(self, record: Keyed, lease_ms: int, delay_ms: int) -> None:
+        """And then give back what was being worked on, or let its lease end: of the two, one lives on."""
+        if not self.keyed():
+            self.enqueue_by_key(record)
+            self.take("a", 5, lease_ms, at_once=False)
+        for job in self.keyed()[-1:]:
+            held = Held(Seq(job.seq), UUID(job.lease or ""), job.node)
+            self.enqueue_by_key((True, *record[1:]))
+            if lease_ms > SHORT_US // 1000:
+                self.give_back([held], delay_ms, None)
+            else:
+                self.let_time_pass()
+
+    def keyed(self) -> list[Job]:
+        """Jobs with keys that are leased, as far as is known."""
+        return [job for job in self.model.jobs.values() if job.key and job.lease]
 
     @rule(node=NODES, most=st.integers(1, 5), at_once=AT_ONCE)
     def claim(self, node: str, most: int, at_once: bool) -> None:
@@ -233,7 +287,10 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims > 0)
     @rule(picks=PICKS, delay_ms=DELAYS, error=st.sampled_from([None, "it broke"]))
     def nack(self, picks: Picks, delay_ms: int, error: str | None) -> None:
-        held, policy = self.named(picks), self.policy_now()
+        self.give_back(self.named(picks), delay_ms, error)
+
+    def give_back(self, held: list[Held], delay_ms: int, error: str | None) -> None:
+        policy = self.policy_now()
         returns = [Return(delay_ms, error)] * len(held)
         done, span, rows = self.call(
             f"nack {held}, {delay_ms} ms, {error}", lambda: self.world.engine.settlements.nack(policy, held, returns)
@@ -270,6 +327,12 @@ class QueueMachine(RuleBasedStateMachine):
         is_out = self.model.expirable if sweep is sweeps.expiry else self.model.spent
         self.model.exits(rows, span, [seq for seq, job in self.model.jobs.items() if is_out(job, span)])
 
+    @precondition(lambda self: self.claims > 0)
+    @rule()
+    def clean_up_keys(self) -> None:
+        _, span, rows = self.call("superseded", lambda: sweeps.superseded(self.world.pools, self.world.engine))
+        self.model.supersede(rows, span)
+
     @rule(limits=LIMITS)
     def configure(self, limits: Limits) -> None:
         self.configure_now(limits)
@@ -298,7 +361,8 @@ class QueueMachine(RuleBasedStateMachine):
 
         (counts, state), span, rows = self.call("counts", look)
         assert rows == self.model.expected()
-        assert len(rows) + len(self.model.gone) == self.model.enqueued == state.head_seq
+        assert len(rows) + len(self.model.gone) == self.model.enqueued
+        assert self.model.head <= state.head_seq <= self.model.head + self.model.unused
         ready, in_flight, live = self.model.count(span)
         assert within(counts.ready, ready), f"{counts.ready} ready, not {ready}"
         assert within(counts.in_flight, in_flight), f"{counts.in_flight} in flight, not {in_flight}"
