@@ -100,6 +100,9 @@ class Range:
     least: int
     most: int
 
+    def holds(self, count: int) -> bool:
+        return self.least <= count <= self.most
+
 
 def both(one: Maybe, other: Maybe) -> Maybe:
     if one is False or other is False:
