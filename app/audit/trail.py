@@ -1,5 +1,5 @@
 """The audit trail: an entry for each change of a topic's configuration, of a key, of a user or of a
-reaper's schedule, for the requeues of many jobs, and for each purge of a cluster of failures. docs/keys.md shows it."""
+reaper's schedule, for the requeues and replays of many jobs, and for each deletion of many. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class Action(Enum):
     GRANT_REVOKED = "grant.revoked"
     SCHEDULE_CHANGED = "schedule.changed"
     CLUSTER_PURGED = "cluster.purged"
+    TOPIC_PURGED = "topic.purged"
+    LOG_PURGED = "log.purged"
+    REPLAY_STARTED = "replay.started"
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"
     REQUEUE_ENDED = "requeue.ended"

@@ -14,6 +14,8 @@ from app.api.fields import encode, topic_in
 from app.api.messages.bodies import PurgeAnswer, PurgeBody
 from app.api.messages.errors import operation
 from app.api.openapi import TOPIC
+from app.audit import trail
+from app.audit.trail import Action
 from app.edge.context import context_of
 from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
@@ -55,6 +57,9 @@ async def purge(request: Request) -> Response:
         deleted = 0
     else:
         if body.cluster is None:
+            detail = {"statuses": [status.value for status in statuses]}
+            actor = context.access.actor(request)
+            await trail.record(context.pools.rest, actor, Action.TOPIC_PURGED, name, detail)
             deleted = await context.engine.purges.purge(policy, statuses)
         else:
             deleted = await failures.purge(context, request, policy, body.cluster)
