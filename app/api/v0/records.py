@@ -19,9 +19,9 @@ from app.api.v0.bodies import AppendAnswer
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer, fsync_since
 from app.api.v0.record_bodies import AppendBody, LogAppendBody
-from app.api.v0.topics import configure
+from app.api.v0.topics import configure, extent_of
 from app.edge.context import Context, context_of
-from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicNotFound
+from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
@@ -100,13 +100,13 @@ async def append(request: Request) -> Response:
     if policy.config.type is TopicType.LOG:
         count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
-    elif key is None and batch.keys:
-        placed = await context.engine.enqueues.upsert(policy, batch, size)
-        seqs, head = placed.seqs, placed.head_seq
-    elif key is None:
-        seqs = await context.engine.enqueues.enqueue(policy, batch, size)
     else:
-        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, size, key)
+        try:
+            seqs, head, deduped = await _enqueue(context, policy, batch, size, key)
+        except TopicFull as full:
+            extent, _ = await extent_of(context, policy)
+            where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
+            raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
@@ -131,6 +131,21 @@ def _must_fit(config: Config, batch: Batch, size: int) -> None:
             "The batch is larger than all that this topic may hold.",
             {"records": len(batch), "bytes": size, "cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
         )
+
+
+async def _enqueue(
+    context: Context, policy: Policy, batch: Batch, size: int, key: str | None
+) -> tuple[list[Seq], int, bool]:
+    """Put jobs into a queue: the seqs, the head as far as it is known, and whether they are those of an earlier batch
+    with the same key."""
+    enqueues = context.engine.enqueues
+    if key is not None:
+        seqs, deduped = await enqueues.enqueue_once(policy, batch, size, key)
+        return seqs, 0, deduped
+    if batch.keys:
+        placed = await enqueues.upsert(policy, batch, size)
+        return placed.seqs, placed.head_seq, False
+    return await enqueues.enqueue(policy, batch, size), 0, False
 
 
 async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
