@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 from fastapi import FastAPI
@@ -105,6 +105,9 @@ ROUTERS = (
 )
 
 
+ERRORS: Final = Errors(v0_errors.render, {"/api": message_errors.render})
+
+
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:
     """The service as an ASGI application. Its database must have the current schema.
 
@@ -134,11 +137,10 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    errors = Errors(v0_errors.render, {"/api": message_errors.render})
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
-        app.add_exception_handler(kind, errors.show)
-    app.add_exception_handler(UnknownKey, errors.look_again)
-    app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
+        app.add_exception_handler(kind, ERRORS.show)
+    app.add_exception_handler(UnknownKey, ERRORS.look_again)
+    app.add_exception_handler(ClientDisconnect, ERRORS.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

@@ -7,7 +7,8 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine import ordering
@@ -16,7 +17,7 @@ from app.errors import TopicNotFound
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Slots
+from app.queue.consumer import MAX_BYTES, Slots
 from app.queue.model import Job, Lane
 from app.topics.config import FREE, Control, Policy
 
@@ -28,9 +29,25 @@ if TYPE_CHECKING:
 
 MAX_CLAIM: Final = 1_000
 MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
-MAX_PASSES: Final = 20  # of one cohort over jobs that have to be taken out first
+CLEARING_SECONDS: Final = 0.5  # how long one cohort takes out what stands in its way, before it makes room for others
+MOST_IDLE: Final = 20  # passes in a row that met what stands in the way, and took out none of it: others did
 
 log = logging.getLogger(__name__)
+
+
+class _Next(Enum):
+    """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, IDLE as well, but
+    what stood in the way was gone before it could be taken out; LATER there are more, and this cohort has as many bytes
+    as it may."""
+
+    DONE = "done"
+    AGAIN = "again"
+    IDLE = "idle"
+    LATER = "later"
+
+
+# None: there may be jobs, behind spent ones that are being taken out, or behind the bytes of others. Ask again.
+Share: TypeAlias = "list[Job] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +82,7 @@ class Claims:
         self._greedy = self._group(window=0)
         self._even = self._group(window=1)
 
-    def _group(self, *, window: int) -> GroupCommit[Claimer, list[Job]]:
+    def _group(self, *, window: int) -> GroupCommit[Claimer, Share]:
         return GroupCommit(
             self._commit,
             max_waiting=self._shared.max_waiting,
@@ -78,6 +95,8 @@ class Claims:
     async def claim(self, claimer: Claimer, wait_seconds: float = 0) -> list[Job]:
         """Lease up to `claimer.max` jobs, in claim order; wait up to `wait_seconds` for the first.
 
+        Nothing is the answer only where nothing was claimable: jobs that are spent are taken out, however many stand
+        in front of one that is not, and however long that takes.
         Cancelling it is leaving: what was claimed for this caller goes back at once and counts as no delivery.
         Raises Unavailable, and what the database refuses.
         """
@@ -89,7 +108,10 @@ class Claims:
             mark = self._shared.waiters.mark(topic.id)
             jobs: list[Job] = []
             if wait_seconds == 0 or not self._shared.waiters.is_quiet(topic.id):
-                jobs = await self._submit(group, claimer)
+                share = await self._submit(group, claimer)
+                if share is None and not self._stopping:
+                    continue
+                jobs = share or []
                 # Where it was tokens that lacked, there may be jobs.
                 if not jobs and not self._shared.throttle.sends_away(topic.id):
                     self._shared.waiters.found_nothing(topic.id, mark)
@@ -102,7 +124,7 @@ class Claims:
             if not woken or self._stopping:
                 return jobs
 
-    async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
+    async def _submit(self, group: GroupCommit[Claimer, Share], claimer: Claimer) -> Share:
         future = group.submit(claimer.policy.topic.id, claimer)
         try:
             return await future
@@ -112,7 +134,7 @@ class Claims:
                 self._give_back(claimer, future.result())
             raise
 
-    def _give_back(self, claimer: Claimer, jobs: list[Job]) -> None:
+    def _give_back(self, claimer: Claimer, jobs: Share) -> None:
         if jobs:
             task = asyncio.create_task(self._settlements.give_back(claimer.policy, claimer.node, jobs))
             self._returns.add(task)
@@ -134,7 +156,7 @@ class Claims:
         if self._returns:
             await asyncio.wait(self._returns)
 
-    async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
+    async def _commit(self, cohort: Sequence[Claimer]) -> list[Share | BaseException]:
         policy = await self._latest(cohort[-1].policy)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
@@ -145,10 +167,10 @@ class Claims:
             return list(shares)
         lanes = ordering.arranged(lanes, policy.config)
         if policy.config.throughput_limit:
-            await self._spend(policy, cohort, shares, lanes)
+            through = await self._spend(policy, cohort, shares, lanes)
         else:
-            await self._fill(policy, cohort, shares, lanes, MAX_SLOTS)
-        return list(shares)
+            through = await self._fill(policy, cohort, shares, lanes, MAX_SLOTS)
+        return [share if share or through else None for share in shares]
 
     async def _latest(self, policy: Policy) -> Policy:
         """The topic's policy as it is known now: whoever waits came with an older one, and it may be paused by now."""
@@ -160,13 +182,14 @@ class Claims:
 
     async def _spend(
         self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
-    ) -> None:
-        """Claim for the cohort as far as there are tokens."""
+    ) -> bool:
+        """Claim for the cohort as far as there are tokens; as `_fill`."""
         wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
         tokens = await self._shared.throttle.take(policy, wanted)
+        through = True
         try:
             if tokens:
-                await self._fill(policy, cohort, shares, lanes, tokens)
+                through = await self._fill(policy, cohort, shares, lanes, tokens)
             else:
                 self._numbers.shared([0] * len(cohort))
         finally:
@@ -175,6 +198,7 @@ class Claims:
         if claimed == tokens < wanted:
             short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
             self._shared.metrics.topic(policy.topic.name).throttled.add(short)
+        return through
 
     async def _fill(
         self,
@@ -183,13 +207,17 @@ class Claims:
         shares: Sequence[list[Job]],
         lanes: Sequence[Lane],
         most: int,
-    ) -> None:
-        """Claim up to `most` jobs for the cohort, into `shares`. Raises only where there are none."""
+    ) -> bool:
+        """Claim up to `most` jobs for the cohort, into `shares`: whether those without any need not ask again. Raises
+        only where nobody got one."""
+        began, idle, step = time.monotonic(), 0, _Next.AGAIN
         try:
             if policy.config.aging_ms:
                 await self._overtake(policy, cohort, shares, lanes, most)
-            for _ in range(MAX_PASSES):
-                if not await self._pass(policy, cohort, shares, lanes, most):
+            while step in {_Next.AGAIN, _Next.IDLE} and idle < MOST_IDLE:
+                step = await self._pass(policy, cohort, shares, lanes, most)
+                idle = idle + 1 if step is _Next.IDLE else 0
+                if time.monotonic() >= began + CLEARING_SECONDS:
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
@@ -202,6 +230,7 @@ class Claims:
         if any(shares):
             soonest = min(claimer.lease_ms for claimer in cohort)
             self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
+        return step is _Next.DONE or idle >= MOST_IDLE
 
     async def _overtake(
         self,
@@ -228,21 +257,32 @@ class Claims:
         most: int,
         *,
         plan: Plan | None = None,
-    ) -> bool:
-        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; whether another pass may find
-        more: something stood in the way and was taken out, or the due parts were not looked at. `plan`: how, if not as
-        the cursor has it."""
+    ) -> _Next:
+        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`. Another pass may find more where
+        something stood in the way, or the due parts were not looked at. `plan`: how, if not as the cursor has it."""
+        cursor = self._shared.cursors.of(policy.topic)
         slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
-            return False
-        cursor = self._shared.cursors.of(policy.topic)
+            return _Next.DONE
+        room = MAX_BYTES - sum(len(job.payload) for share in shares for job in share)
+        if room <= 0:
+            return _Next.LATER
+        bitten = len(slots.callers) > cursor.bite
+        del slots.callers[cursor.bite :]
         plan, began = plan or cursor.plan(lanes), time.monotonic()
         back = policy.config.retry_order == "back"
         if back:
             plan = await ordering.by_time(self._shared.pools.hot, cursor, plan, len(slots.callers))
         whole = any(claimer.whole for claimer in cohort)
         claimed = await consumer.claim(
-            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole, by_time=back
+            self._shared.verbs(policy),
+            policy.topic,
+            policy.budget,
+            plan.reaches,
+            slots,
+            whole=whole,
+            by_time=back,
+            most_bytes=room,
         )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
@@ -271,8 +311,15 @@ class Claims:
             reach.due is None or reach.most_due is not None for reach in plan.reaches
         ):
             cursor.returned()
-            return True
-        return moved > 0
+            return _Next.AGAIN
+        if claimed.cut:
+            cursor.bite = max(2 * claimed.count, 2)
+            return _Next.LATER
+        if bitten:
+            cursor.bite = min(2 * cursor.bite, MAX_SLOTS)
+        if moved or (bitten and claimed.met == len(slots.callers)):
+            return _Next.AGAIN
+        return _Next.IDLE if claimed.exhausted or claimed.expired else _Next.DONE
 
 
 def _open(lanes: Sequence[Lane], control: Control) -> Sequence[Lane]:

@@ -62,6 +62,7 @@ class Cursor:
     tally: int = 0  # the tallies' low mark
     drawn: int = 0  # as the sequence was last seen
     clock: int = 0  # the database's, as it was last seen, in µs
+    bite: int = 10_000  # as many jobs a claim may lock: fewer once their bytes cut one short
     epoch: int = 0  # what was learned in an earlier one counts no more
     ages: Ages = field(default_factory=Ages)
     _swept: float = 0.0

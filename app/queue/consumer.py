@@ -31,6 +31,7 @@ _LEASES = sql.load(__package__, "leases")
 _LANES = sql.load(__package__, "lanes")
 _TURNS = sql.load(__package__, "turns")
 
+MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
 
 
@@ -56,8 +57,9 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
-    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `waits_us`, in no order: for
-    how long jobs could have been claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
+    left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
+    left out. `crashes`: how many jobs' last delivery had
     ended by its deadline; `suspects`: for how many of them that was the second time."""
 
     jobs: list[list[Job]]
@@ -66,6 +68,7 @@ class Claimed:
     seen: dict[int, Seen]
     met: int
     at: int
+    cut: bool = False
     waits_us: list[int] = field(default_factory=list)
     crashes: int = 0
     suspects: int = 0
@@ -89,10 +92,12 @@ async def claim(
     *,
     whole: bool = False,
     by_time: bool = False,
+    most_bytes: int = MAX_BYTES,
 ) -> Claimed:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
-    with their `rest`. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first;
-    which ones are next is for `reaches` to say (see in_turn)."""
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`: with their
+    `rest`. None follows behind `most_bytes` of payload, so that one comes whatever it weighs. `by_time`: a lane's jobs
+    by the time since when they can be claimed, rather than due ones first; which ones are next is for `reaches` to say
+    (see in_turn)."""
     wanted = len(slots.callers)
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
@@ -112,9 +117,10 @@ async def claim(
         budget.max_deliveries,
         whole,
         [] if all(reach.most_due is None for reach in reaches) else [reach.most_due for reach in reaches],
+        most_bytes,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    exhausted = expired = False
+    exhausted = expired = cut = False
     crashes = suspects = 0
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
@@ -124,7 +130,7 @@ async def claim(
         part = seen.get(lane - 1)
         if part is None:
             part = seen[lane - 1] = Seen()
-        _see(part, due=due, place=place, lost=kind == "lost")
+        _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
             job = Job(seq, noise[start : start + 16].hex(), *shown)
@@ -142,11 +148,16 @@ async def claim(
             exhausted = True
         elif kind == "expired":
             expired = True
+        elif kind == "heavy":
+            cut = True
     if by_time:
         turns = _turns(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits, crashes, suspects)
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
+
+
+_LEFT: Final = {"lost", "heavy"}
 
 
 def _turns(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:

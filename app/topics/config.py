@@ -97,10 +97,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
     ] = None
-    cap_records: Annotated[Unbounded | None, _about("Most records of a log; 0: no limit.", 0)] = None
-    cap_bytes: Annotated[Unbounded | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
+    cap_records: Annotated[Unbounded | None, _about("Most records of a log, live jobs of a queue; 0: no limit.", 0)] = (
+        None
+    )
+    cap_bytes: Annotated[
+        Unbounded | None, _about("Most bytes of data and meta of a log, of data of a queue; 0: no limit.", 0)
+    ] = None
     discard: Annotated[
-        Literal["old", "reject"] | None, _about("What a full log does: forget the oldest, or refuse.", "old")
+        Literal["old", "reject"] | None, _about("What a full topic does: forget the oldest, or refuse.", "old")
     ] = None
     idempotency_window_ms: Annotated[
         Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None, _about("How long a batch's key is remembered.", 120_000)
@@ -271,12 +275,12 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def bounds(self) -> Bounds | None:
-        """What it may hold before more is refused, if it is a queue; None: any number of jobs."""
+        """What it may hold, if it is a queue; None: any number of jobs."""
         config = self.config
-        if config.max_depth == 0 and (config.discard != "reject" or config.cap_records == config.cap_bytes == 0):
+        if config.max_depth == config.cap_records == config.cap_bytes == 0:
             return None
-        caps = (config.cap_records, config.cap_bytes) if config.discard == "reject" else (0, 0)
-        return Bounds(config.max_depth, *caps)
+        evicts = config.discard == "old" and config.cap_records + config.cap_bytes > 0
+        return Bounds(config.max_depth, config.cap_records, config.cap_bytes, evicts)
 
     @property
     def log_limits(self) -> Limits:

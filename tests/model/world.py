@@ -91,5 +91,7 @@ def _row(row: Any) -> Row:
         row["node"],
         row["last_error"],
         row["payload"],
+        row["key"],
+        micros(row["updated_at"]),
         None if origin == (None, None, None) else origin,
     )

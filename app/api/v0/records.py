@@ -18,9 +18,9 @@ from app.api.openapi import TOPIC, header, operation, query
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer, fsync_since
 from app.api.v0.record_bodies import AppendAnswer, AppendBody, LogAppendBody
-from app.api.v0.topics import configure
+from app.api.v0.topics import configure, extent_of
 from app.edge.context import Context, context_of
-from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicNotFound
+from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
@@ -104,7 +104,12 @@ async def append(request: Request) -> Response:
         count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
     else:
-        found = await context.engine.enqueues.place(policy, batch, size, key)
+        try:
+            found = await context.engine.enqueues.place(policy, batch, size, key)
+        except TopicFull as full:
+            extent, _ = await extent_of(context, policy)
+            where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
+            raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
         if not isinstance(found, Placed):
             seqs = found
         elif found.repeated:

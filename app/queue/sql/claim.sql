@@ -5,12 +5,13 @@
 --   slots:  $7 lease ids  $8 the slot's caller, from 1      callers:  $9 nodes  $10 lease lengths in ms
 --   $11 whether deliveries run out here  $12 the topic's max_deliveries, 0 for no end  $13 whether `more` is wanted, what
 --   the messages dialect shows besides (NULL: not wanted)  $14 most due jobs of a lane, one each per lane (NULL, or a shorter
---   array: any number)
+--   array: any number)  $15 bytes of payload after which nothing more is leased
 -- Rows by what they are (`kind`):
 --   leased     a job and its slot; again: the same, whose last delivery had ended by its deadline
 --   exhausted, expired   a job met on the way that has no delivery left, or whose time to live has passed: not leased;
 --              the caller takes it out with bury, fail or expire
 --   lost       a job that was locked, and had been changed meanwhile: not leased, and still there
+--   heavy      a job behind as many bytes as were wanted: not leased, and still there
 --   clock      one row always, the last: `place` is now()
 -- `lane` is the lane's place in $3 (from 1), `due` whether the job stood in its due part, `place` its position there:
 -- a position, or a time in µs since 1970. Lanes are gone through in order, each due part before the ready part, until $2
@@ -27,6 +28,7 @@ WITH lane AS MATERIALIZED (
     SELECT x.*, l.ord FROM lane l CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again, (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
+                   octet_length(j.payload) AS size,
                    CASE WHEN j.expires_at <= now() THEN 'expired'
                         WHEN $11::boolean AND coalesce(j.max_deliveries, $12::integer) > 0
                              AND j.deliveries >= coalesce(j.max_deliveries, $12::integer) THEN 'exhausted'
@@ -38,7 +40,7 @@ WITH lane AS MATERIALIZED (
         ) due
         UNION ALL
         SELECT * FROM (
-            SELECT ctid, 1, false, j.position, j.seq, CASE WHEN j.expires_at <= now() THEN 'expired' END
+            SELECT ctid, 1, false, j.position, j.seq, octet_length(j.payload), CASE WHEN j.expires_at <= now() THEN 'expired' END
             FROM holdfast.jobs j
             WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
               AND j.state = 'ready' AND j.position > l.after
@@ -46,14 +48,14 @@ WITH lane AS MATERIALIZED (
         ) ready
     ) x LIMIT $2::integer
 ), seat AS MATERIALIZED (
-    SELECT tid, ord, part, again, place, seq, row_number() OVER (ORDER BY ord, part, place) AS slot
-    FROM picked WHERE spent IS NULL
+    SELECT tid, ord, part, again, place, seq, row_number() OVER w AS slot, sum(size) OVER w - size AS before
+    FROM picked WHERE spent IS NULL WINDOW w AS (ORDER BY ord, part, place ROWS UNBOUNDED PRECEDING)
 ), leased AS (
     UPDATE holdfast.jobs j
     SET state = 'leased', leased_at = clock_timestamp(), deliveries = j.deliveries + 1, crashes = j.crashes + s.again::integer,
         lease_id = ($7::uuid[])[s.slot], node = ($9::text[])[($8::integer[])[s.slot]],
         visible_at = clock_timestamp() + ($10::bigint[])[($8::integer[])[s.slot]] * interval '1 ms'
-    FROM seat s WHERE j.ctid = s.tid
+    FROM seat s WHERE j.ctid = s.tid AND s.before < $15::bigint
     RETURNING s.slot, s.ord, s.part, s.again, s.place, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
               j.created_at, j.tag, j.metadata, j.payload, j.original_topic, j.original_seq, j.original_deliveries,
               j.content_type, j.key, j.grp, j.last_error, j.expires_at, j.max_deliveries, j.dlq_moved_at, j.first_topic_id,
@@ -80,7 +82,7 @@ SELECT spent, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NUL
        NULL, NULL, NULL, NULL, NULL, NULL
 FROM picked WHERE spent IS NOT NULL
 UNION ALL
-SELECT 'lost', ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+SELECT CASE WHEN before < $15::bigint THEN 'lost' ELSE 'heavy' END, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        NULL, NULL, NULL, NULL, NULL, NULL
 FROM seat
 WHERE (SELECT count(*) FROM leased) < (SELECT count(*) FROM seat) AND slot NOT IN (SELECT slot FROM leased)
