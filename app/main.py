@@ -35,6 +35,7 @@ from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
+from app.api.v0 import stats as stats_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -77,6 +78,7 @@ ROUTERS = (
     message_requeues.router,
     topics.router,
     failure_routes.router,
+    stats_routes.router,
     key_routes.router,
     audit.router,
     health.router,

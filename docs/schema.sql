@@ -1464,6 +1464,7 @@ CREATE TABLE holdfast.api_keys (
     rotated_at timestamp with time zone,
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
+    tenant text,
     CONSTRAINT api_keys_check CHECK (((old_digest IS NULL) = (old_until IS NULL))),
     CONSTRAINT api_keys_digest_check CHECK ((octet_length(digest) = 32)),
     CONSTRAINT api_keys_id_check CHECK ((id ~ '^key_[0-9a-f]{16}$'::text)),
@@ -1755,6 +1756,8 @@ CREATE TABLE holdfast.topics (
     replay_window_ms bigint DEFAULT 604800000 NOT NULL,
     configured boolean DEFAULT true NOT NULL,
     schema_version integer,
+    tenant_weights jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tenant_limits jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
@@ -2247,6 +2250,12 @@ CREATE INDEX inbox_place ON holdfast.inbox USING btree (place);
 CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_at);
 
 --
+-- Name: jobs_blocked_of_tenants; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_blocked_of_tenants ON holdfast.jobs USING btree (topic, tenant) WHERE (state = 'blocked'::holdfast.job_state);
+
+--
 -- Name: jobs_dead; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -2281,6 +2290,12 @@ CREATE INDEX jobs_finished ON holdfast.jobs USING btree (topic, updated_at) WHER
 --
 
 CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: jobs_held; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_held ON holdfast.jobs USING btree (topic, tenant, visible_at) WHERE ((state = 'leased'::holdfast.job_state) AND (tenant <> ''::text));
 
 --
 -- Name: jobs_keyed; Type: INDEX; Schema: holdfast; Owner: -

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "docs/topic-configs.md": 3,
     "docs/failures.md": 5,
     "docs/dead-letters.md": 5,
+    "docs/tenants.md": 5,
     "docs/schemas.md": 7,
     "docs/operations/reapers.md": 3,
     "docs/users.md": 5,

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.engine.fairness import Turn
 from app.engine.group import GroupCommit
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Slots
-from app.queue.model import Job, Lane
+from app.queue.consumer import Claimed, Slots
+from app.queue.model import Connection, Job, Lane
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
+    from app.engine.cursors import Plan
     from app.engine.exits import Exits
     from app.engine.settlements import Settlements
     from app.engine.shared import Shared
@@ -32,17 +35,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Claimer:
-    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already)."""
+    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already); of which
+    tenants, if not of all."""
 
     policy: Policy
     node: str
     max: int
     lease_ms: int
     whole: bool = False  # with what only the messages dialect shows
+    tenants: frozenset[str] | None = None
 
 
 class Claims:
-    """One cohort in flight for each topic."""
+    """One cohort in flight for each topic, and for each set of tenants that is named."""
 
     def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
         self._shared = shared
@@ -83,24 +88,25 @@ class Claims:
         even = claimer.policy.config.claim_jitter_ms > 0
         group = self._even if even else self._greedy
         while True:
-            mark = self._shared.waiters.mark(topic.id)
+            mark = self._shared.waiters.mark(topic.id, claimer.tenants)
             jobs: list[Job] = []
             if wait_seconds == 0 or not self._shared.waiters.is_quiet(topic.id):
                 jobs = await self._submit(group, claimer)
                 # Where it was tokens that lacked, there may be jobs.
-                if not jobs and not self._shared.throttle.sends_away(topic.id):
+                # Nor do some tenants' jobs tell of all.
+                if not jobs and claimer.tenants is None and not self._shared.throttle.sends_away(topic.id):
                     self._shared.waiters.found_nothing(topic.id, mark)
             if jobs:
                 return jobs
             left = until - time.monotonic()
             if left <= 0 or self._stopping:
                 return jobs
-            woken = await self._shared.waiters.park(topic, claimer.max, mark, left, even=even)
+            woken = await self._shared.waiters.park(topic, claimer.max, mark, left, even=even, tenants=claimer.tenants)
             if not woken or self._stopping:
                 return jobs
 
     async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
-        future = group.submit(claimer.policy.topic.id, claimer)
+        future = group.submit((claimer.policy.topic.id, claimer.tenants), claimer)
         try:
             return await future
         except asyncio.CancelledError:
@@ -196,39 +202,76 @@ class Claims:
         most: int,
     ) -> bool:
         """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; whether another pass may find
-        more: something stood in the way and was taken out, or the due parts were not looked at."""
+        more: something stood in the way and was taken out, the due parts were not looked at, or other tenants."""
         slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return False
-        cursor = self._shared.cursors.of(policy.topic)
-        plan, began = cursor.plan(lanes), time.monotonic()
+        tenants, among = self._shared.fairness.of(policy.topic.id), cohort[0].tenants
         whole = any(claimer.whole for claimer in cohort)
+        if not tenants.know(lanes) and among is None and not policy.config.tenant_limits:
+            plan = self._shared.cursors.of(policy.topic).plan(lanes)
+            claimed = await self._claim(self._shared.verbs(policy), policy, plan, slots, whole=whole)
+            again = False
+        else:
+            turn = tenants.turn(len(slots.callers), among)
+            if not turn.tenants:
+                return False
+            async with self._limited(policy, turn) as (db, left):
+                turn = tenants.share(turn, len(slots.callers), left, policy.config.tenant_weights)
+                if not turn.tenants:
+                    return True
+                plan = self._shared.cursors.of(policy.topic).plan(turn.lanes, turn.shares)
+                claimed = await self._claim(db, policy, plan, slots, whole=whole)
+            tenants.learn(turn, plan, claimed, policy.config.tenant_weights, full=claimed.met == len(slots.callers))
+            again = True
+        for share, jobs in zip(shares, claimed.jobs, strict=True):
+            share.extend(jobs)
+        return await self._clear(policy, lanes, plan, claimed, len(slots.callers)) or again
+
+    async def _claim(self, db: Connection, policy: Policy, plan: Plan, slots: Slots, *, whole: bool) -> Claimed:
+        cursor, began = self._shared.cursors.of(policy.topic), time.monotonic()
         claimed = await consumer.claim(
-            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole
+            db, policy.topic, policy.budget, plan.reaches, slots, shares=plan.shares, whole=whole
         )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
         self._passes[plan.sweeps][claimed.met == len(slots.callers)].add()
         self._seconds[plan.sweeps].add(took)
+        return claimed
+
+    async def _clear(self, policy: Policy, lanes: Sequence[Lane], plan: Plan, claimed: Claimed, wanted: int) -> bool:
+        """Count what was claimed, and take out what stood in the way; whether that, or what was not looked at, is a
+        reason for another pass."""
         if claimed.count:
             topic = self._shared.metrics.topic(policy.topic.name)
             topic.claimed.add(claimed.count)
             topic.wait_us.observe_all(claimed.waits_us)
-        for share, jobs in zip(shares, claimed.jobs, strict=True):
-            share.extend(jobs)
         if claimed.met:
             self._shared.moved(policy.topic, ready=-claimed.count, in_flight=claimed.count)
-        if claimed.met == len(slots.callers):
-            self._shared.waiters.wake(policy.topic.id, 1)  # there may be more, for those who were not woken yet
+        if claimed.met == wanted:
+            # There may be more, for those who were not woken yet: not for who waits for some tenants.
+            self._shared.waiters.wake(policy.topic.id, 1, ())
         moved = 0
         if claimed.exhausted:
             moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
         if claimed.expired:
             moved += await self._exits.expire(policy)
-        if claimed.met < len(slots.callers) and any(reach.due is None for reach in plan.reaches):
-            cursor.returned()
+        if claimed.met < wanted and any(reach.due is None for reach in plan.reaches):
+            self._shared.cursors.returned(policy.topic.id)
             return True
         return moved > 0
+
+    @asynccontextmanager
+    async def _limited(self, policy: Policy, turn: Turn) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
+        """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
+        transaction, and nobody else gives them any before its end."""
+        pool, limits = self._shared.verbs(policy), policy.config.tenant_limits
+        limited = [one.name for one in turn.tenants if one.name in limits]
+        if not limited:
+            yield pool, {}
+            return
+        async with pool.acquire() as db, db.transaction():
+            yield db, await consumer.room_of(db, policy.topic, {name: limits[name] for name in limited})
 
 
 def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from app.engine.census import Census
 from app.engine.claims import Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
@@ -12,6 +13,7 @@ from app.engine.diffs import Diffs
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.failures import Failures
+from app.engine.fairness import Fairness
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
@@ -58,7 +60,9 @@ class Engine:
         self.cursors = Cursors()
         self.marks = Marks(pools, self.cursors)
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
+        self.fairness = Fairness()
         self.waiters = Waiters(pools, self.cursors)
+        self.waiters.on_claimable = self.fairness.heard
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
         self.checks = Checks(pools.rest, policies)
@@ -76,6 +80,7 @@ class Engine:
             self.metrics,
             Room(pools, max_total_bytes),
             self.checks,
+            self.fairness,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
@@ -83,6 +88,7 @@ class Engine:
         self.replays = Replays(shared)
         self.purges = Purges(shared)
         self.failures = Failures(shared)
+        self.census = Census(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
@@ -97,6 +103,7 @@ class Engine:
         self.readers.wake(topic_id)
         if self.waiters.wanted(topic_id):
             self.lanes.forget(topic_id)
+        self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, jobs)
 
     def drop(self, topic: Topic) -> None:
@@ -104,6 +111,7 @@ class Engine:
         self.streams.lost(topic.name)
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
+        self.fairness.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
         self.metrics.forget([topic.name])

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db import sql
-from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Topic
+from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Share, Topic
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
@@ -26,6 +26,8 @@ _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LANES = sql.load(__package__, "lanes")
+_LOCK_TENANTS = sql.load(__package__, "lock_tenants")
+_IN_FLIGHT = sql.load(__package__, "in_flight")
 
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
 
@@ -41,12 +43,14 @@ class Slots:
 
 @dataclass(slots=True)
 class Seen:
-    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease."""
+    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease; and
+    how many it met."""
 
     ready: int | None = None
     due: int | None = None
     ready_lost: int | None = None
     due_lost: int | None = None
+    met: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,21 @@ async def lanes(db: Connection, topic: Topic) -> list[Lane]:
 
 
 async def claim(
-    db: Connection, topic: Topic, budget: Budget, reaches: Sequence[Reach], slots: Slots, *, whole: bool = False
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    reaches: Sequence[Reach],
+    slots: Slots,
+    *,
+    shares: Sequence[Share] | None = None,
+    whole: bool = False,
 ) -> Claimed:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
-    with their `rest`."""
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`: with their
+    `rest`. `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far
+    as there are slots."""
     wanted = len(slots.callers)
+    shares = [Share(len(reaches), wanted)] if shares is None else shares
+    ends = list(itertools.accumulate(share.lanes for share in shares))
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
     rows = await db.fetch(
@@ -96,6 +110,9 @@ async def claim(
         budget.ends,
         budget.max_deliveries,
         whole,
+        [end - share.lanes + 1 for end, share in zip(ends, shares, strict=True)],
+        ends,
+        [share.most for share in shares],
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
     exhausted = expired = False
@@ -109,6 +126,7 @@ async def claim(
         _see(part, due=due, place=place, lost=kind == "lost")
         if kind == "leased":
             start = 16 * (slot - 1)
+            shown.append(reaches[lane - 1].lane.tenant)
             job = Job(seq, noise[start : start + 16].hex(), *shown)
             jobs[slots.callers[slot - 1]].append(job)
             if due:
@@ -122,7 +140,16 @@ async def claim(
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits)
 
 
+async def room_of(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
+    """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: whoever
+    else asks waits for its end."""
+    await db.execute(_LOCK_TENANTS, topic.id)
+    rows = await db.fetch(_IN_FLIGHT, topic.name, list(limits), list(limits.values()))
+    return {row["tenant"]: limits[row["tenant"]] - row["held"] for row in rows}
+
+
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
+    seen.met += 1
     if due:
         if seen.due is None or place > seen.due:
             seen.due = place
@@ -138,10 +165,11 @@ def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
 @dataclass(slots=True)
 class Ended:
     """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
-    last claim in ms."""
+    last claim in ms, beside whose they were."""
 
     deliveries: list[int] = field(default_factory=list)
     ages_ms: list[int] = field(default_factory=list)
+    tenants: list[str] = field(default_factory=list)
 
 
 async def ack(
@@ -159,7 +187,10 @@ async def ack(
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.deliveries += row["deliveries"]
-            ended.ages_ms += [age for age in row["ages"] if age is not None]
+            for age, tenant in zip(row["ages"], row["tenants"], strict=True):
+                if age is not None:
+                    ended.ages_ms.append(age)
+                    ended.tenants.append(tenant)
         if len(row["done"]) == len(row["picked"]):
             break
     return done

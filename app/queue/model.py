@@ -67,6 +67,13 @@ class Reach:
     due: int | None = 0
 
 
+class Share(NamedTuple):
+    """What a claim may take from lanes that stand together: from so many of them, so many jobs at most."""
+
+    lanes: int
+    most: int
+
+
 class Rest(NamedTuple):
     """What only the messages dialect shows of a job. Times are in ms since 1970; `first_*`: the job whose
     id a dead letter has."""
@@ -96,6 +103,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     content_type: str | None  # of the payload; None is application/json
     key: str | None
     more: asyncpg.Record | None  # where the claim asked for it
+    tenant: str
 
     @property
     def rest(self) -> Rest:
@@ -154,6 +162,13 @@ class Batch:
         priorities: list[int | None] = [*self.priorities, *([None] * short)]
         tenants: list[str | None] = [*self.tenants, *([None] * (len(self) - len(self.tenants)))]
         return {Lane(t or "", p or 0) for t, p in zip(tenants, priorities, strict=True)}
+
+    def owners(self) -> set[str]:
+        """Whose records these are."""
+        if not self.tenants:
+            return {""}
+        owners = {tenant or "" for tenant in self.tenants}
+        return owners if len(self.tenants) == len(self) else owners | {""}
 
 
 _COLUMNS = [f.name for f in fields(Batch)]

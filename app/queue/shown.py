@@ -69,6 +69,7 @@ class Shown:
     first_topic_id: int | None
     first_seq: int | None
     key: str | None
+    tenant: str  # a dead letter's is what it was before
 
 
 @dataclass(frozen=True, slots=True)

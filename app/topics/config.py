@@ -25,6 +25,10 @@ BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
 
+MOST_TENANTS: Final = 1_000  # that a topic's settings name
+
+MAX_TENANT: Final = 128  # characters
+Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT, pattern=r"^[^\u0000]*$")]
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 
 
@@ -105,6 +109,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     throughput_limit: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, _about("Most jobs a second that claims get; 0: no limit.", 0)
     ] = None
+    tenant_weights: Annotated[
+        Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=1_000)]], Meta(max_length=MOST_TENANTS)] | None,
+        _about("How much tenants get of claims that name none, beside 1 for those that are not listed.", {}),
+    ] = None
+    tenant_limits: Annotated[
+        Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=2**31 - 1)]], Meta(max_length=MOST_TENANTS)] | None,
+        _about("Most jobs in flight of tenants; those that are not listed have no limit.", {}),
+    ] = None
     replayable: Annotated[bool | None, _about("Whether acknowledged jobs are kept for a replay.", False)] = None
     replay_window_ms: Annotated[
         Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
@@ -174,6 +186,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     auto_priority: bool = True
     max_depth: int = 0
     throughput_limit: int = 0
+    tenant_weights: dict[str, int] = {}
+    tenant_limits: dict[str, int] = {}
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
     auto_create: bool = True
@@ -188,6 +202,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIELDS: Final = Chosen.__struct_fields__
+OBJECTS: Final = ("tenant_weights", "tenant_limits")  # of them, those that are JSON
 
 
 class Config(Chosen, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.model import Connection, Topic
-from app.topics.config import DEFAULTS, FIELDS, Chosen, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Defaults, Policy, TopicType, in_effect
 from app.topics.schemas import Text
 
 if TYPE_CHECKING:
@@ -233,6 +233,8 @@ def _settings(row: str) -> dict[str, object]:
 
 
 def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
-    chosen = msgspec.convert({name: row[name] for name in FIELDS}, Chosen)
+    columns = {name: row[name] for name in FIELDS}
+    columns |= {name: msgspec.json.decode(columns[name]) for name in OBJECTS}
+    chosen = msgspec.convert(columns, Chosen)
     topic = Topic(row["name"], row["id"], row["sequence"])
     return Policy(topic, in_effect(topic.name, chosen, defaults), row["version"], chosen, row["schema_version"])

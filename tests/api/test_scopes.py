@@ -57,6 +57,7 @@ TABLE = {
     ("POST", f"{T}/diff"): Row("read", 403, {}),
     ("POST", f"{T}/delete"): Row("delete", 403, {"before_seq": 1}),
     ("GET", f"{T}/failures"): Row("read", 403),
+    ("GET", f"{T}/stats"): Row("read", 403, query="?by=tenant"),
     ("DELETE", f"{T}/failures/{{cluster}}"): Row("delete", 403),
     ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
     ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),

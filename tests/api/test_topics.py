@@ -25,6 +25,8 @@ DEFAULTS = {
     "auto_priority": True,
     "max_depth": 0,
     "throughput_limit": 0,
+    "tenant_weights": {},
+    "tenant_limits": {},
     "replayable": False,
     "replay_window_ms": 604_800_000,
     "auto_create": True,

@@ -50,6 +50,8 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         leases_durable=True,
         max_depth=7,
         throughput_limit=8,
+        tenant_weights={"a": 3},
+        tenant_limits={"b": 4},
         replayable=True,
         replay_window_ms=9,
     )

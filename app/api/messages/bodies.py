@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, about, text
+from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Key, Tenants, about, text
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
-from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
+from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
 MOST_LEASE_SECONDS = 86_400
@@ -72,8 +72,8 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         Key | None,
         about("A message of this key that waits is updated, and keeps its id. One that is processed is left alone."),
     ] = None
+    tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
     group: None = None
     dedupe_id: None = None
 
@@ -117,6 +117,7 @@ class DequeueBody(msgspec.Struct):
         Annotated[float, Meta(ge=0, le=30)] | None, about("How long to wait for the first message.", 0)
     ] = None
     encoding: Encoding = None
+    tenants: Tenants = None
     consumer_group: Literal[""] | None = None
 
 
@@ -197,6 +198,7 @@ class Message(msgspec.Struct, kw_only=True):
     id: str
     topic: str
     key: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
     payload: str
     encoding: Literal["base64"] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET

@@ -57,7 +57,9 @@ async def dequeue(request: Request) -> Response:
         if found is None:
             return _answer([])
         policy, wait = found
-    claimer = Claimer(policy, NODE, body.count or 1, lease_of(policy, body.visibility_timeout_seconds), whole=True)
+    lease_ms = lease_of(policy, body.visibility_timeout_seconds)
+    tenants = None if body.tenants is None else frozenset(body.tenants)
+    claimer = Claimer(policy, NODE, body.count or 1, lease_ms, whole=True, tenants=tenants)
     claims, settlements = context.engine.claims, context.engine.settlements
     jobs: list[Job]
     if wait or policy.config.claim_jitter_ms:

@@ -113,6 +113,8 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     discard: str
     idempotency_window_ms: int
     priority: int | UnsetType = UNSET
+    tenant_weights: dict[str, int] | UnsetType = UNSET
+    tenant_limits: dict[str, int] | UnsetType = UNSET
     auto_priority: bool
     auto_create: bool
     dedupe_node: bool

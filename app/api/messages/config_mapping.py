@@ -30,6 +30,8 @@ OF_V0: Final = (
     "discard",
     "idempotency_window_ms",
     "priority",
+    "tenant_weights",
+    "tenant_limits",
     "auto_priority",
     "auto_create",
     "dedupe_node",
@@ -156,5 +158,5 @@ def _in_seconds(millis: int | None) -> tuple[int | UnsetType, int | UnsetType]:
     return (UNSET, millis) if millis % 1000 else (millis // 1000, UNSET)
 
 
-def _unless_none(value: int | None) -> int | UnsetType:
-    return UNSET if value is None else value
+def _unless_none(value: int | dict[str, int] | None) -> Any:
+    return UNSET if value is None or value == {} else value

@@ -144,6 +144,7 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         ttls_ms=_unless_default([_ms(message.ttl_seconds) for message in messages]),
         max_deliveries=_unless_default([message.max_deliveries for message in messages]),
         content_types=_unless_default(types),
+        tenants=_unless_default([message.tenant for message in messages]),
         keys=_unless_default([message.key for message in messages]),
     )
     return batch, size

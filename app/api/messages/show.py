@@ -29,7 +29,7 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
         % (
             id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
             topic.name.encode(),
-            _key(job.key),
+            _key(job.key, job.tenant),
             _payload(job.payload, job.content_type, base64=base64),
             _metadata(job.metadata),
             job.deliveries - 1,
@@ -56,7 +56,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
         % (
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
-            _key(job.key),
+            _key(job.key, job.tenant),
             _payload(job.payload, job.content_type, base64=base64),
             _metadata(job.metadata),
             job.status.encode(),
@@ -79,8 +79,10 @@ def time_of(ms: int) -> bytes:
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
 
 
-def _key(key: str | None) -> bytes:
-    return b"" if key is None else b',"key":%b' % encode(key)
+def _key(key: str | None, tenant: str) -> bytes:
+    """What it has of the two."""
+    shown = b"" if key is None else b',"key":%b' % encode(key)
+    return shown + b',"tenant":%b' % encode(tenant) if tenant else shown
 
 
 def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:

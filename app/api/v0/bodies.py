@@ -17,6 +17,7 @@ from app.api.bounds import (
     LeaseMs,
     Seq,
     Seqs,
+    Tenants,
     Wait,
     about,
     text,
@@ -113,6 +114,7 @@ class ClaimBody(msgspec.Struct):
     max: Annotated[Count | None, about("Most jobs, clamped to 1 to 1000.", 1)] = None
     lease_ms: Annotated[LeaseMs | None, about("The topic's if absent.")] = None
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
+    tenants: Tenants = None
 
 
 class AckBody(msgspec.Struct):
@@ -173,6 +175,8 @@ class ResolvedConfig(msgspec.Struct):
     auto_priority: bool
     max_depth: int
     throughput_limit: int
+    tenant_weights: dict[str, int]
+    tenant_limits: dict[str, int]
     replayable: bool
     replay_window_ms: int
     auto_create: bool
@@ -272,6 +276,7 @@ class JobShown(msgspec.Struct, kw_only=True):
     data: Raw
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     key: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = UNSET
     token: str
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -50,7 +51,7 @@ async def claim(request: Request) -> Response:
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
-    claimer = claimer_of(policy, body.node, body.max, body.lease_ms)
+    claimer = claimer_of(policy, body.node, body.max, body.lease_ms, body.tenants)
     claims, settlements = context.engine.claims, context.engine.settlements
     if body.wait_ms:
         count_as(request, "claim_wait")  # its time is the wait's
@@ -81,7 +82,10 @@ async def claim(request: Request) -> Response:
     return answer(fields, began, b',"throttle_wait_ms":0.0')
 
 
-def claimer_of(policy: Policy, node: str, most: int | None, lease_ms: int | None) -> Claimer:
+def claimer_of(
+    policy: Policy, node: str, most: int | None, lease_ms: int | None, tenants: Collection[str] | None = None
+) -> Claimer:
     """A claimer with its bounds clamped; what is absent is the topic's, or one job."""
     lease = policy.config.lease_ms if lease_ms is None else clamp_lease(lease_ms)
-    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease)
+    among = None if tenants is None else frozenset(tenants)
+    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease, tenants=among)

@@ -125,6 +125,7 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
         ]
     )
     batch.ttls_ms = _unless_default([record.ttl_ms for record in records])
+    batch.tenants = _unless_default([record.tenant for record in records])
     batch.keys = _unless_default([record.key for record in records])
     batch.max_deliveries = _unless_default([record.max_deliveries for record in records])
 

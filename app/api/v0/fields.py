@@ -47,9 +47,10 @@ def job_fields(topic: str, job: Job) -> bytes:
     """A leased job's fields, without the braces round them."""
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
     key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
+    tenant = b'"tenant":%b,' % encode(job.tenant) if job.tenant else b""
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b%b"deliveries":%d,"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),
@@ -57,6 +58,7 @@ def job_fields(topic: str, job: Job) -> bytes:
             job.created_ms,
             tag,
             key,
+            tenant,
             job.deliveries,
             topic.encode(),
             job.seq,

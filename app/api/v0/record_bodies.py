@@ -9,7 +9,7 @@ from msgspec import Meta, Raw
 
 from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
-from app.topics.config import TEN_YEARS_MS, AskedInFull
+from app.topics.config import TEN_YEARS_MS, AskedInFull, Tenant
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
@@ -48,8 +48,8 @@ class Record(msgspec.Struct, gc=False):
         Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
         about('Of data: JSON, unless it is a text whose type is text/…, or {"$base64": "…"}, which is bytes.', JSON),
     ] = None
+    tenant: Annotated[Tenant | None, about("Whose job it is: claims share fairly between tenants.", "")] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
     group: None = None
     dedupe_id: None = None
     user_id: None = None

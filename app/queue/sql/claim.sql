@@ -5,6 +5,7 @@
 --   slots:  $7 lease ids  $8 the slot's caller, from 1      callers:  $9 nodes  $10 lease lengths in ms
 --   $11 whether deliveries run out here  $12 the topic's max_deliveries, 0 for no end  $13 whether `more` is wanted, what
 --   the messages dialect shows besides (NULL: not wanted)
+--   shares of it, one for each tenant:  $14 its first lane  $15 its last, places in $3  $16 most jobs to look at in them
 -- Rows by what they are (`kind`):
 --   leased     a job and its slot
 --   exhausted, expired   a job met on the way that has no delivery left, or whose time to live has passed: not leased;
@@ -12,18 +13,17 @@
 --   lost       a job that was locked, and had been changed meanwhile: not leased, and still there
 --   clock      one row always, the last: `place` is now()
 -- `lane` is the lane's place in $3 (from 1), `due` whether the job stood in its due part, `place` its position there:
--- a position, or a time in µs since 1970. Lanes are gone through in order, each due part before the ready part, until $2
--- jobs were met: all before the last one met were seen to their ends.
+-- a position, or a time in µs since 1970. Lanes are gone through in order, each due part before the ready part, until the
+-- share's most or $2 jobs were met: all of the share before the last one met were seen to their ends.
 -- Compares with now(), which an index can serve; writes clock_timestamp(), so that no lease is born short.
 -- Changes by ctid: a join by key turns into a walk over the whole index when statistics are stale.
 -- Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
-WITH lane AS MATERIALIZED (
-    SELECT l.tenant, l.priority, l.after, l.ord,
-           timestamptz 'epoch' + l.due_after * interval '1 microsecond' AS due_after
-    FROM unnest($3::text[], $4::smallint[], $5::bigint[], $6::bigint[])
-        WITH ORDINALITY AS l(tenant, priority, after, due_after, ord)
-), picked AS MATERIALIZED (
-    SELECT x.*, l.ord FROM lane l CROSS JOIN LATERAL (
+WITH picked AS MATERIALIZED (
+    SELECT y.* FROM unnest($14::integer[], $15::integer[], $16::integer[]) AS share(first, last, most) CROSS JOIN LATERAL (
+    SELECT x.*, share.first - 1 + l.ord AS ord
+    FROM unnest(($3::text[])[share.first:share.last], ($4::smallint[])[share.first:share.last],
+                ($5::bigint[])[share.first:share.last], ($6::bigint[])[share.first:share.last])
+        WITH ORDINALITY AS l(tenant, priority, after, due_after, ord) CROSS JOIN LATERAL (
         SELECT * FROM (
             SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again, (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
                    CASE WHEN j.expires_at <= now() THEN 'expired'
@@ -32,7 +32,8 @@ WITH lane AS MATERIALIZED (
                    END AS spent
             FROM holdfast.jobs j
             WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
-              AND j.state IN ('leased', 'scheduled') AND j.visible_at > l.due_after AND j.visible_at < now()
+              AND j.state IN ('leased', 'scheduled') AND j.visible_at > timestamptz 'epoch' + l.due_after * interval '1 microsecond'
+              AND j.visible_at < now()
             ORDER BY j.visible_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
         ) due
         UNION ALL
@@ -43,7 +44,8 @@ WITH lane AS MATERIALIZED (
               AND j.state = 'ready' AND j.position > l.after
             ORDER BY j.position LIMIT $2::integer FOR UPDATE SKIP LOCKED
         ) ready
-    ) x LIMIT $2::integer
+    ) x LIMIT share.most
+    ) y LIMIT $2::integer
 ), seat AS MATERIALIZED (
     SELECT tid, ord, part, again, place, seq, row_number() OVER (ORDER BY ord, part, place) AS slot
     FROM picked WHERE spent IS NULL

@@ -13,6 +13,7 @@ WITH held AS (
         max_depth = c.max_depth, throughput_limit = c.throughput_limit, replayable = c.replayable,
         replay_window_ms = c.replay_window_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
         leases_durable = c.leases_durable, configured = c.configured,
+        tenant_weights = c.tenant_weights, tenant_limits = c.tenant_limits,
         updated_at = clock_timestamp(), version = h.version + 1
     FROM held h CROSS JOIN json_populate_record(NULL::holdfast.topics, $2::json) c
     WHERE t.name = $1 AND h.type = c.type

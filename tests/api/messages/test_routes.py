@@ -49,7 +49,9 @@ BAD: list[Body] = [
     {"topic": "t", "payload": "x", "run_at": "2030-01-01T00:00:00"},
     {"topic": "t", "payload": "x", "ttl_seconds": -1},
     {"topic": "t", "payload": "x", "max_deliveries": 10_001},
-    {"topic": "t", "payload": "x", "tenant": "a"},
+    {"topic": "t", "payload": "x", "tenant": ""},
+    {"topic": "t", "payload": "x", "tenant": "a" * 129},
+    {"topic": "t", "payload": "x", "tenant": "a\0"},
     {"topic": "t", "payload": "x", "group": "a"},
     {"topic": "t", "payload": "x", "dedupe_id": "a"},
 ]

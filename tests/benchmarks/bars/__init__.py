@@ -9,6 +9,7 @@ from tests.benchmarks.bars import (
     batch,
     depth,
     expiry,
+    fairness,
     fleet,
     logs,
     sharing,
@@ -38,6 +39,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "blocked": depth.blocked,
     "scheduled": depth.scheduled,
     "deep": depth.deep,
+    "fairness": fairness.fairness,
     "cycle": peers.cycle,
     "worker": peers.worker,
 }
