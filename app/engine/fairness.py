@@ -156,7 +156,7 @@ class Tenants:
         return Turn(turn.at, turn.open, may, most)
 
     def learn(self, turn: Turn, plan: Plan, claimed: Claimed, weights: Mapping[str, int], *, full: bool) -> None:
-        """Charge the tenants for what they were given, and let those rest that had no more.
+        """Charge the tenants for what they were given, and let those rest that had no more. `plan` is made of the turn.
 
         `full`: the statement met as many jobs as it could seat, and went no further.
         """
@@ -166,15 +166,15 @@ class Tenants:
             for job in jobs:
                 given[job.tenant] = given.get(job.tenant, 0) + 1
         end = 0
-        for tenant, most in zip(turn.tenants, turn.most, strict=True):
-            begin, end = end, end + len(tenant.lanes)
+        for tenant, share in zip(turn.tenants, plan.shares, strict=True):
+            begin, end = end, end + share.lanes
             if full and begin > last:
                 break  # those from here on were not asked
             tenant.time += given.get(tenant.name, 0) * self._cost(tenant, weights)
             seen = [claimed.seen[i] for i in range(begin, end) if i in claimed.seen]
             lost = any(one.ready_lost is not None or one.due_lost is not None for one in seen)
             unseen = any(plan.reaches[i].due is None for i in range(begin, end))
-            if sum(one.met for one in seen) >= most or lost or (full and last < end):
+            if sum(one.met for one in seen) >= share.most or lost or (full and last < end):
                 self._wake(tenant)
             elif not unseen:
                 self._rest(tenant, turn.at)

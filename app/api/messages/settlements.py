@@ -64,7 +64,7 @@ def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struc
 async def ack(request: Request) -> Response:
     """Complete a message: it is gone then. 404 if the caller does not hold it any more."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
     settlements = context.engine.settlements
 
@@ -85,7 +85,7 @@ async def nack(request: Request) -> Response:
     """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. 404 if the
     caller does not hold it any more."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
     error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
     back = Return(round((body.delay_seconds or 0) * 1000), error)
@@ -106,7 +106,7 @@ async def nack(request: Request) -> Response:
 async def extend(request: Request) -> Response:
     """Hide a message for so long from now: the heartbeat of long work. 404 if the caller does not hold it any more."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
     settlements = context.engine.settlements
     until: list[int] = []
@@ -129,7 +129,7 @@ async def extend(request: Request) -> Response:
 async def ack_batch(request: Request) -> Response:
     """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _ack_batch_body, context.settings.max_body_bytes)
     if len(body.ids) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} ids a call.")

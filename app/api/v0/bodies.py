@@ -22,7 +22,6 @@ from app.api.bounds import (
     about,
     text,
 )
-from app.db.horizon import Horizon
 
 MAX_WATCHED = 256  # topics of one watch
 _TAG_PATTERN = {"type": "string", "maxLength": 256}
@@ -320,12 +319,6 @@ class ExtendAnswer(msgspec.Struct):
     extended: int
     skipped: list[int]
     deadlines: dict[str, int]
-    performance: Performance
-
-
-class HorizonAnswer(Horizon, frozen=True):
-    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
-
     performance: Performance
 
 

@@ -68,7 +68,7 @@ async def stats(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.READ, name)
+    key = context.access.check(request, Scope.READ, name, confines=True)
     known_parameters(request, ("by", "page_size", "cursor"))
     if request.query_params.get("by") != "tenant":
         raise InvalidRequest("by must be tenant.")
@@ -78,7 +78,9 @@ async def stats(request: Request) -> Response:
     if begin is None or "\0" in begin:
         raise foreign_cursor()
     policy = await context.policies.queue(check_name(name))
-    found = await context.engine.census.read(policy, begin=begin, limit=size + 1)
+    found = await context.engine.census.read(
+        policy, begin=begin, limit=size + 1, only=None if key is None else key.tenant
+    )
     fields: dict[str, object] = {"topic": name, "tenants": [_shown(one) for one in found[:size]]}
     if len(found) > size:
         fields["next_cursor"] = cursor_to({"from": found[size].tenant})

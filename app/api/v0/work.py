@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.api.fields import check_tenants, encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
@@ -88,14 +88,15 @@ async def work(request: Request) -> Response:
     settled. When the connection ends, what was not settled is released at once."""
     context = context_of(request)
     name = topic_in(request)
-    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True)
+    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True, confines=True)
     must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params
     node = check_node(given.get("node", ""))
     if "\0" in node:
         raise InvalidRequest("node has a NUL character.")
-    tenants = check_tenants(given.getlist("tenants")) if "tenants" in given else None
+    named = check_tenants(given.getlist("tenants")) if "tenants" in given else None
+    tenants = tenancy.claimed_by(key, named)
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
     policy = await context.policies.queue(name)
     context.quota.take_stream(request.scope, key)

@@ -20,31 +20,33 @@
 -- Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
 WITH picked AS MATERIALIZED (
     SELECT y.* FROM unnest($14::integer[], $15::integer[], $16::integer[]) AS share(first, last, most) CROSS JOIN LATERAL (
-    SELECT x.*, share.first - 1 + l.ord AS ord
-    FROM unnest(($3::text[])[share.first:share.last], ($4::smallint[])[share.first:share.last],
-                ($5::bigint[])[share.first:share.last], ($6::bigint[])[share.first:share.last])
-        WITH ORDINALITY AS l(tenant, priority, after, due_after, ord) CROSS JOIN LATERAL (
-        SELECT * FROM (
-            SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again, (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
-                   CASE WHEN j.expires_at <= now() THEN 'expired'
-                        WHEN $11::boolean AND coalesce(j.max_deliveries, $12::integer) > 0
-                             AND j.deliveries >= coalesce(j.max_deliveries, $12::integer) THEN 'exhausted'
-                   END AS spent
-            FROM holdfast.jobs j
-            WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
-              AND j.state IN ('leased', 'scheduled') AND j.visible_at > timestamptz 'epoch' + l.due_after * interval '1 microsecond'
-              AND j.visible_at < now()
-            ORDER BY j.visible_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
-        ) due
-        UNION ALL
-        SELECT * FROM (
-            SELECT ctid, 1, false, j.position, j.seq, CASE WHEN j.expires_at <= now() THEN 'expired' END
-            FROM holdfast.jobs j
-            WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
-              AND j.state = 'ready' AND j.position > l.after
-            ORDER BY j.position LIMIT $2::integer FOR UPDATE SKIP LOCKED
-        ) ready
-    ) x LIMIT share.most
+        SELECT x.*, share.first - 1 + l.ord AS ord
+        FROM unnest(($3::text[])[share.first:share.last], ($4::smallint[])[share.first:share.last],
+                    ($5::bigint[])[share.first:share.last], ($6::bigint[])[share.first:share.last])
+            WITH ORDINALITY AS l(tenant, priority, after, due_after, ord)
+        CROSS JOIN LATERAL (
+            SELECT * FROM (
+                SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again,
+                       (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
+                       CASE WHEN j.expires_at <= now() THEN 'expired'
+                            WHEN $11::boolean AND coalesce(j.max_deliveries, $12::integer) > 0
+                                 AND j.deliveries >= coalesce(j.max_deliveries, $12::integer) THEN 'exhausted'
+                       END AS spent
+                FROM holdfast.jobs j
+                WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
+                  AND j.state IN ('leased', 'scheduled') AND j.visible_at < now()
+                  AND j.visible_at > timestamptz 'epoch' + l.due_after * interval '1 microsecond'
+                ORDER BY j.visible_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+            ) due
+            UNION ALL
+            SELECT * FROM (
+                SELECT ctid, 1, false, j.position, j.seq, CASE WHEN j.expires_at <= now() THEN 'expired' END
+                FROM holdfast.jobs j
+                WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
+                  AND j.state = 'ready' AND j.position > l.after
+                ORDER BY j.position LIMIT $2::integer FOR UPDATE SKIP LOCKED
+            ) ready
+        ) x LIMIT share.most
     ) y LIMIT $2::integer
 ), seat AS MATERIALIZED (
     SELECT tid, ord, part, again, place, seq, row_number() OVER (ORDER BY ord, part, place) AS slot

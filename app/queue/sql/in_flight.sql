@@ -1,5 +1,5 @@
 -- How many jobs of tenants are in flight: leased, and the lease is good.   $1 topic  $2 tenants  $3 most to count of each
--- One row a tenant: tenant, held. The cast is what jobs_due's predicate is kept off by.   Index: jobs_held.
+-- One row a tenant: tenant, held. Only named tenants: others are not in the index.   Index: jobs_held.
 SELECT t.tenant, held.held
 FROM unnest($2::text[], $3::bigint[]) AS t(tenant, most) CROSS JOIN LATERAL (
     SELECT count(*) AS held FROM (
