@@ -38,6 +38,7 @@ from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
+from app.api.v0 import stats as stats_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -82,6 +83,7 @@ ROUTERS = (
     failure_routes.router,
     explanations.router,
     controls.router,
+    stats_routes.router,
     key_routes.router,
     audit.router,
     health.router,

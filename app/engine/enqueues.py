@@ -224,7 +224,7 @@ class Enqueues:
         delays = [delay for delay in batch.delays_ms if delay]
         self._shared.metrics.topic(topic.name).enqueued.add(new)
         self._shared.moved(topic, ready=ready)
-        self._shared.waiters.added(topic_id, ready)
+        self._shared.waiters.added(topic_id, ready, batch.owners())
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)

@@ -34,7 +34,7 @@ INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priori
 SELECT t.name, t.id, n, n,
        CASE WHEN k < 80 THEN 'ready' WHEN k < 90 THEN 'scheduled' WHEN k < 97 THEN 'leased' ELSE 'failed'
        END::holdfast.job_state,
-       CASE WHEN k = 0 THEN 't1' ELSE '' END, CASE WHEN k = 1 THEN 5 ELSE 0 END,
+       CASE WHEN k IN (0, 95) THEN 't1' ELSE '' END, CASE WHEN k = 1 THEN 5 ELSE 0 END,
        now() + CASE WHEN k BETWEEN 80 AND 95 THEN interval '1 hour' ELSE interval '-1 minute' END, now(), now(),
        CASE WHEN k = 2 THEN now() - interval '1 minute' WHEN k = 3 THEN now() + interval '1 day' END,
        CASE WHEN k >= 90 THEN 3 ELSE 0 END,
@@ -66,6 +66,7 @@ class Promise:
 
 PROMISES = {
     "claim": Promise({"jobs_due", "jobs_ready"}, 30),
+    "in_flight": Promise({"jobs_held"}, 4, changes=False),
     "ack": Promise({"jobs_pkey"}, 20),
     "ack_archived": Promise({"jobs_pkey"}, 26),
     "nack": Promise({"jobs_pkey"}, 20),
@@ -126,7 +127,8 @@ class World:
         marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
-            "claim": (busy.name, count, *lanes, *slots, True, 3, False, [], 1 << 26),
+            "claim": (busy.name, count, *lanes, *slots, True, 3, False, [1, 3], [2, 3], [count, count], [], 1 << 26),
+            "in_flight": (busy.name, ["t1", "t2"], [count, count]),
             "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
             "ack_archived": (busy.name, seqs, leases, nothing),
