@@ -147,8 +147,8 @@ async def claim(
         _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
-            lease, tenant = noise[start : start + 16].hex(), reaches[lane - 1].lane.tenant
-            job = Job(seq, lease, *shown, more, tenant, *(rare or _COMMON))
+            shown += (more, reaches[lane - 1].lane.tenant, *(rare or ()))
+            job = Job(seq, noise[start : start + 16].hex(), *shown)
             jobs[slots.callers[slot - 1]].append(job)
             if kind == "again":
                 crashes += 1
@@ -172,7 +172,6 @@ async def claim(
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
 
 
-_COMMON: Final[tuple[Any, ...]] = ()  # a job has nothing of what is rare
 _LEFT: Final = {"lost", "heavy"}
 
 

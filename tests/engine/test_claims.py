@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from app.db.pool import Pools
-from app.engine import claims
+from app.engine import passes
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.topics.config import Policy
@@ -283,12 +283,12 @@ async def test_one_that_stands_behind_many_that_are_spent_is_claimed_at_once(
     assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]
 
 
-@pytest.mark.parametrize("seconds", [claims.CLEARING_SECONDS, 0.0])
+@pytest.mark.parametrize("seconds", [passes.CLEARING_SECONDS, 0.0])
 async def test_nothing_is_no_answer_while_a_job_stands_behind_any_number_that_are_spent(
     seconds: float, machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether one cohort gets through to it, or has to make room for others after each pass."""
-    monkeypatch.setattr(claims, "CLEARING_SECONDS", seconds)
+    monkeypatch.setattr(passes, "CLEARING_SECONDS", seconds)
     for _ in range(5):
         await machine.enqueue(queue, Batch(payloads=[b"1"] * 5_000, ttls_ms=[1] * 5_000))
     (fresh,) = await machine.enqueue(queue, 1)

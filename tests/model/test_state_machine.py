@@ -179,9 +179,7 @@ class QueueMachine(RuleBasedStateMachine):
             keys=[key],
         )
         policy = self.policy_now()
-        placed, span, rows = self.call(
-            f"enqueue by key {record}", lambda: self.world.engine.enqueues.upsert(policy, batch, 100)
-        )
+        placed, span, rows = self.call(f"enqueue by key {record}", lambda: self.world.put(policy, batch))
         self.returned = self.returned or placed.due > 0
         self.model.put(placed.seqs[0], placed.updated[0], batch, rows, span)
 
