@@ -317,7 +317,7 @@ async def test_nothing_is_no_answer_because_others_took_out_what_stood_in_the_wa
 async def test_those_who_got_nothing_yet_ask_again_and_those_who_did_are_answered(
     machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "CLEARING_SECONDS", 0.0)
+    monkeypatch.setattr(passes, "CLEARING_SECONDS", 0.0)
     (first,) = await machine.enqueue(queue, 1)
     await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
     (last,) = await machine.enqueue(queue, 1)
@@ -330,7 +330,7 @@ async def test_those_who_got_nothing_yet_ask_again_and_those_who_did_are_answere
 async def test_who_stops_lets_nobody_ask_again(
     machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "CLEARING_SECONDS", 0.0)
+    monkeypatch.setattr(passes, "CLEARING_SECONDS", 0.0)
     await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
     await machine.enqueue(queue, 1)
     await outlived(pools.rest, queue)
@@ -346,7 +346,7 @@ async def test_who_stops_lets_nobody_ask_again(
 @pytest.fixture
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim hands out a hundred bytes, give or take the last job."""
-    monkeypatch.setattr(claims, "MAX_BYTES", 100)
+    monkeypatch.setattr(passes, "MAX_BYTES", 100)
 
 
 @pytest.mark.usefixtures("few_bytes")
