@@ -147,8 +147,8 @@ async def claim(
         _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
-            shown += (more, reaches[lane - 1].lane.tenant, *(rare or ()))
-            job = Job(seq, noise[start : start + 16].hex(), *shown)
+            columns = (*shown, more, reaches[lane - 1].lane.tenant, *(rare or ()))
+            job = Job(seq, noise[start : start + 16].hex(), *columns)
             jobs[slots.callers[slot - 1]].append(job)
             if kind == "again":
                 crashes += 1
@@ -210,8 +210,14 @@ async def room_of(db: Connection, topic: Topic, limits: Mapping[str, int]) -> di
     """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: whoever
     else asks waits for its end."""
     await db.execute(_LOCK_TENANTS, topic.id)
-    rows = await db.fetch(_IN_FLIGHT, topic.name, list(limits), list(limits.values()))
-    return {row["tenant"]: limits[row["tenant"]] - row["held"] for row in rows}
+    held = await in_flight(db, topic, limits)
+    return {tenant: limit - held[tenant] for tenant, limit in limits.items()}
+
+
+async def in_flight(db: Connection, topic: Topic, most: Mapping[str, int]) -> dict[str, int]:
+    """How many jobs of these tenants are under a good lease, counted up to so many of each."""
+    rows = await db.fetch(_IN_FLIGHT, topic.name, list(most), list(most.values()))
+    return {row["tenant"]: row["held"] for row in rows}
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:

@@ -19,13 +19,8 @@ UP = [
     CREATE INDEX jobs_held ON holdfast.jobs (topic, tenant, visible_at)
     WHERE state = 'leased' AND tenant <> ''
     """,
-    """
-    CREATE INDEX jobs_blocked_of_tenants ON holdfast.jobs (topic, tenant)
-    WHERE state = 'blocked'
-    """,
 ]
 DOWN = [
-    "DROP INDEX holdfast.jobs_blocked_of_tenants",
     "DROP INDEX holdfast.jobs_held",
     "ALTER TABLE holdfast.api_keys DROP COLUMN tenant",
     "ALTER TABLE holdfast.topics DROP COLUMN tenant_limits",

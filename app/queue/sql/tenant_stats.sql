@@ -5,7 +5,7 @@
 -- One row a tenant, by name: tenant; ready (fresh, or their time has come; not what has outlived its time or has no
 -- delivery left), scheduled, in_flight, blocked; dead, the failed ones and dead letters; at_least, whether there may be
 -- more of any; and oldest_ms, for how long the oldest could have been claimed (NULL: there is none).
--- Indexes: primary key of lanes, jobs_ready, jobs_due, jobs_blocked_of_tenants, jobs_finished, jobs_dead.
+-- Indexes: primary key of lanes, jobs_ready, jobs_due, jobs_blocked, jobs_finished, jobs_dead.
 WITH name AS MATERIALIZED (
     SELECT DISTINCT l.tenant FROM holdfast.lanes l
     WHERE l.topic = $1 AND l.tenant >= $2 AND ($4::text IS NULL OR l.tenant = $4::text)
