@@ -2905,12 +2905,6 @@ CREATE INDEX inbox_rejects_old ON holdfast.inbox_rejects USING btree (rejected_a
 CREATE INDEX jobs_blocked ON holdfast.jobs USING btree (topic, tenant, grp, seq) WHERE (state = 'blocked'::holdfast.job_state);
 
 --
--- Name: jobs_blocked_of_tenants; Type: INDEX; Schema: holdfast; Owner: -
---
-
-CREATE INDEX jobs_blocked_of_tenants ON holdfast.jobs USING btree (topic, tenant) WHERE (state = 'blocked'::holdfast.job_state);
-
---
 -- Name: jobs_dead; Type: INDEX; Schema: holdfast; Owner: -
 --
 
