@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from app.engine.changes import Changes
 from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
@@ -90,6 +91,7 @@ class Engine:
         self.logs = Logs(shared)
         self.replays = Replays(shared)
         self.purges = Purges(shared)
+        self.changes = Changes(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
         self.redrives = Redrives(shared)

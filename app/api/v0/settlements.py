@@ -102,12 +102,14 @@ async def extend(request: Request) -> Response:
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     policy = await context.policies.queue(name)
-    done = await context.engine.settlements.extend(policy, held, clamp_lease(body.lease_ms))
-    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b' % (
+    cancelled: set[int] = set()
+    done = await context.engine.settlements.extend(policy, held, clamp_lease(body.lease_ms), cancelled)
+    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"cancelled":%b' % (
         name.encode(),
         len(done),
         encode([seq for i, seq in enumerate(body.seqs) if i not in done]),
         encode({str(body.seqs[i]): deadline for i, deadline in done.items()}),
+        encode([body.seqs[i] for i in sorted(cancelled)]),
     )
     return answer(fields, began)
 
