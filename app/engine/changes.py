@@ -74,9 +74,9 @@ class Changes:
             await self._shared.checks.must_fit(policy, [to.payload.body], [to.payload.content_type])
         if to.priority is not None:
             job = await self.show(policy, seq)
-            await self._shared.lanes.ensure(
-                db, topic, Batch(payloads=[b""], tenants=[job.tenant], priorities=[to.priority])
-            )
+            tenant = "" if job.original_topic is not None else job.tenant  # dead letters have a lane together
+            lane = Batch(payloads=[b""], tenants=[tenant], priorities=[to.priority])
+            await self._shared.lanes.ensure(db, topic, lane)
         began = time.monotonic()
         try:
             done = await tried_again(partial(changes.change, db, topic, seq, to))
@@ -91,9 +91,9 @@ class Changes:
         self._shared.cursors.touched(topic.id, began)
         if done.due:
             self._shared.cursors.returned(topic.id)
-        if done.ready or done.due:
-            self._shared.waiters.added(topic.id, 1)
         job = await self.show(policy, seq)
+        if done.ready or done.due:
+            self._shared.waiters.added(topic.id, 1, None if job.original_topic is not None else {job.tenant})
         if job.state == "scheduled":
             self._shared.waiters.due_in(topic.id, max(job.visible_ms / 1000 - time.time(), 0))
         return job

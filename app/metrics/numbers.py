@@ -78,6 +78,7 @@ class TopicNumbers:
         "deliveries",
         "duplicates",
         "enqueued",
+        "evicted",
         "expired",
         "extended",
         "failed",
@@ -106,6 +107,7 @@ class TopicNumbers:
         self.extended = numbers.counter(catalogue.TOPIC_EXTENDED, name)
         self.cancelled = numbers.counter(catalogue.TOPIC_CANCELLED, name)
         self.expired = numbers.counter(catalogue.TOPIC_EXPIRED, name)
+        self.evicted = numbers.counter(catalogue.TOPIC_EVICTED, name)
         self.failed = numbers.counter(catalogue.TOPIC_FAILED, name)
         self.dead_lettered = numbers.counter(catalogue.TOPIC_DEAD, name)
         self.refunded = numbers.counter(catalogue.TOPIC_REFUNDED, name)

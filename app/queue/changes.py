@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +27,7 @@ class Cancelled:
 
 async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> Cancelled:
     """Cancel jobs: what waits is gone, what is leased is marked. `seqs` must ascend, each once."""
-    assert all(a < b for a, b in zip(seqs, seqs[1:], strict=False)), "seqs must ascend: rows are locked in this order"
+    assert all(a < b for a, b in itertools.pairwise(seqs)), "seqs must ascend: rows are locked in this order"
     done = Cancelled()
     left = list(seqs)
     for _ in range(MAX_RUNS):

@@ -59,7 +59,6 @@ class Shown:
     status: str
     state: str
     cancelled: bool
-    tenant: str
     node: str | None
     leased_ms: int | None
     original_seq: int | None
@@ -84,6 +83,7 @@ class Shown:
     crashes: int
     original_crashes: int | None
     group: str | None
+    tenant: str  # a dead letter's is what it was before
 
 
 @dataclass(frozen=True, slots=True)

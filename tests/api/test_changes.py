@@ -150,7 +150,14 @@ async def test_by_filter_in_batches(queue: Topic) -> None:
 
 async def test_cancels_that_are_refused(queue: Topic) -> None:
     path = f"{queue.path}/cancel"
-    for body in ({}, {"seqs": [1], "filter": {"tag": "a"}}, {"filter": {}}, {"seqs": [-1]}, {"filter": {"data": 1}}):
+    bodies: tuple[Body, ...] = (
+        {},
+        {"seqs": [1], "filter": {"tag": "a"}},
+        {"filter": {}},
+        {"seqs": [-1]},
+        {"filter": {"data": 1}},
+    )
+    for body in bodies:
         refused(await queue.http.post(path, json=body), 400, "invalid_request")
     refused(await queue.http.post(path, json={"seqs": [1] * 1_001}), 400, "batch_too_large")
     assert (await queue.post("cancel", seqs=[]))["cancelled"] == 0

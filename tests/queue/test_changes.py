@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from uuid import UUID
 
 import asyncpg
 import pytest
+from asyncpg.pgproto.pgproto import UUID
 
 from app.queue import changes, consumer, exits, producer
 from app.queue.changes import Change, Payload
@@ -95,7 +95,7 @@ async def test_only_who_holds_it_ends_it(db: Session, queue: Policy) -> None:
     await put(db, queue, batch(2))
     jobs = await take(db, queue, 2)
     await cancel(db, queue, 1)
-    wrong = Spent(1, UUID(int=1)), Spent(2, UUID(jobs[1].lease))
+    wrong = Spent(1, UUID(bytes(16))), Spent(2, UUID(jobs[1].lease))
     assert await exits.cancel_held(db, queue.topic, wrong) == set(), "of another's lease; not cancelled"
 
 

@@ -58,10 +58,11 @@ def test_the_files_are_those_that_some_module_loads() -> None:
 
 
 async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Awaitable[Session]]) -> None:
-    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first."""
+    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first, and the
+    tenant, which is the lane's, behind the last."""
     columns = await _columns(await connect(), "claim")
     assert columns[:5] == [("kind", str), ("lane", int), ("due", bool), ("place", int), ("slot", int)]
-    assert columns[5:] == [pair for pair in _fields(Job) if pair[0] != "lease"]
+    assert columns[5:] == [pair for pair in _fields(Job) if pair[0] not in {"lease", "tenant"}]
 
 
 async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
@@ -82,8 +83,8 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        ("ack", {"done", "picked", "deliveries", "ages"}),
-        ("ack_archived", {"done", "picked", "deliveries", "ages"}),
+        ("ack", {"done", "picked", "deliveries", "ages", "tenants"}),
+        ("ack_archived", {"done", "picked", "deliveries", "ages", "tenants"}),
         ("nack", {"done", "picked", "refunded", "delays", "spent", "leases", "cancelled", "keyed"}),
         ("nack_keyed", {"done", "superseded", "refunded", "delays"}),
         ("extend", {"done", "picked", "deadlines", "cancelled"}),

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.v0.bodies import Performance
-from app.topics.config import TEN_YEARS_MS, AskedInFull
+from app.topics.config import TEN_YEARS_MS, AskedInFull, Tenant
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
@@ -54,8 +54,8 @@ class Record(msgspec.Struct, gc=False):
         about("One job of a group is out at a time, in the order of enqueueing. Names that end in .fifo ask for one."),
     ] = None
     dedupe_id: DedupeId | None = None
+    tenant: Annotated[Tenant | None, about("Whose job it is: claims share fairly between tenants.", "")] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
     user_id: None = None
     webhook: None = None
 

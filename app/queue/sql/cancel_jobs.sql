@@ -10,7 +10,8 @@
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.* FROM unnest($3::bigint[]) WITH ORDINALITY AS r(seq, ord)
     CROSS JOIN LATERAL (
-        SELECT ctid AS tid, j.state::text AS was, j.state::text = 'leased' AND j.visible_at >= now() AS held, j.lease_id, j.node
+        SELECT ctid AS tid, j.state::text AS was, j.state::text = 'leased' AND j.visible_at >= now() AS held,
+               j.lease_id, j.node
         FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.topic_id = $2::integer AND j.seq = r.seq
           AND CASE j.state::text WHEN 'failed' THEN false WHEN 'expired' THEN false

@@ -39,7 +39,8 @@ WITH picked AS MATERIALIZED (
               octet_length(j.payload) AS bytes_now
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
-    SELECT $1, topic_id, seq, 'updated', deliveries, lease_id, node, CASE WHEN state = 'scheduled' THEN visible_at END FROM done
+    SELECT $1, topic_id, seq, 'updated', deliveries, lease_id, node, CASE WHEN state = 'scheduled' THEN visible_at END
+    FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, bytes)
     SELECT topic_id, (state = 'ready')::integer - (was = 'ready')::integer,
