@@ -57,7 +57,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 _Millis = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]
 
 
-class JobShown(msgspec.Struct):
+class JobInFull(msgspec.Struct):
     """A job. Times are in ms since 1970. What it has not is left out: a tag, a key, a group, an error, or that it
     was a job of another topic first."""
 
@@ -91,7 +91,7 @@ class JobShown(msgspec.Struct):
     dlq_moved_at: int | UnsetType = UNSET
 
 
-class JobAnswer(JobShown, kw_only=True):
+class JobAnswer(JobInFull, kw_only=True):
     """A job, and its topic."""
 
     topic: str
@@ -102,7 +102,7 @@ class JobsAnswer(msgspec.Struct):
     """A page of jobs. It may have fewer than `limit`, and another page follow; next_cursor is null on the last."""
 
     topic: str
-    jobs: list[JobShown]
+    jobs: list[JobInFull]
     next_cursor: str | None
     performance: Performance
 
@@ -189,8 +189,9 @@ async def change(request: Request) -> Response:
     ended is gone then."""
     began = time.perf_counter()
     context = context_of(request)
-    name, seq = topic_in(request), seq_in(request)
+    name = topic_in(request)
     context.access.check(request, Scope.WRITE, name)
+    seq = seq_in(request)
     body = await read_json(request, _change, context.settings.max_body_bytes)
     to = _wanted(body)
     policy = await context.policies.queue(check_name(name))
