@@ -1,5 +1,4 @@
-"""What cancels, changes and lists cost: the same in a deep queue as in a shallow one, by plans that were made when it was
-empty."""
+"""What cancels, changes and lists cost in a deep queue, by plans that were made when it was empty."""
 
 from __future__ import annotations
 
@@ -40,10 +39,9 @@ async def test_plans_made_for_an_empty_table_stay_good(
     await schema.upgrade(url)
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
-        pool = await asyncpg.create_pool(url, min_size=1, max_size=1)
-        await store.put(pool, "deep", resolve("deep", Asked(type="queue"), DEFAULTS))  # type: ignore[arg-type]
-        policy = await store.get(pool, "deep", DEFAULTS)  # type: ignore[arg-type]
-        await pool.close()
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+            await store.put(pool, "deep", resolve("deep", Asked(type="queue")))
+            policy = await store.get(pool, "deep", DEFAULTS)
         assert policy is not None
         given = _given(policy)
         for name, arguments in given.items():
