@@ -70,7 +70,8 @@ CREATE TYPE holdfast.job_event AS ENUM (
     'updated',
     'superseded',
     'requeued',
-    'unblocked'
+    'unblocked',
+    'cancelled'
 );
 
 --
@@ -233,7 +234,7 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
             SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since,
                    coalesce(e.detail, '') AS detail
             FROM holdfast.lease_events e
-            WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
+            WHERE e.topic_id = of_topic_id AND e.at <= instant AND (e.event <> 'updated' OR e.until IS NOT NULL)
             ORDER BY e.seq, e.at DESC, e.tx DESC
         ), older AS (
             SELECT j.state, j.visible_at FROM holdfast.jobs j
@@ -244,9 +245,9 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
                         WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
                              OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
                         WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued') AND l.since > instant
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated') AND l.since > instant
                             THEN 'scheduled'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'claimed', 'extended')
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed', 'extended')
                             THEN 'ready'
                         WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                         ELSE 'gone' END AS state, l.since
@@ -1347,6 +1348,7 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
         LOOP
             DELETE FROM holdfast.jobs j
             WHERE j.topic = of_topic AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+              AND j.cancelled_at IS NULL
               AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
             RETURNING j.* INTO job;
             CONTINUE WHEN NOT FOUND;
@@ -1494,6 +1496,7 @@ CREATE TABLE holdfast.jobs (
     crashes integer DEFAULT 0 NOT NULL,
     refunds smallint DEFAULT 0 NOT NULL,
     original_crashes integer,
+    cancelled_at timestamp with time zone,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -1600,7 +1603,8 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                 FROM holdfast.jobs j
                 WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id
                   AND (j.state::text IN ('failed', 'expired')
-                       OR (j.original_topic IS NOT NULL AND (j.state::text <> 'leased' OR j.visible_at < now())))
+                       OR (j.original_topic IS NOT NULL AND (j.state::text <> 'leased' OR j.visible_at < now())
+                           AND j.cancelled_at IS NULL))
                   AND (only_from IS NULL OR j.original_topic = only_from)
                   AND (cardinality(starts) = 0
                        OR EXISTS (SELECT 1 FROM unnest(starts) AS s(s)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.engine.census import Census
+from app.engine.changes import Changes
 from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
@@ -96,6 +97,7 @@ class Engine:
         self.logs = Logs(shared)
         self.replays = Replays(shared)
         self.purges = Purges(shared)
+        self.changes = Changes(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
         self.reads = Reads(pools)

@@ -27,6 +27,7 @@ class Code(Enum):
     DEAD_LETTERED = "dead_lettered"  # it is in another topic by now
     FAILED = "failed"
     EXPIRED = "expired"
+    CANCELLED = "cancelled"  # while it is leased: it ends with the lease
     PAUSED = "paused"
     BLOCKED = "blocked"  # behind the head of its group
     EXHAUSTED = "exhausted"  # its last delivery is over: the next claim or sweep takes it out
@@ -119,7 +120,7 @@ def of_job(row: Row, facts: Facts) -> Verdict:
     """Why a job is not running."""
     paused = [] if row.state == "leased" else [*_paused(row.tenant, facts.control)]
     held_up = [*_held_up(row), *_blocked(facts.head)]
-    reasons = [*_out(row)] or [*paused, *held_up, *_in_turn(row, facts)]
+    reasons = [*_cancelled(row)] or [*_out(row)] or [*paused, *held_up, *_in_turn(row, facts)]
     wait = None
     if row.state in {"ready", "scheduled"} and not row.spent and not paused:
         own = max(row.visible_ms - row.now_ms, 0) if row.state == "scheduled" else 0
@@ -169,6 +170,23 @@ def _out(row: Row) -> Iterator[Reason]:
             Code.EXPIRED,
             f"Its time to live was over at {clock(at)}, before anybody was done with it.",
             {"deliveries": row.deliveries, "at": at},
+        )
+
+
+def _cancelled(row: Row) -> Iterator[Reason]:
+    if row.cancelled and row.state == "leased":
+        left = row.visible_ms - row.now_ms
+        yield Reason(
+            Code.CANCELLED,
+            f"It was cancelled, and {row.node or 'a holder without a name'} still has it: it ends with the lease, in "
+            f"{_span(left)} unless that is extended.",
+            {"node": row.node, "until": row.visible_ms, "in_ms": left},
+        )
+    elif row.cancelled:
+        yield Reason(
+            Code.CANCELLED,
+            f"It was cancelled, and its lease ended at {clock(row.visible_ms)}. The next claim or sweep takes it out.",
+            {"node": row.node, "until": row.visible_ms, "in_ms": 0},
         )
 
 

@@ -13,9 +13,9 @@ from asyncpg.pgproto.pgproto import UUID
 from app.engine.group import GroupCommit, shown, tried_again
 from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Ended, Return, ReturnedKeyed
+from app.queue.consumer import Ended, Ending, Return, ReturnedKeyed
 from app.queue.exits import Spent
-from app.queue.model import Held, Job, LeaseId
+from app.queue.model import Held, Job
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Call:
     """One caller's jobs; `returns` and `leases_ms` stand beside `held` for nack, fail and extend. What a nack has given
-    back is added to `refunded`."""
+    back is added to `refunded`, what an extend finds cancelled to `cancelled`."""
 
     policy: Policy
     held: Sequence[Held]
     returns: Sequence[Return] = field(default_factory=tuple)
     leases_ms: Sequence[int] = field(default_factory=tuple)
     refunded: set[int] = field(default_factory=set)
+    cancelled: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,15 @@ class Settlements:
         returns = [Return(error=error) for error in errors]
         return await self._fails.submit(policy.topic.id, _Call(policy, held, returns))
 
-    async def extend(self, policy: Policy, held: Sequence[Held], lease_ms: int) -> dict[int, int]:
-        """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970."""
+    async def extend(
+        self, policy: Policy, held: Sequence[Held], lease_ms: int, cancelled: set[int] | None = None
+    ) -> dict[int, int]:
+        """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970. Adds to `cancelled`
+        those whose job was cancelled."""
         if not held:
             return {}
-        return await self._extends.submit(policy.topic.id, _Call(policy, held, (), [lease_ms] * len(held)))
+        call = _Call(policy, held, (), [lease_ms] * len(held), cancelled=set() if cancelled is None else cancelled)
+        return await self._extends.submit(policy.topic.id, call)
 
     async def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> None:
         """Return jobs that their holder can't work on. Best effort: where it fails, the deadline returns them."""
@@ -200,7 +205,7 @@ class Settlements:
         return shares
 
     async def _retire(
-        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseId]
+        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, Ending]
     ) -> tuple[set[int], BaseException | None]:
         """Take out what had its last delivery: the places that went, and an error if that failed.
 
@@ -211,7 +216,7 @@ class Settlements:
             rest = [place for place in sorted(leases) if place not in gone]
             if not rest:
                 break
-            spent = [Spent(entries[i].held.seq, leases[i], returns[i].error) for i in rest]
+            spent = [Spent(entries[i].held.seq, leases[i].lease, returns[i].error, leases[i].cancelled) for i in rest]
             try:
                 done = await tried_again(functools.partial(self._exits.retire, policy, spent))
             except Exception as error:
@@ -221,12 +226,16 @@ class Settlements:
 
     async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
+        cancelled: set[int] = set()
         done = await consumer.extend(
             self._shared.verbs(policy),
             policy.topic,
             [entry.held for entry in entries],
             [calls[entry.call].leases_ms[entry.place] for entry in entries],
+            cancelled,
         )
+        for i in cancelled:
+            calls[entries[i].call].cancelled.add(entries[i].place)
         self._extended.shared([len(call.held) for call in calls])
         self._shared.metrics.topic(policy.topic.name).extended.add(len(done))
         shares: list[dict[int, int] | BaseException] = []

@@ -22,6 +22,7 @@ class Row:
 
     `state` is ready, scheduled, blocked, leased (by a good lease), failed or expired. `due`: it stands in the due part
     of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery is over.
+    `cancelled`: somebody has cancelled it while it was leased.
     """
 
     state: str
@@ -34,6 +35,7 @@ class Row:
     crashes: int
     max_deliveries: int
     spent: bool
+    cancelled: bool
     node: str | None
     last_error: str | None
     original_topic: str | None

@@ -199,10 +199,11 @@ class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageExtended(msgspec.Struct):
-    """Until when the message is hidden now."""
+    """Until when the message is hidden now; and whether it was cancelled, so that nobody waits for it any more."""
 
     id: str
     visibility_timeout: str
+    cancelled: Literal[True] | UnsetType = UNSET
 
 
 class PurgeBody(msgspec.Struct):

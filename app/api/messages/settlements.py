@@ -142,14 +142,19 @@ async def extend(request: Request) -> Response:
     body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
     settlements = context.engine.settlements
     until: list[int] = []
+    cancelled: set[int] = set()
 
     async def settle(policy: Policy, held: Held) -> bool:
         lease_ms = claims.lease_of(policy, body.visibility_timeout_seconds)
-        until.extend((await settlements.extend(policy, [held], lease_ms)).values())
+        until.extend((await settlements.extend(policy, [held], lease_ms, cancelled)).values())
         return bool(until)
 
     await _settle(request, key, body.lease_id, settle)
-    shown = b'{"id":%b,"visibility_timeout":"%b"}' % (encode(request.path_params["id"].lower()), time_of(until[0]))
+    shown = b'{"id":%b,"visibility_timeout":"%b"%b}' % (
+        encode(request.path_params["id"].lower()),
+        time_of(until[0]),
+        b',"cancelled":true' if cancelled else b"",
+    )
     return Response(shown, media_type="application/json")
 
 

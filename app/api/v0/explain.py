@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.bounds import about
-from app.api.fields import encode, known_parameters, time_of, topic_in
+from app.api.fields import encode, known_parameters, seq_in, time_of, topic_in
 from app.api.openapi import TOPIC, operation, path, query
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
@@ -32,7 +32,6 @@ LIMIT: Final = query("limit", f"1 to {MAX_EVENTS} events, clamped.", {"type": "i
 AT: Final = query(
     "at", "The instant: an RFC 3339 time with its offset.", {"type": "string", "format": "date-time"}, required=True
 )
-_SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
@@ -226,10 +225,7 @@ async def _queue_asked(request: Request, parameters: set[str] | tuple[()]) -> tu
 
 async def _job_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Context, Policy, int]:
     context, policy = await _queue_asked(request, parameters)
-    given: str = request.path_params["seq"]
-    if _SEQ.match(given) is None or not 0 < int(given) <= BIGINT_MAX:
-        raise InvalidRequest("A job's seq is a whole number from 1 on.")
-    return context, policy, int(given)
+    return context, policy, seq_in(request)
 
 
 def _unknown(policy: Policy, seq: int) -> NotFound:

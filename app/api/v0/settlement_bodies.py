@@ -90,10 +90,12 @@ class FailAnswer(msgspec.Struct):
 
 
 class ExtendAnswer(msgspec.Struct):
-    """How many leases were extended, and their deadlines in ms since 1970, by seq."""
+    """How many leases were extended, and their deadlines in ms since 1970, by seq. Those in `cancelled` are extended
+    too, and nobody waits for them any more."""
 
     topic: str
     extended: int
     skipped: list[int]
     deadlines: dict[str, int]
+    cancelled: list[int]
     performance: Performance

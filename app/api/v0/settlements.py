@@ -114,16 +114,20 @@ async def extend(request: Request) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     policy = await context.policies.queue(name)
     lease_ms, own = clamp_lease(body.lease_ms), await tenancy.own(context, key, policy.topic, body.seqs)
+    cancelled: set[int] = set()
     if own is None:
-        done = await context.engine.settlements.extend(policy, held, lease_ms)
+        done = await context.engine.settlements.extend(policy, held, lease_ms, cancelled)
     else:
-        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms)
+        mine: set[int] = set()
+        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms, mine)
         done = {own[i]: deadline for i, deadline in extended.items()}
-    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b' % (
+        cancelled = {own[i] for i in mine}
+    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"cancelled":%b' % (
         name.encode(),
         len(done),
         encode([seq for i, seq in enumerate(body.seqs) if i not in done]),
         encode({str(body.seqs[i]): deadline for i, deadline in done.items()}),
+        encode([body.seqs[i] for i in sorted(cancelled)]),
     )
     return answer(fields, began)
 

@@ -2,7 +2,8 @@
 --   $4 most bytes of payloads: it ends before the job that has more, or behind its first
 -- One row a job, by its place: what there is of it; times in ms since 1970. One that is gone is left out.
 -- A status is what the database's clock says, not the stored word; so is whether a lease has ended in a crash.   Index: primary key.
-SELECT p.topic, p.topic_id, p.seq, p.status, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
+SELECT p.topic, p.topic_id, p.seq, p.status, p.state, p.cancelled, p.node, p.leased_ms, p.original_seq,
+       p.original_deliveries, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
        p.payload, p.content_type, p.created_ms, p.updated_ms, p.visible_ms, p.expires_ms, p.original_topic, p.dlq_moved_ms,
        p.first_topic_id, p.first_seq, p.key, p.grp AS "group", p.tenant, p.crashes, p.original_crashes
 FROM (
@@ -15,6 +16,14 @@ FROM (
                     WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'processing'
                     WHEN j.expires_at <= now() THEN 'expired'
                     ELSE 'pending' END AS status,
+               CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
+                    WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
+                    WHEN j.expires_at <= now() THEN 'expired'
+                    WHEN j.state::text = 'blocked' THEN 'blocked'
+                    WHEN j.visible_at > now() THEN 'scheduled'
+                    ELSE 'ready' END AS state,
+               j.cancelled_at IS NOT NULL AS cancelled, j.node,
+               (date_part('epoch', j.leased_at) * 1000)::bigint AS leased_ms, j.original_seq, j.original_deliveries,
                j.deliveries, j.priority, j.max_deliveries, j.last_error, j.tag, j.metadata, j.payload, j.content_type,
                (date_part('epoch', j.created_at) * 1000)::bigint AS created_ms,
                (date_part('epoch', j.updated_at) * 1000)::bigint AS updated_ms,

@@ -20,6 +20,11 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
     )
     await messages.dequeue(9, visibility_timeout_seconds=60)
     await messages.extend(ids[0], visibility_timeout_seconds=60)
+    await http.post(f"/api/messages/{ids[0]}/cancel")
+    await messages.extend(ids[0], visibility_timeout_seconds=60)
+    await http.post(f"/api/messages/{await messages.put('x')}/cancel")
+    for headers in (NOBODY, limited, {}):
+        await http.post("/api/messages/x/cancel", headers=headers)
     await messages.verb(ids[1], "nack", refund=True)
     await messages.take()
     await messages.fail(ids[1], error="boom")
