@@ -28,9 +28,23 @@ from app.api.messages import errors as message_errors
 from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
+from app.api.messages import results as message_results
 from app.api.messages import schedules as message_schedules
 from app.api.messages import settlements as message_settlements
-from app.api.v0 import admin, audit, claims, controls, deletions, diffs, records, settlements, topics, watches, work
+from app.api.v0 import (
+    admin,
+    audit,
+    claims,
+    controls,
+    deletions,
+    diffs,
+    records,
+    results,
+    settlements,
+    topics,
+    watches,
+    work,
+)
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import explain as explanations
 from app.api.v0 import failures as failure_routes
@@ -81,6 +95,7 @@ ROUTERS = (
     topics.router,
     failure_routes.router,
     explanations.router,
+    results.router,
     controls.router,
     key_routes.router,
     audit.router,
@@ -90,6 +105,7 @@ ROUTERS = (
     reaper_routes.router,
     schedule_routes.router,
     lists.router,
+    message_results.router,
     purges.router,
     message_failures.router,
     by_key.router,

@@ -47,7 +47,8 @@ class Place:
 class Shown:
     """A job. Times are in ms since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a
     dead letter has; `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter
-    before it was one."""
+    before it was one; `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`.
+    """
 
     topic: str
     topic_id: int
@@ -73,6 +74,9 @@ class Shown:
     crashes: int
     original_crashes: int | None
     group: str | None
+    percent: int | None
+    note: str | None
+    progress_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

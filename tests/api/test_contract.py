@@ -19,7 +19,10 @@ CONFIG = (
     "type ttl_ms cap_records cap_bytes discard durable durability priority auto_priority auto_create "
     "idempotency_window_ms dedupe_node lease_ms claim_jitter_ms max_deliveries dead_letter leases_durable"
 )
-OURS = "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms backoff dead_ttl_ms"
+OURS = (
+    "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms backoff "
+    "dead_ttl_ms result_ttl_ms"
+)
 STATE = (
     "topic type head_seq earliest_seq next_seq count bytes config effective_priority last_write_ts last_read_ts "
     "performance"

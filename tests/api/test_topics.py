@@ -30,6 +30,7 @@ DEFAULTS = {
     "aging_ms": 0,
     "replayable": False,
     "replay_window_ms": 604_800_000,
+    "result_ttl_ms": 86_400_000,
     "dead_ttl_ms": 1_209_600_000,
     "auto_create": True,
     "dedupe_node": True,
