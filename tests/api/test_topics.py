@@ -85,6 +85,7 @@ async def test_a_topic_that_is_asked_nothing_is_a_log(http: httpx.AsyncClient, t
             {"lease_ms": 30_000},
         ),
         ({"dead_ttl_ms": 0}, {"dead_ttl_ms": 0}),
+        ({"result_ttl_ms": 0}, {"result_ttl_ms": 0}),
         ({"dead_ttl_ms": 315_360_000_000}, {"dead_ttl_ms": 315_360_000_000}),
         ({"on_exhausted": "fail"}, {"on_exhausted": "fail"}),
         ({"priority_order": "lowest_first"}, {"priority_order": "lowest_first"}),

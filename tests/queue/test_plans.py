@@ -132,7 +132,7 @@ class World:
             "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
             "ack_archived": (busy.name, seqs, leases, nothing),
-            "ack_results": (busy.name, seqs, leases, nothing, ['{"n": 1}'] * count, 1_000, True),
+            "ack_results": (busy.name, seqs, leases, nothing, ["5"] * count, 1_000, True),
             "nack": (busy.name, seqs, leases, ["worker"] * count, nothing, nothing, [3] * count, True, 3, BACKOFF),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
             "extend_progress": (busy.name, seqs, leases, nothing, [30_000] * count, [5] * count, ["n"] * count),

@@ -50,7 +50,7 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
         await http.post(path, content=b"x" * 3_000, headers=JSON)
         await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
         await http.post(path, json=body)
-    for path in ("/api/messages", "/api/messages/x", "/api/stats"):
+    for path in ("/api/messages", "/api/messages/x", "/api/messages/x/result", "/api/stats"):
         for headers in (NOBODY, limited):
             await http.get(path, headers=headers)
     for path in ("/api/messages?limit=x", "/api/messages/x?encoding=x", "/api/messages/x"):
