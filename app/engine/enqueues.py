@@ -1,20 +1,19 @@
-"""Enqueues, in groups: of jobs, and of jobs that are placed singly; those with an idempotency key, one by one."""
+"""Enqueues, in groups: of jobs, of jobs that are placed singly, and of what may have been enqueued before."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
 from app.engine.group import GroupCommit
-from app.engine.upserts import Placements, Upserts, refused
-from app.errors import Draining, TooManyWaiting
+from app.engine.upserts import Upserts, Write, refused, with_ids
+from app.errors import Draining
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
 from app.queue.bounds import Refusal
@@ -27,10 +26,7 @@ if TYPE_CHECKING:
     from app.queue.bounds import Bounds
     from app.queue.model import Connection, Session
 
-Result = TypeVar("Result")
-
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
-ONCE_AT_ONCE: Final = 2
 Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
 BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
 
@@ -38,8 +34,13 @@ BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empt
 @dataclass(frozen=True, slots=True)
 class _Call:
     policy: Policy
-    batch: Batch
+    write: Write
     size: int
+
+    @property
+    def batch(self) -> Batch:
+        """What it puts in."""
+        return self.write.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Put:
 
 
 class Enqueues:
-    """One statement in flight for each topic, and one for jobs with keys or groups: these wait for others of the same
-    ones."""
+    """One statement in flight for each topic; one for jobs with keys or groups; and one for what may have been enqueued
+    before. These two wait for others of the same keys, groups and ids."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -63,103 +64,71 @@ class Enqueues:
         )
         self._upserts = Upserts(shared, self._added)
         self.keyed: GroupCommit[_Call, Placed] = GroupCommit(
-            self._commit_keyed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+            self._commit_placed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
-        # Connections that batches with idempotency keys may hold: who waits for another's must not keep all verbs
-        # waiting.
-        self._once_at_once = asyncio.Semaphore(ONCE_AT_ONCE)
-        self._waiting = 0
+        self.deduped: GroupCommit[_Call, Placed] = GroupCommit(
+            self._commit_placed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+        )
 
     async def enqueue(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
         """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, in its order;
-        they ascend, but for records whose keys' jobs waited already.
+        they ascend, but for records whose keys' jobs waited already, and for duplicates.
 
         When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, Throttled and TopicFull
         (there is no room for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound,
         NotAQueue, and asyncpg's errors for what the database refuses.
         """
-        if batch.placed_singly:
-            return (await self.upsert(policy, batch, size)).seqs
-        return await self._submit(self.group, policy, batch, size)
+        found = await self.place(policy, batch, size)
+        return found.seqs if isinstance(found, Placed) else found
 
-    async def upsert(self, policy: Policy, batch: Batch, size: int) -> Placed:
-        """The same for a batch with keys or groups, and what became of each record. docs/semantics.md, sections 6 and
-        7."""
-        return await self._submit(self.keyed, policy, batch, size)
-
-    async def _submit(self, group: GroupCommit[_Call, Result], policy: Policy, batch: Batch, size: int) -> Result:
-        await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
-        size += BYTES_OF_A_RECORD * len(batch)
+    async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
+        """The same; of a batch with keys, groups, dedupe ids or an idempotency key of its own, what became of each
+        record. docs/semantics.md, sections 6 to 8."""
+        write = _write(policy, batch, key)
         try:
-            return await group.submit(policy.topic.id, _Call(policy, batch, size))
+            return await self._place(policy, write, size)
         except Gone:
             # The topic may have been deleted, and made anew, through another process.
             self._shared.policies.forget(policy.topic.name)
             fresh = await self._shared.policies.queue(policy.topic.name)
             if fresh.topic.id == policy.topic.id:
                 raise
-            await self._check(fresh, batch)
-            return await group.submit(fresh.topic.id, _Call(fresh, batch, size))
+            return await self._place(fresh, write, size)
 
-    async def _check(self, policy: Policy, batch: Batch) -> None:
-        """Before a batch joins others, which are none of its faults. Raises Draining, InvalidRequest and
-        SchemaViolation."""
+    async def place_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq] | Placed:
+        """As `place`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
+        return await self._place(policy, _write(policy, batch, None), size)
+
+    async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
+        batch = write.batch
+        await self.admit(policy, batch, size)
+        call = _Call(policy, write, size + BYTES_OF_A_RECORD * len(batch))
+        if write.looks_back:
+            return await self.deduped.submit(policy.topic.id, call)
+        if batch.placed_singly:
+            return await self.keyed.submit(policy.topic.id, call)
+        return await self.group.submit(policy.topic.id, call)
+
+    async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
+        """Look whether a batch may go in, before it joins others, which are none of its faults, or comes to `put`.
+
+        Raises Draining, InvalidRequest, SchemaViolation, Throttled, TopicNotFound, and asyncpg's errors.
+        """
         if policy.control.draining:
             raise Draining(policy.topic.name)
         check_groups(policy.topic.name, batch)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
-
-    async def enqueue_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
-        """As `enqueue`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
-        await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
-        call = _Call(policy, batch, size + BYTES_OF_A_RECORD * len(batch))
-        if batch.placed_singly:
-            return (await self.keyed.submit(policy.topic.id, call)).seqs
-        return await self.group.submit(policy.topic.id, call)
-
-    async def enqueue_once(self, policy: Policy, batch: Batch, size: int, key: str) -> tuple[list[Seq], bool]:
-        """The same, unless a batch was enqueued with this key within the topic's window: its seqs then, and whether.
-
-        A transaction of its own for each, not a share of a group's statement: right rather than fast.
-        """
-        if self._waiting >= self._shared.max_waiting:
-            raise TooManyWaiting(self._shared.max_waiting)
-        await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
-        self._waiting += 1
-        try:
-            async with self._once_at_once:
-                try:
-                    return await self._once(policy, batch, key)
-                except Gone:
-                    self._shared.policies.forget(policy.topic.name)
-                    fresh = await self._shared.policies.queue(policy.topic.name)
-                    if fresh.topic.id == policy.topic.id:
-                        raise
-                    await self._check(fresh, batch)
-                    return await self._once(fresh, batch, key)
-        finally:
-            self._waiting -= 1
-
-    async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
-        """What comes before `put`: look whether the batch fits its topic's schema, and the service's room. Raises
-        SchemaViolation, Throttled, TopicNotFound, and asyncpg's errors."""
-        await self._check(policy, batch)
         if self._shared.room.most:
             await self._shared.room.take(size)
 
     async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
         """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
         and their lanes are known. Raises asyncpg's errors; `Gone` where the topic was deleted, perhaps."""
-        if any(batch.placed_singly for batch in batches):
+        writes = [_write(policy, batch, None) for batch in batches]
+        if any(write.looks_back or write.batch.placed_singly for write in writes):
             began = time.monotonic()
-            placed = await self._upserts.place(db, policy, batches)
+            placed = await self._upserts.place(db, policy, writes)
             shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
             return Put(shares, partial(self._upserts.announce, policy, placed, began))
         if policy.bounds is None:
@@ -172,40 +141,13 @@ class Enqueues:
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
         """Its group commits, by verb."""
-        return {"enqueue": [self.group, self.keyed]}
+        return {"enqueue": [self.group, self.keyed, self.deduped]}
 
     async def drain(self) -> None:
         """Wait for all that is under way."""
         await self.group.drain()
         await self.keyed.drain()
-
-    async def _once(self, policy: Policy, batch: Batch, key: str) -> tuple[list[Seq], bool]:
-        topic, config = policy.topic, policy.config
-        pool = self._shared.verbs(policy)
-        await self._shared.lanes.ensure(pool, topic, batch)
-
-        began = time.monotonic()
-        placed: Placements | None = None
-
-        async def put(db: Session) -> list[Seq]:
-            nonlocal placed
-            if batch.keys:
-                placed = await self._upserts.place(db, policy, [batch])
-                return placed.only().seqs
-            if policy.bounds is None:
-                return await producer.enqueue(db, topic, batch, ttl_ms=config.ttl_ms)
-            [share] = await self._within(db, policy, policy.bounds, [batch])
-            if isinstance(share, BaseException):
-                raise share
-            return share
-
-        async with pool.acquire() as db, db.transaction():
-            seqs, known = await producer.enqueue_once(db, topic, key, put, window_ms=config.idempotency_window_ms)
-        if placed is not None:
-            self._upserts.announce(policy, placed, began)
-        elif not known:
-            self._added(policy, batch, len(batch), batch.undelayed)
-        return seqs, known
+        await self.deduped.drain()
 
     async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy
@@ -242,12 +184,16 @@ class Enqueues:
     ) -> list[list[Seq] | BaseException]:
         """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
         topic = policy.topic
-        above = self._shared.cursors.lows(topic.id).tally
-        taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
+        lows = self._shared.cursors.lows(topic.id)
+        taken, room = await bounds.enqueue(
+            db, topic, policy.budget, batches, limits, ttl_ms=policy.config.ttl_ms, lows=lows
+        )
         numbers = self._shared.metrics.topic(topic.name)
-        numbers.expired.add(taken.expired)
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
         shares: list[list[Seq] | BaseException] = []
-        for batch, share in zip(batches, taken.batches, strict=True):
+        for batch, share in zip(batches, taken, strict=True):
             if isinstance(share, Refusal):
                 numbers.refused.add(len(batch))
                 shares.append(refused(policy, share))
@@ -255,19 +201,19 @@ class Enqueues:
                 shares.append(share)
         return shares
 
-    async def _commit_keyed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
+    async def _commit_placed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
         policy = calls[-1].policy
-        batches = [call.batch for call in calls]
+        writes = [call.write for call in calls]
         pool = self._shared.verbs(policy)
-        for batch in batches:
-            await self._shared.lanes.ensure(pool, policy.topic, batch)
+        for write in writes:
+            await self._shared.lanes.ensure(pool, policy.topic, write.batch)
         began = time.monotonic()
         if policy.bounds is None:
-            placed = await self._upserts.place(pool, policy, batches)
+            placed = await self._upserts.place(pool, policy, writes)
         else:
             async with pool.acquire() as db, db.transaction():
-                placed = await self._upserts.place(db, policy, batches)
-        self._numbers.shared([len(batch) for batch in batches])
+                placed = await self._upserts.place(db, policy, writes)
+        self._numbers.shared([len(write.batch) for write in writes])
         self._upserts.announce(policy, placed, began)
         return placed.shares
 
@@ -278,10 +224,15 @@ class Enqueues:
         delays = [delay for delay in batch.delays_ms if delay]
         self._shared.metrics.topic(topic.name).enqueued.add(new)
         self._shared.moved(topic, ready=ready)
-        self._shared.waiters.added(topic_id, ready)
+        self._shared.waiters.added(topic_id, ready, batch.owners())
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)
+
+
+def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
+    """The batch and its key, as far as the topic looks at them."""
+    return Write(with_ids(policy, batch), key if policy.config.idempotency_window_ms else None)
 
 
 def _nobody() -> None:

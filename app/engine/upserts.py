@@ -1,23 +1,52 @@
-"""Enqueues of jobs with keys, where what waits is updated, and of jobs with groups. docs/semantics.md, sections
-6 and 7; docs/adr/0025 and 0033."""
+"""Enqueues that look at what is there: with keys, what waits is updated; with groups, who comes behind waits; with
+dedupe ids and idempotency keys, what was enqueued before is not enqueued again. docs/semantics.md, sections 6 to 8;
+docs/adr/0025, 0033 and 0034."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.queue import bounds, producer
-from app.queue.bounds import Refusal
+from app.queue.bounds import Refusal, Room
 from app.queue.model import Batch, merge
-from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.queue.producer import Placed, Windows
+from app.topics.config import FIFO, Policy
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
     from app.engine.shared import Shared
     from app.queue.model import Session
+
+
+def with_ids(policy: Policy, batch: Batch) -> Batch:
+    """The batch with the dedupe ids that count on its topic."""
+    if policy.config.dedupe_window_ms == 0:
+        return replace(batch, dedupe_ids=[]) if batch.dedupe_ids else batch
+    if not policy.topic.name.endswith(FIFO):
+        return batch
+    given = [*batch.dedupe_ids, *([None] * (len(batch) - len(batch.dedupe_ids)))]
+    ids: list[str | None] = [
+        sha256(payload).hexdigest() if dedupe_id is None else dedupe_id
+        for dedupe_id, payload in zip(given, batch.payloads, strict=True)
+    ]
+    return replace(batch, dedupe_ids=ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A caller's batch and its idempotency key, if it has one."""
+
+    batch: Batch
+    key: str | None = None
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether what was enqueued before makes a difference to it."""
+        return self.key is not None or bool(self.batch.dedupe_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +56,7 @@ class Placements:
 
     shares: list[Placed | BaseException]
     written: list[tuple[Batch, Placed]]
-    expired: int = 0
-
-    def only(self) -> Placed:
-        """The only caller's share. Raises its error."""
-        [share] = self.shares
-        if isinstance(share, BaseException):
-            raise share
-        return share
+    room: Room = field(default_factory=Room)
 
 
 class Upserts:
@@ -45,12 +67,16 @@ class Upserts:
         self._shared = shared
         self._added = added
 
-    async def place(self, db: Pool | Session, policy: Policy, batches: Sequence[Batch]) -> Placements:
+    async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
         """Write batches whose lanes are known. For a topic with bounds, `db` is in a transaction of its own."""
         if policy.bounds is not None:
-            return await self._place_within(db, policy, policy.bounds, batches)  # type: ignore[arg-type]
+            return await self._place_within(db, policy, policy.bounds, writes)  # type: ignore[arg-type]
+        batches = [write.batch for write in writes]
+        if any(write.looks_back for write in writes):
+            found = await _deduped(db, policy, writes)
+            return Placements([*found], list(zip(batches, found, strict=True)))
         batch = merge(batches)
-        placed = await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
+        placed = await _upserted(db, policy, batch)
         shares: list[Placed | BaseException] = []
         start = 0
         for part in batches:
@@ -60,39 +86,54 @@ class Upserts:
         return Placements(shares, [(batch, placed)])
 
     async def _place_within(
-        self, db: Session, policy: Policy, limits: bounds.Bounds, batches: Sequence[Batch]
+        self, db: Session, policy: Policy, limits: bounds.Bounds, writes: Sequence[Write]
     ) -> Placements:
-        found, expired = await bounds.upsert(
-            db,
-            policy.topic,
-            policy.budget,
-            batches,
-            limits,
-            ttl_ms=policy.config.ttl_ms,
-            above=self._shared.cursors.lows(policy.topic.id).tally,
-        )
+        async def put(write: Write) -> Placed:
+            if write.looks_back:
+                return (await _deduped(db, policy, [write]))[0]
+            return await _upserted(db, policy, write.batch)
+
+        lows = self._shared.cursors.lows(policy.topic.id)
+        found, room = await bounds.upsert(db, policy.topic, writes, put, limits, budget=policy.budget, lows=lows)
         shares: list[Placed | BaseException] = []
         written: list[tuple[Batch, Placed]] = []
-        for batch, share in zip(batches, found, strict=True):
+        for write, share in zip(writes, found, strict=True):
             if isinstance(share, Refusal):
-                self._shared.metrics.topic(policy.topic.name).refused.add(len(batch))
+                self._shared.metrics.topic(policy.topic.name).refused.add(len(write.batch))
                 shares.append(refused(policy, share))
             else:
                 shares.append(share)
-                written.append((batch, share))
-        return Placements(shares, written, expired)
+                written.append((write.batch, share))
+        return Placements(shares, written, room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
         """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
         topic = policy.topic
-        self._shared.metrics.topic(topic.name).expired.add(placements.expired)
+        numbers, room = self._shared.metrics.topic(topic.name), placements.room
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
         for batch, placed in placements.written:
-            self._added(policy, batch, len(batch) - sum(placed.updated), placed.ready + placed.due)
+            numbers.duplicates.add(sum(placed.duplicate))
+            self._added(policy, batch, placed.new, placed.ready + placed.due)
             if placed.due:
                 self._shared.cursors.returned(topic.id)
             if placed.touched:
                 self._shared.cursors.touched(topic.id, began)
                 self._shared.waiters.added(topic.id, placed.touched)
+
+
+async def _upserted(db: Pool | Session, policy: Policy, batch: Batch) -> Placed:
+    return await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
+
+
+async def _deduped(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> list[Placed]:
+    config = policy.config
+    batches, keys = [write.batch for write in writes], [write.key for write in writes]
+    windows = Windows(config.dedupe_window_ms, config.idempotency_window_ms)
+    return await producer.enqueue_deduped(
+        db, policy.topic, policy.budget, batches, keys, windows=windows, ttl_ms=config.ttl_ms
+    )
 
 
 def refused(policy: Policy, refusal: Refusal) -> HoldfastError:

@@ -153,6 +153,9 @@ CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process
 
 # Topics: verbs, by what this service's processes did.
 TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
+TOPIC_DUPLICATES: Final = _counter(
+    "topic_duplicates", "topic", "Records that were not enqueued, since they were before: by dedupe id or batch's key."
+)
 TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs that max_depth, or a queue's cap, refused.")
 TOPIC_UNFIT: Final = _counter(
     "topic_schema_violations",
@@ -171,6 +174,7 @@ TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
 TOPIC_EXTENDED: Final = _counter("topic_extended", "topic", "Leases extended.")
 TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that outlived their time to live.")
+TOPIC_EVICTED: Final = _counter("topic_evicted", "topic", "Jobs that a queue above its caps let go of, oldest first.")
 TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries, or given up, that stayed as failed.")
 TOPIC_DEAD: Final = _counter(
     "topic_dead_lettered", "topic", "Jobs out of deliveries, or given up, that moved to the dead-letter topic."

@@ -75,7 +75,9 @@ class TopicNumbers:
         "crashes",
         "dead_lettered",
         "deliveries",
+        "duplicates",
         "enqueued",
+        "evicted",
         "expired",
         "extended",
         "failed",
@@ -92,6 +94,7 @@ class TopicNumbers:
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
+        self.duplicates = numbers.counter(catalogue.TOPIC_DUPLICATES, name)
         self.refused = numbers.counter(catalogue.TOPIC_REFUSED, name)
         self.unfit = numbers.counter(catalogue.TOPIC_UNFIT, name)
         self.throttled = numbers.counter(catalogue.TOPIC_THROTTLED, name)
@@ -102,6 +105,7 @@ class TopicNumbers:
         self.nacked = numbers.counter(catalogue.TOPIC_NACKED, name)
         self.extended = numbers.counter(catalogue.TOPIC_EXTENDED, name)
         self.expired = numbers.counter(catalogue.TOPIC_EXPIRED, name)
+        self.evicted = numbers.counter(catalogue.TOPIC_EVICTED, name)
         self.failed = numbers.counter(catalogue.TOPIC_FAILED, name)
         self.dead_lettered = numbers.counter(catalogue.TOPIC_DEAD, name)
         self.refunded = numbers.counter(catalogue.TOPIC_REFUNDED, name)

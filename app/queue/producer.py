@@ -1,19 +1,18 @@
-"""Putting jobs into a queue. docs/semantics.md, section 7, has what a key means."""
+"""Putting jobs into a queue. docs/semantics.md, sections 7 and 8, has what keys and dedupe ids mean."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from app.db import sql
-from app.queue.model import Batch, Budget, Connection, Lane, Seq, Session, Topic
+from app.queue.model import Batch, Budget, Connection, Lane, Seq, Topic, merge
 
 _ENQUEUE = sql.load(__package__, "enqueue")
 _ENQUEUE_KEYED = sql.load(__package__, "enqueue_keyed")
+_ENQUEUE_DEDUPED = sql.load(__package__, "enqueue_deduped")
 _ADD_LANES = sql.load(__package__, "add_lanes")
-_LOCK_KEY = sql.load(__package__, "lock_key")
-_FIND_KEY = sql.load(__package__, "find_key")
-_KEEP_KEY = sql.load(__package__, "keep_key")
+_SWEEP_DEDUPE = sql.load(__package__, "sweep_dedupe")
 
 
 async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) -> list[Seq]:
@@ -28,10 +27,12 @@ async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the records of a batch with keys or groups are, in its order: a job's seq, and whether it was there before.
+    """Where the records of a batch with keys, groups or dedupe ids are, in its order: a job's seq; whether that waited,
+    and was updated; whether the record was dropped, as a duplicate of the one that made that job.
 
     `head_seq` is the last seq drawn, as far as is known. `ready` and `due` jobs became claimable; `touched` ones
-    waited already, and were locked meanwhile, so that a claim went past them.
+    waited already, and were locked meanwhile, so that a claim went past them. `repeated`: a batch of the same
+    idempotency key was there before, and the seqs are its; all records are duplicates.
     """
 
     seqs: list[Seq]
@@ -40,6 +41,26 @@ class Placed:
     ready: int
     due: int
     touched: int
+    duplicate: list[bool] = field(default_factory=list)
+    repeated: bool = False
+
+    @property
+    def duplicates(self) -> list[int]:
+        """The places of the duplicates, from 0."""
+        return [place for place, dropped in enumerate(self.duplicate) if dropped]
+
+    @property
+    def new(self) -> int:
+        """How many jobs were added."""
+        return len(self.updated) - sum(self.updated) - sum(self.duplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """For how many ms a topic remembers dedupe ids, and idempotency keys."""
+
+    ids_ms: int
+    keys_ms: int
 
 
 async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placed:
@@ -50,37 +71,54 @@ async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, 
     Waits for others that write the same keys or groups, up to their commits; raises SerializationError where it is
     worth a retry.
     """
-    keys = [*batch.keys, *([None] * (len(batch) - len(batch.keys)))]
-    row = await db.fetchrow(
-        _ENQUEUE_KEYED,
-        *(topic.name, topic.id, topic.sequence),
-        *batch.columns(),
-        *(keys, ttl_ms, budget.ends, budget.max_deliveries, batch.groups),
-    )
+    row = await db.fetchrow(_ENQUEUE_KEYED, *_with_keys(topic, budget, batch, ttl_ms), batch.groups)
     assert row is not None, "it answers one row always"
     return Placed(*row)
+
+
+async def enqueue_deduped(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    batches: Sequence[Batch],
+    keys: Sequence[str | None],
+    *,
+    windows: Windows,
+    ttl_ms: int,
+) -> list[Placed]:
+    """Several callers' batches, each perhaps with an idempotency key, of records that may have dedupe ids: what was
+    enqueued before, within its window, is not enqueued again. What became of each batch, in order; `ready`, `due` and
+    `touched` of all stand with the first.
+
+    All that is new or none of it. Of several with one dedupe id the first counts. Otherwise as `upsert`; waits for
+    others of the same ids or idempotency keys too.
+    """
+    batch = merge(batches)
+    rows = await db.fetch(
+        _ENQUEUE_DEDUPED,
+        *_with_keys(topic, budget, batch, ttl_ms),
+        *(batch.groups, batch.dedupe_ids, windows.ids_ms),
+        *([len(part) for part in batches], keys, windows.keys_ms),
+    )
+    return [Placed(*row) for row in rows]
+
+
+def _with_keys(topic: Topic, budget: Budget, batch: Batch, ttl_ms: int) -> list[object]:
+    keys = [*batch.keys, *([None] * (len(batch) - len(batch.keys)))]
+    return [
+        *(topic.name, topic.id, topic.sequence),
+        *batch.columns(),
+        *(keys, ttl_ms, budget.ends, budget.max_deliveries),
+    ]
+
+
+async def sweep_dedupe(db: Connection, limit: int) -> int:
+    """Forget up to `limit` dedupe ids whose window has passed: how many."""
+    count: int = await db.fetchval(_SWEEP_DEDUPE, limit)
+    return count
 
 
 async def add_lanes(db: Connection, topic: Topic, lanes: list[Lane]) -> None:
     """Record that these lanes exist, before the first job in them does."""
     tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
     await db.execute(_ADD_LANES, topic.name, topic.id, tenants, priorities)
-
-
-async def enqueue_once(
-    db: Session, topic: Topic, key: str, put: Callable[[Session], Awaitable[list[Seq]]], *, window_ms: int
-) -> tuple[list[Seq], bool]:
-    """Enqueue with `put`, unless a batch was enqueued with this key within its window; its seqs then, and whether it
-    was so.
-
-    `db` is a connection with a transaction of its own: whoever comes with the same key waits for its end. Four round
-    trips, where a batch without a key takes one.
-    """
-    await db.execute(_LOCK_KEY, topic.id, key)
-    known: list[Seq] | None = await db.fetchval(_FIND_KEY, topic.name, topic.id, key)
-    if known is not None:
-        return known, True
-    seqs = await put(db)
-    if window_ms > 0:
-        await db.execute(_KEEP_KEY, topic.name, topic.id, key, seqs, window_ms)
-    return seqs, False

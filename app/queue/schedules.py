@@ -40,6 +40,8 @@ FIELDS: Final = {
     "max_deliveries": "max_deliveries",
     "content_type": "content_types",
     "key": "keys",
+    "group": "groups",
+    "dedupe_id": "dedupe_ids",
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

@@ -74,6 +74,7 @@ class Shown:
     crashes: int
     original_crashes: int | None
     group: str | None
+    tenant: str  # a dead letter's is what it was before
     percent: int | None
     note: str | None
     progress_ms: int | None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.db import sql
 from app.engine.exits import BATCH
-from app.queue import exits, inbox, inspector, operations, redrive
+from app.queue import exits, inbox, inspector, operations, producer, redrive
 from app.queue import log as records
 from app.reapers.pace import Pace
 from app.topics import store
@@ -183,9 +183,10 @@ async def logs(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
 
 
 async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget idempotency keys whose window has passed: how many."""
+    """Forget idempotency keys and dedupe ids whose window has passed: how many."""
     pace = pace or Pace()
     await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
+    await pace.drain(partial(producer.sweep_dedupe, pools.rest, BATCH), BATCH)
     return pace.moved
 
 

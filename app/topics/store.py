@@ -13,7 +13,7 @@ from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 from app.queue.model import Connection, Topic
-from app.topics.config import DEFAULTS, FIELDS, Chosen, Control, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Control, Defaults, Policy, TopicType, in_effect
 from app.topics.schemas import Text
 
 if TYPE_CHECKING:
@@ -254,10 +254,9 @@ def _settings(row: str) -> dict[str, object]:
 
 
 def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
-    fields = {name: row[name] for name in FIELDS}
-    if fields["backoff"] is not None:  # the only column with a structure of its own
-        fields["backoff"] = msgspec.json.decode(fields["backoff"])
-    chosen = msgspec.convert(fields, Chosen)
+    columns = {name: row[name] for name in FIELDS}
+    columns |= {name: msgspec.json.decode(columns[name]) for name in OBJECTS if columns[name] is not None}
+    chosen = msgspec.convert(columns, Chosen)
     topic = Topic(row["name"], row["id"], row["sequence"])
     config = in_effect(topic.name, chosen, defaults)
     return Policy(topic, config, row["version"], chosen, row["schema_version"], _control(row))

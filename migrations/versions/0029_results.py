@@ -79,7 +79,7 @@ COMPLETE = f"""
         {TALLIED}
     END $$
 """
-# As migration 0021b left it.
+# As migration 0022 left it.
 COMPLETE_BEFORE = f"""
     CREATE FUNCTION holdfast.complete(token text) RETURNS void {AS_OWNER} AS $$
     DECLARE

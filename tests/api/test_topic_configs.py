@@ -186,6 +186,7 @@ async def test_this_dialects_put_leaves_v0s_own_settings(configs: Configs, queue
         "idempotency_window_ms": 7,
         "dead_ttl_ms": 8,
         "result_ttl_ms": 9,
+        "dedupe_window_ms": 8,
         "priority": 9,
         "auto_priority": False,
         "priority_order": "lowest_first",

@@ -11,6 +11,7 @@ from app.db.pool import Pools
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.queue.consumer import Return
 from app.queue.model import Batch, Seq
+from app.queue.producer import Placed
 from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held, outlived
@@ -166,7 +167,7 @@ async def test_with_an_idempotency_key_too_and_a_refusal_is_not_kept(
 
     async def once(n: int) -> bool:
         try:
-            await processes[n % 2].engine.enqueues.enqueue_once(queue, batch(1), 10, f"k{n}")
+            await processes[n % 2].engine.enqueues.place(queue, batch(1), 10, f"k{n}")
         except Throttled:
             return False
         return True
@@ -176,9 +177,9 @@ async def test_with_an_idempotency_key_too_and_a_refusal_is_not_kept(
     [job] = await processes[0].claim(queue)
     await processes[0].engine.settlements.ack(queue, [held(job)])
     refused = taken.index(False)
-    seqs, known = await processes[1].engine.enqueues.enqueue_once(queue, batch(1), 10, f"k{refused}")
-    assert not known
-    assert len(seqs) == 1
+    placed = await processes[1].engine.enqueues.place(queue, batch(1), 10, f"k{refused}")
+    assert isinstance(placed, Placed)
+    assert (len(placed.seqs), placed.repeated) == (1, False)
 
 
 async def test_dead_letters_are_never_refused(
@@ -209,7 +210,7 @@ async def test_a_queue_that_refuses_by_its_caps(machine: Machine, topic: str, ma
 
 
 async def test_a_topic_without_a_limit_pays_nothing(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
-    queue = await make_queue(topic, cap_records=5)  # which, without reject, refuses nothing
+    queue = await make_queue(topic, discard="reject")  # of what, it doesn't say
     await machine.enqueue(queue, 10)
     await machine.claim(queue)
     assert {name for name, _ in machine.log.sent} == {"add_lanes", "enqueue", "lanes", "claim"} | (

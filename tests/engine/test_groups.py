@@ -12,6 +12,7 @@ from app.db.pool import Pools
 from app.errors import InvalidRequest, TopicFull
 from app.queue.consumer import Return
 from app.queue.model import Batch
+from app.queue.producer import Placed
 from app.queue.shown import Status
 from app.reapers import groups as reaper
 from app.topics.config import Policy
@@ -127,7 +128,7 @@ async def test_a_fifo_topic_takes_no_record_without_a_group(
     with pytest.raises(InvalidRequest, match="must have a group"):
         await machine.enqueue(queue, records)
     with pytest.raises(InvalidRequest, match="must have a group"):
-        await machine.engine.enqueues.enqueue_once(queue, records, 2, "key")
+        await machine.engine.enqueues.place(queue, records, 2, "key")
     assert await machine.claim(queue) == []
 
 
@@ -146,7 +147,8 @@ async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, q
     """What is quadratic in the groups of a batch does not."""
     names: list[str | None] = [f"g{n}" for n in range(MAX_RECORDS)]
     for ready in (MAX_RECORDS, 0):
-        placed = await machine.engine.enqueues.upsert(queue, Batch(payloads=[b"1"] * MAX_RECORDS, groups=names), 1)
+        placed = await machine.engine.enqueues.place(queue, Batch(payloads=[b"1"] * MAX_RECORDS, groups=names), 1)
+        assert isinstance(placed, Placed)
         assert placed.ready == ready
     jobs = sorted(await machine.claim(queue, 1_000), key=lambda job: job.seq)
     assert len(await machine.engine.settlements.ack(queue, [held(job) for job in jobs])) == 1_000

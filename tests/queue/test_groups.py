@@ -305,8 +305,8 @@ async def test_of_a_leased_job_of_a_key_the_successor_waits_in_its_group(db: Ses
     (job,) = await take(db, queue, 10)
     await write(db, queue, ("a", "2"), keys=["k"])
     assert await states(db, queue) == {"1": "leased", "2": "blocked"}
-    done, ended = await consumer.nack_keyed(db, queue.topic, [held(job)], [Return()])
-    assert (done, ended) == ({0}, {0}), "a newer job of its key waits"
+    back = await consumer.nack_keyed(db, queue.topic, [held(job)], [Return()])
+    assert (back.done, back.ended) == ({0}, {0}), "a newer job of its key waits"
     await promote(db, queue)
     assert await work_through(db, queue) == ["2"]
     assert await tallied(db, queue)

@@ -21,7 +21,7 @@ from tests.queue.calls import Session
 from tests.queue.statements import Statement
 
 EVERY = statements.every()
-APART = {"keys", "groups"}  # of what is placed singly
+APART = {"keys", "groups", "dedupe_ids"}  # of what is placed singly, or was there before
 MUTATES = re.compile(r"\b(UPDATE|DELETE|INSERT)\b")
 
 # PostgreSQL's types, as asyncpg hands them over.
@@ -58,10 +58,11 @@ def test_the_files_are_those_that_some_module_loads() -> None:
 
 
 async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Awaitable[Session]]) -> None:
-    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first."""
+    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first, and the
+    tenant, which is the lane's, behind the last."""
     columns = await _columns(await connect(), "claim")
     assert columns[:5] == [("kind", str), ("lane", int), ("due", bool), ("place", int), ("slot", int)]
-    assert columns[5:] == [pair for pair in _fields(Job) if pair[0] != "lease"]
+    assert columns[5:] == [pair for pair in _fields(Job) if pair[0] not in {"lease", "tenant"}]
 
 
 async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
@@ -82,8 +83,8 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        ("ack", {"done", "picked", "deliveries", "ages"}),
-        ("ack_archived", {"done", "picked", "deliveries", "ages"}),
+        ("ack", {"done", "picked", "deliveries", "ages", "tenants"}),
+        ("ack_archived", {"done", "picked", "deliveries", "ages", "tenants"}),
         ("nack", {"done", "picked", "refunded", "delays", "spent", "leases", "keyed"}),
         ("nack_keyed", {"done", "superseded", "refunded", "delays"}),
         ("extend", {"done", "picked", "deadlines"}),
@@ -124,10 +125,21 @@ async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[
     ]
 
 
-async def test_what_was_placed_is_what_a_keyed_enqueue_answers(connect: Callable[[], Awaitable[Session]]) -> None:
+async def test_what_a_function_enqueues_is_what_the_statement_does(connect: Callable[[], Awaitable[Session]]) -> None:
     db = await connect()
-    prepared = await db.prepare(statements.named("enqueue_keyed").text)
-    assert [column.name for column in prepared.get_attributes()] == [field.name for field in fields(Placed)]
+    source = await db.fetchval("SELECT prosrc FROM pg_proc WHERE oid = 'holdfast.enqueue_plain'::regproc")
+    assert " ".join(source.split()) == f"BEGIN RETURN QUERY {statements.named('enqueue').body}; END"
+
+
+async def test_what_was_placed_is_what_those_enqueues_answer(connect: Callable[[], Awaitable[Session]]) -> None:
+    """With keys the first of its fields, with dedupe ids all of them; and the parameters begin alike."""
+    db = await connect()
+    keyed, deduped = [await db.prepare(statements.named(name).text) for name in ("enqueue_keyed", "enqueue_deduped")]
+    placed = [field.name for field in fields(Placed)]
+    assert [column.name for column in deduped.get_attributes()] == placed
+    assert [column.name for column in keyed.get_attributes()] == placed[:-2]
+    of_keyed = [parameter.name for parameter in keyed.get_parameters()]
+    assert [parameter.name for parameter in deduped.get_parameters()][: len(of_keyed)] == of_keyed
 
 
 @pytest.mark.parametrize("name", ["get", "page"])

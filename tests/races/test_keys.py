@@ -11,6 +11,7 @@ from app.db.pool import Pools, open_pools
 from app.errors import Throttled
 from app.queue import consumer, exits
 from app.queue.model import Batch, Lane
+from app.queue.producer import Placed
 from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine, parked
 from tests.queue.calls import events, held, lease_ended, row, take, until
@@ -299,8 +300,8 @@ async def test_a_full_queue_takes_updates_and_refuses_what_is_new(
     topic: str, make_queue: MakeQueue, machine: Machine, pools: Pools
 ) -> None:
     queue = await make_queue(topic, max_depth=2)
-    put = machine.engine.enqueues.upsert
-    assert (await put(queue, Batch(payloads=[b"1", b"2"], keys=["a", "b"]), 2)).seqs == [1, 2]
+    put = machine.engine.enqueues.place
+    assert await machine.enqueue(queue, Batch(payloads=[b"1", b"2"], keys=["a", "b"])) == [1, 2]
     answers = await asyncio.gather(
         put(queue, Batch(payloads=[b"3", b"3"], keys=["a", "c"]), 2),
         put(queue, Batch(payloads=[b"4", b"5"], keys=["b", "b"]), 2),
@@ -309,12 +310,10 @@ async def test_a_full_queue_takes_updates_and_refuses_what_is_new(
     )
     assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placed", "Throttled"]
     with pytest.raises(Throttled):
-        await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"6"], keys=["d"]), 1, "once")
-    once = await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"7"], keys=["b"]), 1, "once")
-    assert once == ([2], False)
-    assert await machine.engine.enqueues.enqueue_once(queue, Batch(payloads=[b"8"], keys=["b"]), 1, "once") == (
-        [2],
-        True,
-    )
+        await put(queue, Batch(payloads=[b"6"], keys=["d"]), 1, "once")
+    for payload, repeated in ((b"7", False), (b"8", True)):
+        once = await put(queue, Batch(payloads=[payload], keys=["b"]), 1, "once")
+        assert isinstance(once, Placed)
+        assert (once.seqs, once.repeated) == ([2], repeated)
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"1", b"7"]
     assert await tallied(pools.hot, queue)

@@ -13,6 +13,7 @@ from app.db.pool import Pools, open_pools
 from app.queue import log
 from app.queue.log import Ask, Limits, Outcome, Part
 from app.queue.model import Batch, Connection
+from app.queue.producer import Placed
 from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import Asked, Policy, resolve
@@ -218,7 +219,8 @@ async def test_fifty_enqueues_with_one_key_make_one_batch(
 ) -> None:
     queue = await make_queue(topic)
     answers = await asyncio.gather(
-        *(processes[i % 4].engine.enqueues.enqueue_once(queue, records(2, str(i)), 2, "k") for i in range(50))
+        *(processes[i % 4].engine.enqueues.place(queue, records(2, str(i)), 2, "k") for i in range(50))
     )
-    assert {tuple(seqs) for seqs, _ in answers} == {(1, 2)}
-    assert sum(not known for _, known in answers) == 1
+    placed = [answer for answer in answers if isinstance(answer, Placed)]
+    assert [answer.seqs for answer in placed] == [[1, 2]] * 50
+    assert sum(not answer.repeated for answer in placed) == 1

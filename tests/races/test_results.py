@@ -104,6 +104,6 @@ async def test_acks_of_one_topic_with_and_without_results_share_a_statement(
     answers = await asyncio.gather(
         acks.ack(queue, [held(jobs[2])]), acks.ack(queue, [held(jobs[1]), held(jobs[0])], ["1", None])
     )
-    assert answers == [{0}, {0, 1}]
+    assert list(answers) == [{0}, {0, 1}]
     assert await _kept(rivals.one, queue) == ["1"]
     assert await tallied(rivals.one, queue)

@@ -81,11 +81,28 @@ async def test_keys_are_forgotten_after_their_window(machine: Machine, make: Mak
     long = await make("jobs", idempotency_window_ms=3_600_000)
     for i in range(30):
         await machine.engine.logs.append(short, Batch(payloads=[b"1"]), 1, str(i))
-    await machine.engine.enqueues.enqueue_once(long, Batch(payloads=[b"1"]), 1, "k")
+    await machine.engine.enqueues.place(long, Batch(payloads=[b"1"]), 1, "k")
     query = "SELECT count(*) = 30 FROM holdfast.idempotency WHERE expires_at < clock_timestamp()"
     await until(lambda: own.rest.fetchval(query), "their window has passed")
     assert sum(await at_once(own, sweeps.idempotency)) == 30
     assert [row["key"] for row in await own.rest.fetch("SELECT key FROM holdfast.idempotency")] == ["k"]
+
+
+async def test_dedupe_ids_are_forgotten_after_their_window(machine: Machine, make: Make, own: Pools) -> None:
+    """By any number of sweeps at once; in batches, and none that has been taken over."""
+    ids: list[str | None] = [f"i{n}" for n in range(1_500)]
+    short, long = await make("short", dedupe_window_ms=1), await make("long", dedupe_window_ms=3_600_000)
+    for policy in (short, long):
+        await machine.engine.enqueues.place(policy, Batch(payloads=[b"1"] * 1_500, dedupe_ids=ids), 1_500)
+    query = "SELECT count(*) = 1500 FROM holdfast.dedupe WHERE expires_at < clock_timestamp()"
+    await until(lambda: own.rest.fetchval(query), "their window has passed")
+    machine.policies.forget("short")
+    longer = await make("short", dedupe_window_ms=3_600_000)
+    await machine.engine.enqueues.place(longer, Batch(payloads=[b"2"], dedupe_ids=["i7"]), 1)
+    assert sum(await at_once(own, sweeps.idempotency)) == 1_499
+    left = "SELECT count(*) FROM holdfast.dedupe WHERE topic_id = $1"
+    assert await own.rest.fetchval(left, short.topic.id) == 1
+    assert await own.rest.fetchval(left, long.topic.id) == 1_500
 
 
 async def test_a_sweep_and_appends_at_once_keep_the_state_true(machine: Machine, make_log: Make, own: Pools) -> None:

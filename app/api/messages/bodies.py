@@ -8,13 +8,24 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, Group, Key, about, text
+from app.api.bounds import (
+    MAX_ERROR_BYTES,
+    MAX_META_KEYS,
+    MAX_RECORDS,
+    MAX_SEQS,
+    DedupeId,
+    Group,
+    Key,
+    Tenants,
+    about,
+    text,
+)
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.results import HandedIn, ProgressBody
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
-from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
+from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
 MOST_LEASE_SECONDS = 86_400
@@ -78,9 +89,8 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         Group | None,
         about("One message of a group is out at a time, in their order. Names that end in .fifo ask for one."),
     ] = None
-    # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
-    dedupe_id: None = None
+    dedupe_id: DedupeId | None = None
+    tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
 
 
 class EnqueueBody(Enqueued, kw_only=True, gc=False):
@@ -101,15 +111,18 @@ class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EnqueueAnswer(msgspec.Struct):
-    """The message's id."""
+    """The message's id. duplicate: it is that of an earlier message with the same dedupe_id; nothing was enqueued."""
 
     id: str
+    duplicate: Literal[True] | UnsetType = UNSET
 
 
 class BatchAnswer(msgspec.Struct):
-    """The messages' ids, in their order."""
+    """The messages' ids, in their order. duplicates: the places, from 0, of those that were not enqueued, and whose ids
+    are those of earlier messages with the same dedupe_id; absent if there are none."""
 
     ids: list[str]
+    duplicates: list[int] | UnsetType = UNSET
 
 
 class DequeueBody(msgspec.Struct):
@@ -122,6 +135,7 @@ class DequeueBody(msgspec.Struct):
         Annotated[float, Meta(ge=0, le=30)] | None, about("How long to wait for the first message.", 0)
     ] = None
     encoding: Encoding = None
+    tenants: Tenants = None
     consumer_group: Literal[""] | None = None
 
 
@@ -236,6 +250,7 @@ class Message(msgspec.Struct, kw_only=True):
     topic: str
     key: str | UnsetType = UNSET
     group: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
     payload: str
     encoding: Literal["base64"] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET

@@ -115,7 +115,10 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     idempotency_window_ms: int
     result_ttl_ms: int
     dead_ttl_ms: int
+    dedupe_window_ms: int
     priority: int | UnsetType = UNSET
+    tenant_weights: dict[str, int] | UnsetType = UNSET
+    tenant_limits: dict[str, int] | UnsetType = UNSET
     auto_priority: bool
     priority_order: str
     retry_order: str

@@ -33,7 +33,10 @@ OF_V0: Final = (
     "idempotency_window_ms",
     "result_ttl_ms",
     "dead_ttl_ms",
+    "dedupe_window_ms",
     "priority",
+    "tenant_weights",
+    "tenant_limits",
     "auto_priority",
     "priority_order",
     "retry_order",
@@ -165,4 +168,4 @@ def _in_seconds(millis: int | None) -> tuple[int | UnsetType, int | UnsetType]:
 
 
 def _unless_none(value: T | None) -> T | UnsetType:
-    return UNSET if value is None else value
+    return UNSET if value is None or value == {} else value

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import has_nul, read_json
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
@@ -21,8 +21,9 @@ from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.enqueues import Gone
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
-from app.keys import Scope
+from app.keys import Key, Scope
 from app.queue.model import Batch
+from app.queue.producer import Placed
 from app.topics.config import DEAD_LETTERS, Policy, check_groups, check_name
 
 router = direct.router("messages")
@@ -42,12 +43,12 @@ _many = msgspec.json.Decoder(BatchBody)
 async def enqueue(request: Request) -> Response:
     """Enqueue a message. Its topic is made if it is absent."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE)
+    key = context.access.check(request, Scope.WRITE, confines=True)
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     must_cover(key, body.topic)
-    (shown,) = await _enqueue(request, context, body.topic, [body])
-    return _created(b'{"id":"%b"}' % shown.encode())
+    (shown,), duplicates = await _enqueue(request, context, key, body.topic, [body])
+    return _created(b'{"id":"%b"%b}' % (shown.encode(), b',"duplicate":true' if duplicates else b""))
 
 
 @router.post(
@@ -59,7 +60,7 @@ async def enqueue(request: Request) -> Response:
 async def enqueue_batch(request: Request) -> Response:
     """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE)
+    key = context.access.check(request, Scope.WRITE, confines=True)
     body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     must_cover(key, body.topic)
@@ -67,17 +68,21 @@ async def enqueue_batch(request: Request) -> Response:
         raise InvalidRequest("messages must hold at least one message.")
     if len(body.messages) > MAX_RECORDS:
         raise BatchTooLarge(f"At most {MAX_RECORDS} messages a call.")
-    return _created(encode({"ids": await _enqueue(request, context, body.topic, body.messages)}))
+    ids, duplicates = await _enqueue(request, context, key, body.topic, body.messages)
+    return _created(encode({"ids": ids, "duplicates": duplicates} if duplicates else {"ids": ids}))
 
 
-async def _enqueue(request: Request, context: Context, name: str, messages: Sequence[Enqueued]) -> list[str]:
-    """Their ids."""
+async def _enqueue(
+    request: Request, context: Context, key: Key | None, name: str, messages: Sequence[Enqueued]
+) -> tuple[list[str], list[int]]:
+    """Their ids, and the places of those that are duplicates of earlier ones."""
     batch, size = _columns(messages)
     check_groups(name, batch)
+    tenancy.enqueued_by(key, batch)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
     try:
-        seqs = await enqueues.enqueue_there(policy, batch, size)
+        found = await enqueues.place_there(policy, batch, size)
     except Gone:
         # The topic may have been deleted through another process: then it is made anew.
         context.policies.forget(name)
@@ -85,10 +90,11 @@ async def _enqueue(request: Request, context: Context, name: str, messages: Sequ
         if fresh.topic.id == policy.topic.id:
             raise
         policy = fresh
-        seqs = await enqueues.enqueue_there(policy, batch, size)
+        found = await enqueues.place_there(policy, batch, size)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
-    return [id_of(topic_id, seq) for seq in seqs]
+    seqs, duplicates = (found.seqs, found.duplicates) if isinstance(found, Placed) else (found, [])
+    return [id_of(topic_id, seq) for seq in seqs], duplicates
 
 
 async def _queue(request: Request, context: Context, name: str) -> Policy:
@@ -129,9 +135,10 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         try:
             payload, kind = _payload(message)
             text = _metadata(message.metadata)
-            for name, text_of in (("key", message.key), ("group", message.group)):
-                if text_of is not None and "\0" in text_of:
-                    raise InvalidRequest(f"{name} has a NUL character (U+0000), which can't be stored.")
+            names = (("key", message.key), ("group", message.group), ("dedupe_id", message.dedupe_id))
+            for field, given in names:
+                if given is not None and "\0" in given:
+                    raise InvalidRequest(f"{field} has a NUL character (U+0000), which can't be stored.")
             weight = len(payload) + (0 if text is None else len(text.encode()))
             if weight > MAX_RECORD_BYTES:
                 raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
@@ -154,8 +161,10 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         ttls_ms=_unless_default([_ms(message.ttl_seconds) for message in messages]),
         max_deliveries=_unless_default([message.max_deliveries for message in messages]),
         content_types=_unless_default(types),
+        tenants=_unless_default([message.tenant for message in messages]),
         keys=_unless_default([message.key for message in messages]),
         groups=_unless_default([message.group for message in messages]),
+        dedupe_ids=_unless_default([message.dedupe_id for message in messages]),
     )
     return batch, size
 

@@ -14,6 +14,7 @@ from app.api.bounds import (
     Holder,
     LeaseMs,
     Seq,
+    Tenants,
     Wait,
     about,
     text,
@@ -111,6 +112,7 @@ class ClaimBody(msgspec.Struct):
     max: Annotated[Count | None, about("Most jobs, clamped to 1 to 1000.", 1)] = None
     lease_ms: Annotated[LeaseMs | None, about("The topic's if absent.")] = None
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
+    tenants: Tenants = None
 
 
 class Performance(msgspec.Struct, omit_defaults=True):
@@ -185,21 +187,6 @@ class DeleteAnswer(msgspec.Struct):
     performance: Performance
 
 
-class AppendAnswer(msgspec.Struct):
-    """The seqs of the new records, ascending, in their order; of a log, contiguous. deduped: these are the seqs that an
-    earlier batch with the same idempotency key was given, and nothing was written."""
-
-    topic: str
-    first_seq: int
-    last_seq: int
-    head_seq: int
-    count: int
-    created: bool
-    deduped: bool
-    performance: Performance
-    seqs: list[int] | UnsetType = UNSET
-
-
 class JobShown(msgspec.Struct, kw_only=True):
     """A leased job. `deadline` and `$ts` are in ms since 1970. Of the deliveries before this one, `crashes`
     ended by their deadline and `failures` otherwise. 0 is left out, and suspected_poison where it is false."""
@@ -215,7 +202,7 @@ class JobShown(msgspec.Struct, kw_only=True):
     data: Raw
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     key: str | UnsetType = UNSET
-    group: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = UNSET
     token: str
 

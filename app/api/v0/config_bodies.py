@@ -26,6 +26,7 @@ class ResolvedConfig(msgspec.Struct):
     cap_bytes: int
     discard: str
     idempotency_window_ms: int
+    dedupe_window_ms: int
     priority: int | None
     auto_priority: bool
     max_depth: int
@@ -33,6 +34,8 @@ class ResolvedConfig(msgspec.Struct):
     priority_order: str
     retry_order: str
     aging_ms: int
+    tenant_weights: dict[str, int]
+    tenant_limits: dict[str, int]
     replayable: bool
     replay_window_ms: int
     result_ttl_ms: int

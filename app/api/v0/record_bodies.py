@@ -1,15 +1,16 @@
-"""What an append takes: records, which are jobs in a queue. Fields that are not listed are ignored."""
+"""What an append takes, records, which are jobs in a queue, and answers. Fields that are not listed are ignored."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import UNSET, Meta, Raw, UnsetType
 
-from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, Group, Key, Producer, Tag, about
+from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
-from app.topics.config import TEN_YEARS_MS, AskedInFull
+from app.api.v0.bodies import Performance
+from app.topics.config import TEN_YEARS_MS, AskedInFull, Tenant
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
@@ -52,9 +53,9 @@ class Record(msgspec.Struct, gc=False):
         Group | None,
         about("One job of a group is out at a time, in the order of enqueueing. Names that end in .fifo ask for one."),
     ] = None
+    dedupe_id: DedupeId | None = None
+    tenant: Annotated[Tenant | None, about("Whose job it is: claims share fairly between tenants.", "")] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
-    dedupe_id: None = None
     user_id: None = None
     webhook: None = None
 
@@ -89,3 +90,19 @@ class LogAppendBody(_Whole, kw_only=True):
     """Records for a log: all of them are written, or none is."""
 
     records: Annotated[list[LogRecord], about("1 to 10000 records.", minItems=1, maxItems=MAX_RECORDS)]
+
+
+class AppendAnswer(msgspec.Struct):
+    """The seqs of the new records, in their order; of a log, contiguous. deduped: these are an earlier batch's with the
+    same idempotency key; nothing was written. duplicates: places, from 0, whose seqs are earlier ones by dedupe_id."""
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    count: int
+    created: bool
+    deduped: bool
+    performance: Performance
+    seqs: list[int] | UnsetType = UNSET
+    duplicates: list[int] | UnsetType = UNSET

@@ -9,22 +9,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import read_json
 from app.api.bounds import MAX_KEY_BYTES
 from app.api.calls import count_as
 from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, header, operation, query
-from app.api.v0.bodies import AppendAnswer
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer, fsync_since
-from app.api.v0.record_bodies import AppendBody, LogAppendBody
-from app.api.v0.topics import configure
+from app.api.v0.record_bodies import AppendAnswer, AppendBody, LogAppendBody
+from app.api.v0.topics import configure, extent_of
 from app.edge.context import Context, context_of
-from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicNotFound
+from app.errors import Forbidden, InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
+from app.queue.producer import Placed
 from app.topics import store
 from app.topics.config import NAME, Config, Policy, TopicType, check_groups, check_name, resolve
 
@@ -78,10 +78,12 @@ async def append(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.WRITE, name)
+    by = context.access.check(request, Scope.WRITE, name, confines=True)
     # Before the body: what its fields may be depends on the topic.
     policy = await _known(context, name)
     kind = None if policy is None else policy.config.type
+    if by is not None and by.tenant is not None and kind is not TopicType.QUEUE:
+        raise Forbidden("This key is for the jobs of one tenant, and this is no queue.")
     decoder = _jobs if kind is TopicType.QUEUE else _either if kind is None else _records
     body = await read_json(request, decoder, context.settings.max_body_bytes)
     if policy is None:
@@ -89,12 +91,14 @@ async def append(request: Request) -> Response:
     batch, size = columns_of(body)
     if isinstance(body, AppendBody):
         check_groups(name, batch)
-    key = _key(request, body.idempotency_key)
+    tenancy.enqueued_by(by, batch)
+    key = tenancy.batch_key(by, _key(request, body.idempotency_key))
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
         resolve(name, body.config)  # which counts for nothing here; but what makes no sense is said every time
     created = deduped = False
     head = 0  # unless it is known, the last of these is
+    duplicates: list[int] = []
     if policy is None:
         policy, created = await _created(request, context, name, body)
     sent = time.perf_counter()
@@ -102,19 +106,27 @@ async def append(request: Request) -> Response:
     if policy.config.type is TopicType.LOG:
         count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
-    elif key is None and batch.placed_singly:
-        placed = await context.engine.enqueues.upsert(policy, batch, size)
-        seqs, head = placed.seqs, placed.head_seq
-    elif key is None:
-        seqs = await context.engine.enqueues.enqueue(policy, batch, size)
     else:
-        seqs, deduped = await context.engine.enqueues.enqueue_once(policy, batch, size, key)
+        try:
+            found = await context.engine.enqueues.place(policy, batch, size, key)
+        except TopicFull as full:
+            extent, _ = await extent_of(context, policy)
+            where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
+            raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
+        if not isinstance(found, Placed):
+            seqs = found
+        elif found.repeated:
+            seqs, deduped = found.seqs, True
+        else:
+            seqs, head, duplicates = found.seqs, found.head_seq, found.duplicates
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
+    if duplicates:
+        shown += b',"duplicates":%b' % encode(duplicates)
     fields = b'"topic":"%b","first_seq":%d,"last_seq":%d%b,"head_seq":%d,"count":%d,"created":%b,"deduped":%b' % (
         name.encode(),
-        min(seqs) if batch.keys else seqs[0],
-        last := max(seqs) if batch.keys else seqs[-1],
+        min(seqs),
+        last := max(seqs),
         shown,
         max(head, last),
         len(seqs),

@@ -11,6 +11,8 @@ WITH jobs AS (
     DELETE FROM holdfast.log_state WHERE topic = $1
 ), keys AS (
     DELETE FROM holdfast.idempotency WHERE topic = $1
+), dedupe AS (
+    DELETE FROM holdfast.dedupe d USING holdfast.topics t WHERE t.name = $1 AND d.topic_id = t.id
 ), lanes AS (
     DELETE FROM holdfast.lanes WHERE topic = $1
 ), schemas AS (

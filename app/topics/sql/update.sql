@@ -9,11 +9,12 @@ WITH held AS (
         max_deliveries = c.max_deliveries, max_retries = c.max_retries, dlq_threshold = c.dlq_threshold,
         dead_letter = c.dead_letter, on_exhausted = c.on_exhausted,
         ttl_ms = c.ttl_ms, cap_records = c.cap_records, cap_bytes = c.cap_bytes, discard = c.discard,
-        idempotency_window_ms = c.idempotency_window_ms, priority = c.priority, auto_priority = c.auto_priority,
+        idempotency_window_ms = c.idempotency_window_ms, dedupe_window_ms = c.dedupe_window_ms, priority = c.priority, auto_priority = c.auto_priority,
         max_depth = c.max_depth, throughput_limit = c.throughput_limit, priority_order = c.priority_order,
         retry_order = c.retry_order, aging_ms = c.aging_ms, replayable = c.replayable,
         replay_window_ms = c.replay_window_ms, result_ttl_ms = c.result_ttl_ms, dead_ttl_ms = c.dead_ttl_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
         leases_durable = c.leases_durable, configured = c.configured, backoff = c.backoff,
+        tenant_weights = c.tenant_weights, tenant_limits = c.tenant_limits,
         updated_at = clock_timestamp(), version = h.version + 1
     FROM held h CROSS JOIN json_populate_record(NULL::holdfast.topics, $2::json) c
     WHERE t.name = $1 AND h.type = c.type

@@ -49,10 +49,14 @@ BAD: list[Body] = [
     {"topic": "t", "payload": "x", "run_at": "2030-01-01T00:00:00"},
     {"topic": "t", "payload": "x", "ttl_seconds": -1},
     {"topic": "t", "payload": "x", "max_deliveries": 10_001},
-    {"topic": "t", "payload": "x", "tenant": "a"},
+    {"topic": "t", "payload": "x", "tenant": ""},
+    {"topic": "t", "payload": "x", "tenant": "a" * 129},
+    {"topic": "t", "payload": "x", "tenant": "a\0"},
     {"topic": "t", "payload": "x", "group": ""},
     {"topic": "t.fifo", "payload": "x"},
-    {"topic": "t", "payload": "x", "dedupe_id": "a"},
+    {"topic": "t", "payload": "x", "dedupe_id": ""},
+    {"topic": "t", "payload": "x", "dedupe_id": "a" * 257},
+    {"topic": "t", "payload": "x", "dedupe_id": "\0"},
 ]
 
 
