@@ -72,8 +72,7 @@ async def ack(
         assert row is not None, "it answers one row always"
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
-            ended.deliveries += row["deliveries"]
-            ended.ages_ms += [age for age in row["ages"] if age is not None]
+            ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
     return done
