@@ -2757,6 +2757,16 @@ CREATE TABLE holdfast.token_secret (
 );
 
 --
+-- Name: topic_reads; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_reads (
+    topic_id integer NOT NULL,
+    read_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+--
 -- Name: topic_schemas; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -3022,6 +3032,13 @@ ALTER TABLE ONLY holdfast.tallies
 
 ALTER TABLE ONLY holdfast.token_secret
     ADD CONSTRAINT token_secret_pkey PRIMARY KEY (singleton);
+
+--
+-- Name: topic_reads topic_reads_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_reads
+    ADD CONSTRAINT topic_reads_pkey PRIMARY KEY (topic_id);
 
 --
 -- Name: topic_schemas topic_schemas_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -

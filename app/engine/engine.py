@@ -24,6 +24,7 @@ from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
 from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.reads import Reads
 from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
@@ -98,6 +99,7 @@ class Engine:
         self.purges = Purges(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
+        self.reads = Reads(pools)
         self.census = Census(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)

@@ -31,6 +31,7 @@ _CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
 _DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
 _DELETE = sql.load(__package__, "delete")
 _DROP_TALLIES = sql.load(__package__, "drop_tallies")
+_DROP_READS = sql.load(__package__, "drop_reads")
 _COUNT = sql.load(__package__, "count")
 _CENSUS = sql.load(__package__, "census")
 _SHOWN = sql.load(__package__, "shown")
@@ -242,6 +243,7 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
             raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
         jobs = await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
         await db.execute(_DROP_TALLIES, topic_id)
+        await db.execute(_DROP_READS, topic_id)
         detail = {"config": _settings(locked["before"]), "jobs": jobs}
         await trail.record(db, by, Action.TOPIC_DELETED, name, detail)
         return True

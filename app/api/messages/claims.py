@@ -57,6 +57,7 @@ async def dequeue(request: Request) -> Response:
         if found is None:
             return _answer([])
         policy, wait = found
+    context.engine.reads.note(policy.topic.id)
     lease_ms = lease_of(policy, body.visibility_timeout_seconds)
     tenants = tenancy.claimed_by(key, body.tenants)
     claimer = Claimer(policy, NODE, body.count or 1, lease_ms, whole=True, tenants=tenants)

@@ -50,6 +50,7 @@ async def claim(request: Request) -> Response:
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
+    context.engine.reads.note(policy.topic.id)
     claimer = claimer_of(policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants))
     claims, settlements = context.engine.claims, context.engine.settlements
     if body.wait_ms:

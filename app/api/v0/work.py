@@ -99,6 +99,7 @@ async def work(request: Request) -> Response:
     tenants = tenancy.claimed_by(key, named)
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
     policy = await context.policies.queue(name)
+    context.engine.reads.note(policy.topic.id)
     context.quota.take_stream(request.scope, key)
     streams = context.engine.streams
     stream = streams.open(claimer_of(policy, node, most, lease_ms, tenants))
