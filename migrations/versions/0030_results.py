@@ -1,12 +1,12 @@
 """What workers hand in with an ack, by day like the ledger; and how far the holder of a lease says it is.
 
-Revision ID: 0029
+Revision ID: 0030
 """
 
 from alembic import op
 
-revision = "0029"
-down_revision = "0028"
+revision = "0030"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 
