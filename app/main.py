@@ -29,6 +29,7 @@ from app.api.messages import errors as message_errors
 from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
+from app.api.messages import results as message_results
 from app.api.messages import schedules as message_schedules
 from app.api.messages import settlements as message_settlements
 from app.api.v0 import (
@@ -41,6 +42,7 @@ from app.api.v0 import (
     diffs,
     jobs,
     records,
+    results,
     settlements,
     topics,
     watches,
@@ -98,6 +100,7 @@ ROUTERS = (
     topics.router,
     failure_routes.router,
     explanations.router,
+    results.router,
     controls.router,
     cancels.router,
     jobs.router,
@@ -110,6 +113,7 @@ ROUTERS = (
     reaper_routes.router,
     schedule_routes.router,
     lists.router,
+    message_results.router,
     purges.router,
     message_failures.router,
     by_key.router,

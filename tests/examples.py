@@ -44,6 +44,8 @@ _PAGES = (
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/stats", "docs/tenants.md"),
     ("/v0/topics/{topic}/failures", "docs/failures.md"),
+    ("/v0/topics/{topic}/jobs/{seq}/result", "docs/results.md"),
+    ("/api/messages/{id}/result", "docs/results.md"),
     ("/v0/topics/{topic}/jobs/{seq}/", "docs/explain.md"),
     ("/v0/topics/{topic}/jobs", "docs/jobs.md"),
     ("/v0/topics/{topic}/cancel", "docs/jobs.md"),

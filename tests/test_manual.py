@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "docs/explain.md": 5,
     "docs/control.md": 2,
     "docs/jobs.md": 8,
+    "docs/results.md": 4,
 }
 
 

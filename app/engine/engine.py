@@ -22,6 +22,7 @@ from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
+from app.engine.outcomes import Outcomes
 from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.reads import Reads
@@ -106,6 +107,7 @@ class Engine:
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
+        self.outcomes = Outcomes(shared, self.settlements)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements)
         self.levels = Levels(pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics)
@@ -142,6 +144,7 @@ class Engine:
         self.streams.stop()
         self.watches.stop()
         self.readers.stop()
+        self.outcomes.stop()
         self.replays.stop()
         self.redrives.stop()
         self.claims.stop()
@@ -152,6 +155,7 @@ class Engine:
         self.throttle.close()
         self.marks.close()
         self.readers.close()
+        self.outcomes.close()
         self.watches.close()
         await self.levels.close()
         await self.redrives.drain()

@@ -223,8 +223,15 @@ def _held_up(row: Row) -> Iterator[Reason]:
         yield Reason(
             Code.LEASED,
             f"It is running: leased by {row.node or 'a holder without a name'} for {_span(row.now_ms - since)}, "
-            f"and for {_span(left)} more unless that is extended. Delivery {row.deliveries}.",
-            {"node": row.node, "since": since, "until": row.visible_ms, "in_ms": left, "deliveries": row.deliveries},
+            f"and for {_span(left)} more unless that is extended. Delivery {row.deliveries}.{_progress(row)}",
+            {
+                "node": row.node,
+                "since": since,
+                "until": row.visible_ms,
+                "in_ms": left,
+                "deliveries": row.deliveries,
+                **_said(row),
+            },
         )
 
 
@@ -303,6 +310,19 @@ def _turn_ms(pace: Pace, ahead: Ahead) -> int | None:
 
 def _error(row: Row) -> str:
     return "its lease ended without a word." if row.last_error is None else f'"{row.last_error[:200]}".'
+
+
+def _said(row: Row) -> dict[str, object]:
+    said = row.progress
+    return {} if said is None else {"progress": {"percent": said.percent, "note": said.note, "at": said.at_ms}}
+
+
+def _progress(row: Row) -> str:
+    said = row.progress
+    if said is None:
+        return ""
+    note = "" if said.note is None else f': "{said.note[:200]}"'
+    return f" Its holder says: {said.percent} per cent{note}."
 
 
 def _times(deliveries: int) -> str:

@@ -196,6 +196,14 @@ class Ended:
     ages_ms: list[int] = field(default_factory=list)
     tenants: list[str] = field(default_factory=list)
 
+    def add(self, row: Any) -> None:
+        """Of what an ack's statement answers."""
+        self.deliveries += row["deliveries"]
+        for age, tenant in zip(row["ages"], row["tenants"], strict=True):
+            if age is not None:
+                self.ages_ms.append(age)
+                self.tenants.append(tenant)
+
 
 async def ack(
     db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
@@ -211,11 +219,7 @@ async def ack(
         row = await _one(db, statement, topic.name, *_columns(held, places))
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
-            ended.deliveries += row["deliveries"]
-            for age, tenant in zip(row["ages"], row["tenants"], strict=True):
-                if age is not None:
-                    ended.ages_ms.append(age)
-                    ended.tenants.append(tenant)
+            ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
     return done

@@ -51,7 +51,8 @@ class Shown:
     """A job. Its status and state are by the database's clock: `state` tells apart what is pending, ready, scheduled or
     blocked, and calls leased what is processing. Times are in ms since 1970; `visible_ms` is when a lease or a delay
     ends; `first_*`: the job whose id a dead letter has; `crashes`: deliveries that ended by their deadline,
-    `original_crashes`: those of a dead letter before it was one."""
+    `original_crashes`: those of a dead letter before it was one; `percent`: how far its holder says it is, None if it
+    says nothing; with `note`, at `progress_ms`."""
 
     topic: str
     topic_id: int
@@ -84,6 +85,9 @@ class Shown:
     original_crashes: int | None
     group: str | None
     tenant: str  # a dead letter's is what it was before
+    percent: int | None
+    note: str | None
+    progress_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
     await queue.claim()
     await Topic(http, log).put(type="log")
     at = "at=2999-01-01T00:00:00Z"
-    for end in ("jobs/1/explain?", "jobs/2/explain?", "jobs/1/history?", "explain?", f"asof?{at}&"):
+    for end in ("jobs/1/explain?", "jobs/2/explain?", "jobs/1/history?", "jobs/1/result?", "explain?", f"asof?{at}&"):
         path = f"{queue.path}/{end}"
         accepted(await http.get(path))
         for headers in (NOBODY, limited):
@@ -25,7 +25,7 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
         for other in (log, f"{topic}.none"):
             await http.get(path.replace(topic, other))
         await http.get(f"{path}nonsense=1")
-    for end in ("explain", "history"):
+    for end in ("explain", "history", "result"):
         await http.get(f"{queue.path}/jobs/77/{end}")
 
 

@@ -18,6 +18,8 @@ SELECT CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
            AND j.deliveries >= coalesce(j.max_deliveries, $5::integer) AS spent,
        j.cancelled_at IS NOT NULL AS cancelled,
        j.node, j.last_error, j.original_topic, j.original_seq, j.original_deliveries,
+       CASE WHEN j.progress_lease = j.lease_id THEN j.progress END AS percent, j.progress_note AS note,
+       (date_part('epoch', j.progress_at) * 1000)::bigint AS progress_ms,
        (date_part('epoch', now()) * 1000)::bigint AS now_ms,
        (date_part('epoch', j.created_at) * 1000)::bigint AS created_ms,
        (date_part('epoch', j.updated_at) * 1000)::bigint AS updated_ms,
