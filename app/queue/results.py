@@ -94,7 +94,7 @@ async def extend(
     leases_ms: Sequence[int],
     progress: Sequence[Progress | None],
     *,
-    cancelled: set[int],
+    cancelled: set[int] | None = None,
 ) -> dict[int, int]:
     """As consumer.extend, for holders that say how far they are."""
     _must_ascend(held)
@@ -112,7 +112,8 @@ async def extend(
         )
         assert row is not None, "it answers one row always"
         done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
-        cancelled.update(places[i - 1] for i in row["cancelled"])
+        if cancelled is not None:
+            cancelled.update(places[i - 1] for i in row["cancelled"])
         if len(row["done"]) == len(row["picked"]):
             break
     return done
