@@ -31,7 +31,7 @@ from app.queue.changes import Change, Payload
 from app.queue.forms import as_json
 from app.queue.model import Seq
 from app.queue.shown import Match, Place, Shown
-from app.topics.config import BIGINT_MAX, TEN_YEARS_MS, Policy, check_name
+from app.topics.config import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS, Policy, check_name
 
 router = direct.router("jobs")
 
@@ -43,7 +43,7 @@ ORDER: Final = query(
 )
 FILTERS: Final = [
     query("state", "Only those, by the database's clock.", {"type": "string", "enum": [*STATES]}),
-    query("tenant", "Only this tenant's; the default one's is empty.", {"type": "string", "maxLength": MAX_GROUP}),
+    query("tenant", "Only this tenant's; the default one's is empty.", {"type": "string", "maxLength": MAX_TENANT}),
     query("tag", "Only those with this tag.", {"type": "string", "maxLength": MAX_TAG_BYTES}),
     query("key", "Only those with this key.", {"type": "string", "maxLength": MAX_JOB_KEY}),
     query("group", "Only those of this group.", {"type": "string", "maxLength": MAX_GROUP}),
@@ -258,7 +258,10 @@ def _match(request: Request) -> Match:
     state = given.get("state")
     if state is not None and state not in STATES:
         raise InvalidRequest(f"state must be one of {', '.join(STATES)}.")
-    for name in ("tenant", "tag", "key", "group"):
+    longest = {"tenant": MAX_TENANT, "tag": MAX_TAG_BYTES, "key": MAX_JOB_KEY, "group": MAX_GROUP}
+    for name, most in longest.items():
+        if len(given.get(name, "")) > most:
+            raise InvalidRequest(f"{name} is longer than {most} characters.")
         if "\0" in given.get(name, ""):
             raise InvalidRequest(f"{name} can't have a NUL.")
     older = _whole(request, "older_than_ms", 0) if "older_than_ms" in given else None
