@@ -40,13 +40,11 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         body["schedule"] = "*/5 3 * * 1-5"
     _timed(body)
     _names(body)
-    if case.method == "PATCH":
-        _record(body)
     for config in (body, body.get("config")):
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
             config["dead_letter"] = "z" * 255  # not the topic itself
     _schema(case, body)
-    for record in body.get("records") or ():
+    for record in [*(body.get("records") or ()), *[body] * (case.method == "PATCH")]:
         _record(record)
     for message in [body, *(body.get("messages") or ())]:
         _payload(message)
