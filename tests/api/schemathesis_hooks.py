@@ -44,7 +44,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
             config["dead_letter"] = "z" * 255  # not the topic itself
     _schema(case, body)
-    for record in [*(body.get("records") or ()), *[body] * (case.method == "PATCH")]:
+    _job_change(case, body)
+    for record in body.get("records") or ():
         _record(record)
     for message in [body, *(body.get("messages") or ())]:
         _payload(message)
@@ -105,6 +106,20 @@ def _timed(body: dict[str, Any]) -> None:
             job.pop("run_at", None)
             _record(job)
             _payload(job)
+
+
+def _job_change(case: Any, body: dict[str, Any]) -> None:
+    """A change changes something; what is cancelled is named in one of two ways."""
+    if case.path == "/v0/topics/{topic}/jobs/{seq}" and case.method == "PATCH":
+        _record(body)
+        body.setdefault("tag", "t")
+        if "data" not in body:
+            body.pop("content_type", None)
+    if case.path == "/v0/topics/{topic}/cancel":
+        if body.get("seqs") is not None:
+            body.pop("filter", None)
+        elif not body.get("filter"):
+            body["filter"] = {"older_than_ms": 0}
 
 
 def _record(record: Any) -> None:
