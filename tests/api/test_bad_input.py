@@ -28,7 +28,6 @@ async def test_it_is_refused_and_changes_nothing(queue: Topic, bad: Bad) -> None
     after = await queue.state()
     for state in (before, after):
         del state["performance"]
-        del state["last_read_ts"]  # some ms of it change when it goes to the database, which has another clock
     assert after == before
     assert after["queue"] == {"ready": 1, "in_flight": 1, "dead_lettered": 0}
 

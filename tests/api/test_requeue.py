@@ -218,7 +218,7 @@ async def test_a_service_that_is_killed_loses_and_doubles_nothing(process: Proce
     await asyncio.to_thread(until, answers, 30)
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
         queue = queue.through(http)
-        shown = await ended(http, which, seconds=90)  # who takes over looks every 30 s
+        shown = await ended(http, which)
         assert (shown["state"], shown["requeued"], shown["skipped"]) == ("done", 300, 0)
         jobs = (await queue.claim(max=1_000))["claimed"]
         assert sorted(job["$seq"] for job in jobs) == list(range(1, 301))
