@@ -21,6 +21,7 @@ from app.engine.groups import Groups
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
+from app.engine.looks import Looks
 from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
 from app.engine.purges import Purges
@@ -68,6 +69,7 @@ class Engine:
         self.marks = Marks(pools, self.cursors)
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
         self.fairness = Fairness()
+        self.looks = Looks(pools, self.cursors, self.fairness)
         self.waiters = Waiters(pools, self.cursors)
         self.waiters.on_claimable = self.fairness.heard
         self.readers = Readers(pools)
@@ -90,6 +92,7 @@ class Engine:
             self.checks,
             self.groups,
             self.fairness,
+            self.looks,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
@@ -132,6 +135,7 @@ class Engine:
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
         self.fairness.drop(topic.id)
+        self.looks.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
         self.groups.drop(topic.id)
@@ -152,6 +156,7 @@ class Engine:
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
+        self.looks.close()
         self.throttle.close()
         self.marks.close()
         self.readers.close()

@@ -229,6 +229,7 @@ class Enqueues:
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)
+            self._shared.fairness.delayed(topic_id, batch)
 
 
 def _write(policy: Policy, batch: Batch, key: str | None) -> Write:

@@ -96,15 +96,12 @@ class Exits:
         return gone
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
-        """Take out a batch of each lane's jobs whose last delivery ended in silence: how many."""
-        count = 0
-        for lane in lanes:
-            spent = await exits.exhausted(self._shared.pools.hot, policy.topic, policy.budget, lane, BATCH)
-            count += len(await self.retire(policy, spent)) if spent else 0
-        return count
+        """Take out a batch of these lanes' jobs whose last delivery ended in silence: how many."""
+        spent = await exits.exhausted(self._shared.pools.hot, policy.topic, policy.budget, lanes, BATCH)
+        return len(await self.retire(policy, spent)) if spent else 0
 
     async def exhaust_all(self, policy: Policy) -> int:
-        """Take out a batch of every lane's jobs whose last delivery ended in silence: how many."""
+        """Take out a batch of all lanes' jobs whose last delivery ended in silence: how many."""
         return await self.exhaust(policy, await consumer.lanes(self._shared.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
@@ -139,6 +136,7 @@ class Exits:
         while more:
             gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
             self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
+            self._shared.freed(policy, gone.leased)
             count, more = count + gone.count, gone.more
         await self._shared.groups.left(policy)
         return count

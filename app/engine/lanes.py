@@ -29,6 +29,8 @@ class Lanes:
             return known[0]
         forgotten = self._forgotten.get(topic.id, 0)
         lanes = await consumer.lanes(db, topic)
+        if known is not None and known[0] == lanes:
+            lanes = known[0]  # whoever has been through them need not do so again
         if lanes and self._forgotten.get(topic.id, 0) == forgotten:
             self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes

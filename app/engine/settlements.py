@@ -150,8 +150,6 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._shared.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
-        if policy.config.tenant_limits:  # who was at its limit is so no more
-            self._shared.waiters.added(policy.topic.id, len(done), set(ended.tenants))
         self._settled(policy, entries, done)
         if done:
             await self._shared.groups.left(policy)
@@ -279,6 +277,7 @@ class Settlements:
 
     def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
         self._shared.moved(policy.topic, in_flight=-len(done))
+        self._shared.freed(policy, len(done))
         seqs = [entries[i].held.seq for i in done]
         self.on_settled(policy.topic.id, seqs)
         self.on_ended(policy.topic.id, seqs)

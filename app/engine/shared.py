@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from app.engine.fairness import Fairness
     from app.engine.groups import Groups
     from app.engine.lanes import Lanes
+    from app.engine.looks import Looks
     from app.engine.marks import Marks
     from app.engine.readers import Readers
     from app.engine.room import Room
@@ -43,11 +44,17 @@ class Shared:
     checks: Checks
     groups: Groups
     fairness: Fairness
+    looks: Looks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""
         self.marks.moved(topic)
         self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
+
+    def freed(self, policy: Policy, jobs: int) -> None:
+        """So many jobs of a topic are not under lease any more: tenants that were at their limits may have others."""
+        if jobs and policy.config.tenant_limits:
+            self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id))
 
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -58,14 +58,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
-    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
-    left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
-    left out. `crashes`: how many jobs' last delivery had
-    ended by its deadline; `suspects`: for how many of them that was the second time."""
+    """`jobs[i]` are those of caller i, in claim order; the places of lanes where one was met that has no delivery left,
+    and whether any was whose time to live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in
+    µs. `cut`: others were met, and left for their bytes. `waits_us`, in no order: for how long jobs could have been
+    claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had ended by its deadline;
+    `suspects`: for how many of them that was the second time."""
 
     jobs: list[list[Job]]
-    exhausted: bool
+    exhausted: Collection[int]
     expired: bool
     seen: dict[int, Seen]
     met: int
@@ -131,7 +131,8 @@ async def claim(
         most_bytes,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    exhausted = expired = cut = False
+    exhausted: set[int] = set()
+    expired = cut = False
     crashes = suspects = 0
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
@@ -158,7 +159,7 @@ async def claim(
             if by_time:
                 places.append((lane, due, place, job.created_ms * 1000, job.seq))
         elif kind == "exhausted":
-            exhausted = True
+            exhausted.add(lane - 1)
         elif kind == "expired":
             expired = True
         elif kind == "heavy":

@@ -128,9 +128,10 @@ async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> s
     return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
 
 
-async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, limit: int) -> list[Spent]:
-    """Jobs of a lane whose last lease ended in silence, at most `limit`, ascending by seq."""
-    rows = await db.fetch(_EXHAUSTED, topic.name, lane.tenant, lane.priority, budget.max_deliveries, limit)
+async def exhausted(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], limit: int) -> list[Spent]:
+    """Jobs of these lanes whose last lease ended in silence, at most `limit`, ascending by seq."""
+    tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
+    rows = await db.fetch(_EXHAUSTED, topic.name, tenants, priorities, budget.max_deliveries, limit)
     return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
 
 

@@ -87,13 +87,14 @@ PROMISES = {
     "count": Promise({"jobs_due", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "heads": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
+    "working": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "turns": Promise({"jobs_due", "jobs_ready"}, 3, changes=False),
     "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 10, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
 }
 BACKOFF = '{"kind": "exponential", "base_ms": 1000, "cap_ms": 60000, "jitter": "full"}'
 FROM_THE_START = {"exhausted"}
-LOOKS_AHEAD = {"heads", "probe"}  # at the next time of any job, past the leases that were given up early
+LOOKS_AHEAD = {"heads", "probe", "working"}  # at the next time of any job, past the leases that were given up early
 FIXED = 50  # pages that a statement may look at besides: the upper levels of its indexes
 
 
@@ -149,7 +150,7 @@ class World:
             "expire": (busy.name, count),
             "evict": (busy.name, count // 3, 0, count // 3, True, 3, *marks),
             "sweep_finished": (busy.name, timedelta(0), count),
-            "exhausted": (busy.name, "", 0, 3, count),
+            "exhausted": (busy.name, ["", "t1"], [0, 0], 3, count),
             "count": (busy.name, busy.id, True, 3, count, 0, *marks[:2], marks[3]),
             "depths": (
                 *([busy.name, dead.name], [busy.id, dead.id], [True, True], [3, 3], [0, 0]),
@@ -157,6 +158,7 @@ class World:
             ),
             "probe": ([busy.name, dead.name], [busy.name] * 3, *marks),
             "heads": ([busy.name] * 3, *marks),
+            "working": (busy.name, 0, 0, *marks, 1_000),
             "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 10), 0),
         }
         return every[name]
