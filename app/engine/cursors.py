@@ -76,6 +76,7 @@ class Cursor:
     clock: int = 0  # the database's, as it was last seen, in µs
     bite: int = 10_000  # as many jobs a claim may lock: fewer once their bytes cut one short
     epoch: int = 0  # what was learned in an earlier one counts no more
+    lanes: int = 0  # how many there are, where that was seen
     floor: tuple[int, int] = (0, 0)  # low marks of the lanes that have none of their own
     proven: tuple[int, int] = (0, 0)  # whatever is below this, a position and a time, can be seen by now
     ages: Ages = field(default_factory=Ages)
@@ -138,7 +139,8 @@ class Cursor:
 
     def lows(self) -> Lows:
         """The low marks: nothing that anybody may want stands at or below them."""
-        return Lows([Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()], self.tally)
+        lanes = [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
+        return Lows(lanes, self.tally, self.floor, max(self.lanes, len(lanes)))
 
     def lows_of(self, lanes: Sequence[Lane]) -> list[Reach]:
         """The low marks of these lanes."""

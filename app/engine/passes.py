@@ -172,6 +172,7 @@ class Passes:
         """Claim from those tenants whose turn it is: `whom` to ask for so many jobs. None: there is nobody to ask."""
         tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
         tenants.know(lanes)
+        self._shared.cursors.of(policy.topic).lanes = len(lanes)
         weights = policy.config.tenant_weights
         while True:
             turn = whom(wanted)
@@ -230,8 +231,8 @@ class Passes:
             self._shared.waiters.wake(topic.id, 1, ())
         moved = 0
         if claimed.exhausted:
-            met = [plan.reaches[i].lane for i in sorted(claimed.exhausted)]
-            moved += await self._exits.exhaust(policy, met)  # a batch, however few seats there are
+            # A batch, however few seats there are, and of all lanes that were asked.
+            moved += await self._exits.exhaust(policy, [reach.lane for reach in plan.reaches])
         if claimed.expired:
             moved += await self._exits.expire(policy)
         if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):

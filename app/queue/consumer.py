@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from app.queue.turns import sort_keys
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
 _ACK_ARCHIVED = sql.load(__package__, "ack_archived")
+_ACK_RESULTS = sql.load(__package__, "ack_results")
 _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
@@ -58,14 +59,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """`jobs[i]` are those of caller i, in claim order; the places of lanes where one was met that has no delivery left,
-    and whether any was whose time to live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in
-    µs. `cut`: others were met, and left for their bytes. `waits_us`, in no order: for how long jobs could have been
-    claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had ended by its deadline;
-    `suspects`: for how many of them that was the second time."""
+    """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
+    left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
+    left out. `crashes`: how many jobs' last delivery had
+    ended by its deadline; `suspects`: for how many of them that was the second time."""
 
     jobs: list[list[Job]]
-    exhausted: Collection[int]
+    exhausted: bool
     expired: bool
     seen: dict[int, Seen]
     met: int
@@ -131,8 +132,7 @@ async def claim(
         most_bytes,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    exhausted: set[int] = set()
-    expired = cut = False
+    exhausted = expired = cut = False
     crashes = suspects = 0
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
@@ -159,7 +159,7 @@ async def claim(
             if by_time:
                 places.append((lane, due, place, job.created_ms * 1000, job.seq))
         elif kind == "exhausted":
-            exhausted.add(lane - 1)
+            exhausted = True
         elif kind == "expired":
             expired = True
         elif kind == "heavy":
@@ -210,19 +210,18 @@ async def ack(
     db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
 ) -> set[int]:
     """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
-
-    With `archived`, each goes into the archive in the same statement.
-    """
-    statement = _ACK_ARCHIVED if archived else _ACK
+    With `archived`, each goes into the archive in the same statement."""
+    statement, more = _ACK_ARCHIVED if archived else _ACK, list[Any]()
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, statement, topic.name, *_columns(held, places))
+        row = await _one(db, statement, topic.name, *_columns(held, places), *more)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
+        statement, more = _ACK_RESULTS, [[], 0, archived, False]  # those with webhooks of their own too
     return done
 
 

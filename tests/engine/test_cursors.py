@@ -281,11 +281,11 @@ def test_a_clock_that_is_set_back_is_noticed() -> None:
     cursor = Cursor(Topic("t", 1, 1))
     lanes = [Lane("", 0)]
     noon = 1_800_000_000_000_000
-    cursor.learn(cursor.plan(lanes), Claimed([[]], (), False, {}, 0, noon), 1, 0.001)
+    cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon), 1, 0.001)
     assert cursor.marks[lanes[0]].due > noon - 1_000_000
-    cursor.learn(cursor.plan(lanes), Claimed([[]], (), False, {}, 0, noon - 1_000_000), 1, 0.001)
+    cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon - 1_000_000), 1, 0.001)
     assert cursor.marks[lanes[0]].due > noon - 1_000_000, "a little: sweeps from the low mark reach below"
-    cursor.learn(cursor.plan(lanes), Claimed([[]], (), False, {}, 0, noon - 3_600_000_000), 1, 0.001)
+    cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon - 3_600_000_000), 1, 0.001)
     assert cursor.plan(lanes).reaches == [Reach(lanes[0], 0, 0)]
 
 

@@ -156,7 +156,7 @@ class World:
                 *([busy.name, dead.name], [busy.id, dead.id], [True, True], [3, 3], [0, 0]),
                 *(count, [busy.name] * 3, *marks),
             ),
-            "probe": ([busy.name, dead.name], [busy.name] * 3, *marks),
+            "probe": ([busy.name, dead.name], [0, 0], [0, 0], [busy.name] * 3, *marks),
             "heads": ([busy.name] * 3, *marks),
             "working": (busy.name, 0, 0, *marks, 1_000),
             "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 10), 0),
