@@ -156,7 +156,6 @@ class Engine:
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
         self.waiters.close()
-        self.looks.close()
         self.throttle.close()
         self.marks.close()
         self.readers.close()
@@ -167,6 +166,7 @@ class Engine:
         await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
+        await self.looks.drain()
         await self.settlements.drain()
 
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:

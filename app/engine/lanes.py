@@ -23,14 +23,12 @@ class Lanes:
         self._forgotten: dict[int, int] = {}  # how often
 
     async def of(self, db: Connection, topic: Topic) -> list[Lane]:
-        """The topic's lanes, in claim order."""
+        """The topic's lanes, in claim order: the same list for as long as there are no others."""
         known = self._known.get(topic.id)
         if known is not None and time.monotonic() < known[1]:
             return known[0]
         forgotten = self._forgotten.get(topic.id, 0)
-        lanes = await consumer.lanes(db, topic)
-        if known is not None and known[0] == lanes:
-            lanes = known[0]  # whoever has been through them need not do so again
+        lanes = await consumer.lanes(db, topic, [] if known is None else known[0])
         if lanes and self._forgotten.get(topic.id, 0) == forgotten:
             self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes
@@ -46,7 +44,8 @@ class Lanes:
 
     def forget(self, topic_id: int) -> None:
         """Ask again before the next claim. What is being read at this moment does not count."""
-        self._known.pop(topic_id, None)
+        if topic_id in self._known:
+            self._known[topic_id] = self._known[topic_id][0], 0.0
         self._forgotten[topic_id] = self._forgotten.get(topic_id, 0) + 1
 
     def drop(self, topic_id: int) -> None:

@@ -52,10 +52,10 @@ class Looks:
         """The topic is gone."""
         self._next.pop(topic_id, None)
 
-    def close(self) -> None:
-        """Stop looking."""
-        for task in self._under_way.values():
-            task.cancel()
+    async def drain(self) -> None:
+        """Wait for all that are under way."""
+        if self._under_way:
+            await asyncio.wait(list(self._under_way.values()))
 
     async def _look(self, topic: Topic) -> None:
         await asyncio.sleep(max(self._next.get(topic.id, 0.0) - time.monotonic(), 0))

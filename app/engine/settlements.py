@@ -150,7 +150,7 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._shared.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
-        self._settled(policy, entries, done)
+        self._settled(policy, entries, done, ended.tenants)
         if done:
             await self._shared.groups.left(policy)
         return _shares(calls, entries, done | again)
@@ -275,9 +275,9 @@ class Settlements:
         shares.extend(parts)
         return shares
 
-    def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
+    def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int], tenants: Sequence[str] = ()) -> None:
         self._shared.moved(policy.topic, in_flight=-len(done))
-        self._shared.freed(policy, len(done))
+        self._shared.freed(policy, len(done), tenants)
         seqs = [entries[i].held.seq for i in done]
         self.on_settled(policy.topic.id, seqs)
         self.on_ended(policy.topic.id, seqs)

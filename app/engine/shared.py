@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from app.db.pool import Pool, Pools
     from app.engine.counters import Counters
     from app.engine.cursors import Cursors
@@ -51,10 +53,11 @@ class Shared:
         self.marks.moved(topic)
         self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
 
-    def freed(self, policy: Policy, jobs: int) -> None:
-        """So many jobs of a topic are not under lease any more: tenants that were at their limits may have others."""
+    def freed(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
+        """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: who was at its
+        limit may have others."""
         if jobs and policy.config.tenant_limits:
-            self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id))
+            self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id).union(tenants))
 
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""

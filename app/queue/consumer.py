@@ -81,9 +81,11 @@ class Claimed:
         return sum(map(len, self.jobs))
 
 
-async def lanes(db: Connection, topic: Topic) -> list[Lane]:
-    """The lanes that a topic has, in claim order."""
-    return [Lane(row["tenant"], row["priority"]) for row in await db.fetch(_LANES, topic.name)]
+async def lanes(db: Connection, topic: Topic, known: list[Lane] | None = None) -> list[Lane]:
+    """The lanes that a topic has, in claim order; those that are `known`, where there are no more."""
+    known = [] if known is None else known
+    rows = await db.fetch(_LANES, topic.name, len(known))
+    return [Lane(row["tenant"], row["priority"]) for row in rows] if rows else known
 
 
 async def claim(
