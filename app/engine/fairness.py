@@ -166,7 +166,9 @@ class Tenants:
         busy = heapq.nsmallest(min(max(wanted, FEW), MOST), busy, key=lambda tenant: tenant.time)
         rested = max(at - REST_SECONDS, self._heard)
         if not few:
-            return Turn(at, open=True, tenants=busy, looks=self._looked <= rested and self._looked < since)
+            # While others have something, no hint of who knows whom makes looks more frequent.
+            looks = self._looked <= (at - REST_SECONDS if busy else rested) and self._looked < since
+            return Turn(at, open=True, tenants=busy, looks=looks)
         before = at if empty and not busy else rested
         guesses = itertools.takewhile(lambda tenant: tenant.asked <= before and tenant.asked < since, resting)
         return Turn(at, among is None, [*itertools.islice(guesses, GUESSES if busy else MOST), *busy])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.queue import consumer, producer
@@ -18,17 +19,17 @@ class Lanes:
     """Lanes by topic id. A new lane of this process's own is known at once, another's within TTL_SECONDS."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[list[Lane], float]] = {}
+        self._known: dict[int, tuple[Sequence[Lane], float]] = {}
         self._written: dict[int, set[Lane]] = {}
         self._forgotten: dict[int, int] = {}  # how often
 
-    async def of(self, db: Connection, topic: Topic) -> list[Lane]:
+    async def of(self, db: Connection, topic: Topic) -> Sequence[Lane]:
         """The topic's lanes, in claim order: the same list for as long as there are no others."""
         known = self._known.get(topic.id)
         if known is not None and time.monotonic() < known[1]:
             return known[0]
         forgotten = self._forgotten.get(topic.id, 0)
-        lanes = await consumer.lanes(db, topic, [] if known is None else known[0])
+        lanes = await consumer.lanes(db, topic, () if known is None else known[0])
         if lanes and self._forgotten.get(topic.id, 0) == forgotten:
             self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes

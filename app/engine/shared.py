@@ -54,8 +54,8 @@ class Shared:
         self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
 
     def freed(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
-        """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: who was at its
-        limit may have others."""
+        """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: who was at
+        its limit may have others."""
         if jobs and policy.config.tenant_limits:
             self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id).union(tenants))
 

@@ -81,11 +81,10 @@ class Claimed:
         return sum(map(len, self.jobs))
 
 
-async def lanes(db: Connection, topic: Topic, known: list[Lane] | None = None) -> list[Lane]:
+async def lanes(db: Connection, topic: Topic, known: Sequence[Lane] = ()) -> Sequence[Lane]:
     """The lanes that a topic has, in claim order; those that are `known`, where there are no more."""
-    known = [] if known is None else known
     rows = await db.fetch(_LANES, topic.name, len(known))
-    return [Lane(row["tenant"], row["priority"]) for row in rows] if rows else known
+    return [Lane(row["tenant"], row["priority"]) for row in rows] or known
 
 
 async def claim(
