@@ -1639,6 +1639,29 @@ CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
     END $$;
 
 --
+-- Name: refuse_drained(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.refuse_drained() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    DECLARE
+        drained text;
+    BEGIN
+        SELECT t.name INTO drained
+        FROM (SELECT DISTINCT x.topic FROM added x WHERE x.checked IS NULL) a
+        JOIN holdfast.topics t ON t.name = a.topic WHERE t.draining ORDER BY t.name LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'topic "%" is drained: it takes no more jobs until it is resumed', drained
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        RETURN NULL;
+    END $$;
+
+--
 -- Name: requeue(text, integer, bigint[], text, text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -2423,6 +2446,7 @@ CREATE TABLE holdfast.topics (
     paused_tenants text[] DEFAULT '{}'::text[] NOT NULL,
     draining boolean DEFAULT false NOT NULL,
     result_ttl_ms bigint DEFAULT 86400000 NOT NULL,
+    drained_at timestamp with time zone,
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
@@ -3378,6 +3402,12 @@ CREATE TRIGGER free_group_of_deleted AFTER DELETE ON holdfast.jobs FOR EACH ROW 
 --
 
 CREATE TRIGGER free_group_of_ended AFTER UPDATE OF state ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])) AND (new.state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
+
+--
+-- Name: inbox refuse_drained; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER refuse_drained AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_drained();
 
 --
 -- Name: inbox take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -

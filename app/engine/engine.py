@@ -11,6 +11,7 @@ from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
 from app.engine.diffs import Diffs
+from app.engine.drains import Drains
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.explain import Explain
@@ -102,6 +103,7 @@ class Engine:
         self.failures = Failures(shared)
         self.explain = Explain(shared)
         self.reads = Reads(pools)
+        self.drains = Drains(shared)
         self.census = Census(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,7 @@ _KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
 _KEEP_SCHEMA = sql.load(__package__, "keep_schema")
 _CONTROL = sql.load(__package__, "control")
 _CONTROLLED = sql.load(__package__, "controlled")
+_CLOSING = sql.load(__package__, "closing")
 
 DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
@@ -208,6 +209,20 @@ async def control(pool: Pool, name: str, change: Callable[[Control], Control], a
                 db, by, action, name, trail.changes(msgspec.to_builtins(before), msgspec.to_builtins(now))
             )
         return now
+
+
+class Closing(NamedTuple):
+    """In how many ms nobody can take in any more jobs of a drained queue, and rows of the inbox, up to 10,000, that
+    were taken in and wait to be looked at."""
+
+    in_ms: int
+    unchecked: int
+
+
+async def closing(db: Connection, name: str, seconds: float) -> Closing | None:
+    """How far a drain has come that is known everywhere after so many seconds; None: it is not drained."""
+    row = await db.fetchrow(_CLOSING, name, seconds)
+    return None if row is None else Closing(*row)
 
 
 async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
