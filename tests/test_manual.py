@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "docs/users.md": 5,
     "docs/explain.md": 5,
     "docs/control.md": 2,
+    "docs/webhooks.md": 2,
 }
 
 

@@ -17,6 +17,7 @@ from app.queue.consumer import Ended, Return, ReturnedKeyed
 from app.queue.exits import Spent
 from app.queue.model import Held, Job, LeaseId
 from app.topics.config import Policy
+from app.topics.hooks import told
 
 if TYPE_CHECKING:
     from app.engine.exits import Exits
@@ -121,6 +122,7 @@ class Settlements:
             [entry.held for entry in entries],
             ended,
             archived=policy.config.replayable,
+            told=told(policy),
         )
         self._acked.shared([len(call.held) for call in calls])
         topic = self._shared.metrics.topic(policy.topic.name)

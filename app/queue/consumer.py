@@ -245,17 +245,23 @@ class Ended:
 
 
 async def ack(
-    db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
+    db: Connection,
+    topic: Topic,
+    held: Sequence[Held],
+    ended: Ended | None = None,
+    *,
+    archived: bool = False,
+    told: bool = False,
 ) -> set[int]:
     """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
 
-    With `archived`, each goes into the archive in the same statement.
+    With `archived`, each goes into the archive in the same statement; with `told`, its topic's webhook hears of it.
     """
     statement = _ACK_ARCHIVED if archived else _ACK
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, statement, topic.name, *_columns(held, places))
+        row = await _one(db, statement, topic.name, *_columns(held, places), told)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.deliveries += row["deliveries"]
