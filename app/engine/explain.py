@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from app.db.pool import TOO_SLOW
 from app.engine import reasons
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
-from app.queue import consumer, explained, inspector, ledger, shown
+from app.queue import explained, inspector, ledger, shown, turns
 from app.queue.explained import COUNTED, Row
 from app.queue.ledger import Event, Recent
 from app.queue.model import Topic
@@ -102,7 +102,7 @@ class Explain:
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None
-        held = await consumer.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
+        held = await turns.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
         return Room(tenant, limit, held[tenant])
 
     async def _pace(self, policy: Policy) -> Pace:

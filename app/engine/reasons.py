@@ -13,7 +13,7 @@ from typing import Final
 
 from app.queue.explained import Head, Row
 from app.queue.ledger import Recent
-from app.topics.config import Control
+from app.topics.control import Control
 
 IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
 _NOTHING: Final = Recent(0, 0, 0, None, None)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.db import sql
 from app.queue.backoff import SUSPECTED_FROM, Backoff
 from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Share, Topic
+from app.queue.turns import sort_keys
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
@@ -29,9 +30,6 @@ _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LEASES = sql.load(__package__, "leases")
 _LANES = sql.load(__package__, "lanes")
-_TURNS = sql.load(__package__, "turns")
-_LOCK_TENANTS = sql.load(__package__, "lock_tenants")
-_IN_FLIGHT = sql.load(__package__, "in_flight")
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
@@ -104,7 +102,7 @@ async def claim(
 
     `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
     are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
-    ones are next is for `reaches` to say (see in_turn).
+    ones are next is for `reaches` to say (see turns.py).
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
@@ -166,58 +164,13 @@ async def claim(
         elif kind == "heavy":
             cut = True
     if by_time:
-        turns = _turns(places)
+        turns = sort_keys(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
 
 
 _LEFT: Final = {"lost", "heavy"}
-
-
-def _turns(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
-    """Sort keys by seq, from (lane, due, place, time of enqueueing in µs, seq): lanes in order, in each what was there
-    earlier before what came later. Fresh jobs stay in the order of their places."""
-    keys: dict[Seq, tuple[int, int, int]] = {}
-    latest: dict[int, int] = {}
-    for lane, due, place, at, seq in sorted(places):
-        if not due:
-            latest[lane] = max(at, latest.get(lane, 0))
-        keys[seq] = (lane, place, 0) if due else (lane, latest[lane], place)
-    return keys
-
-
-async def in_turn(db: Connection, topic: Topic, reaches: Sequence[Reach], most: int) -> list[Reach]:
-    """The same reaches, with as many due jobs of each lane as are among the next `most`, if jobs whose time has come
-    stand behind those that came earlier. Plain reads: what happens before the claim is not in it."""
-    rows = await db.fetch(
-        _TURNS,
-        topic.name,
-        most,
-        [reach.lane.tenant for reach in reaches],
-        [reach.lane.priority for reach in reaches],
-        [reach.after for reach in reaches],
-        [reach.due for reach in reaches],
-    )
-    if sum(row["next"] for row in rows) < most:
-        return list(reaches)  # all of them are next
-    limits = dict.fromkeys(range(len(reaches)), 0)
-    limits |= {row["ord"] - 1: row["due"] if row["more"] else None for row in rows}
-    return [replace(reach, most_due=limits[i]) for i, reach in enumerate(reaches)]
-
-
-async def room_of(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
-    """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: whoever
-    else asks waits for its end."""
-    await db.execute(_LOCK_TENANTS, topic.id)
-    held = await in_flight(db, topic, limits)
-    return {tenant: limit - held[tenant] for tenant, limit in limits.items()}
-
-
-async def in_flight(db: Connection, topic: Topic, most: Mapping[str, int]) -> dict[str, int]:
-    """How many jobs of these tenants are under a good lease, counted up to so many of each."""
-    rows = await db.fetch(_IN_FLIGHT, topic.name, list(most), list(most.values()))
-    return {row["tenant"]: row["held"] for row in rows}
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:

@@ -13,7 +13,8 @@ from app.errors import InvalidRequest
 from app.queue.backoff import Backoff
 from app.queue.bounds import Bounds
 from app.queue.log import Limits
-from app.queue.model import Batch, Budget, Topic
+from app.queue.model import Budget, Topic
+from app.topics.control import FREE, Control
 from app.topics.webhook import Webhook
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ FOURTEEN_DAYS_MS: Final = 1_209_600_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
-FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
 MOST_TENANTS: Final = 1_000  # that a topic's settings name
 
@@ -257,18 +257,6 @@ class Config(Chosen, frozen=True, kw_only=True):
     ttl_ms: int = 0
 
 
-class Control(msgspec.Struct, frozen=True):
-    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in.
-    It is no configuration: replacing that leaves it."""
-
-    paused: bool = False
-    paused_tenants: tuple[str, ...] = ()  # ascending
-    draining: bool = False
-
-
-FREE: Final = Control()
-
-
 class Policy(msgspec.Struct, frozen=True):
     """What the engine needs to know of a topic: `config` is in effect, whoever chose it; `chosen` is what is stored."""
 
@@ -321,17 +309,6 @@ def check_name(name: str) -> str:
             {"topic": name[:300]},
         )
     return name
-
-
-def check_groups(name: str, batch: Batch) -> None:
-    """Whether a queue of this name takes these records. Raises InvalidRequest where names ask for groups and one has
-    none."""
-    if name.endswith(FIFO) and (len(batch.groups) < len(batch) or None in batch.groups):
-        at = batch.groups.index(None) if None in batch.groups else len(batch.groups)
-        raise InvalidRequest(
-            f"Each record for {name!r} must have a group, since its name ends in {FIFO}: record {at} has none.",
-            {"topic": name, "record": at},
-        )
 
 
 def resolve(topic: str, asked: Asked) -> Config:

@@ -14,7 +14,8 @@ from app.db.pool import LOST_RACE
 from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 from app.queue.model import Connection, Topic
 from app.topics import hooks
-from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Control, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Defaults, Policy, TopicType, in_effect
+from app.topics.control import Control
 from app.topics.schemas import Text
 from app.topics.webhook import OWN, Webhook
 

@@ -24,7 +24,8 @@ from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFo
 from app.keys import Key, Scope
 from app.queue.model import Batch
 from app.queue.producer import Placed
-from app.topics.config import DEAD_LETTERS, Policy, check_groups, check_name
+from app.topics.config import DEAD_LETTERS, Policy, check_name
+from app.topics.fifo import check_groups
 from app.topics.webhook import check_url
 
 router = direct.router("messages")

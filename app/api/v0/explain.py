@@ -173,7 +173,7 @@ async def as_of(request: Request) -> Response:
     past = await ledger.as_of(context.pools.rest, policy.topic, instant)
     at_ms = int(instant.timestamp() * 1000)
     if at_ms < past.from_ms:
-        raise InvalidRequest("Events are not kept from so long ago.", {"at": at_ms, "from": past.from_ms})
+        raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": past.from_ms})
     fields = {
         "topic": policy.topic.name,
         "at": at_ms,
