@@ -42,8 +42,6 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     for config in (body, body.get("config")):
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
             config["dead_letter"] = "z" * 255  # not the topic itself
-        if isinstance(config, dict) and "webhook" in config:
-            config["webhook"] = {"secret": "long enough"}  # no URL: nobody is there to be told
     _unhooked(body)
     _schema(case, body)
     for record in body.get("records") or ():
@@ -67,7 +65,10 @@ def filter_case(context: Any, case: Any) -> bool:
 
 
 def _unhooked(body: Any) -> None:
-    """A record's webhook needs a secret of its topic, or of the service."""
+    """A record's webhook needs a secret of its topic, or of the service; and nobody hears of a topic's."""
+    for config in (body, body.get("config")):
+        if isinstance(config, dict) and isinstance(config.get("webhook"), dict):
+            config["webhook"] = {"secret": "long enough"}
     for record in (body, body.get("record"), *(body.get("records") or ()), *(body.get("messages") or ())):
         if isinstance(record, dict) and isinstance(record.get("webhook"), str):
             record["webhook"] = None
