@@ -24,6 +24,7 @@ from app.queue.turns import sort_keys
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
 _ACK_ARCHIVED = sql.load(__package__, "ack_archived")
+_ACK_RESULTS = sql.load(__package__, "ack_results")
 _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
@@ -196,34 +197,31 @@ class Ended:
     ages_ms: list[int] = field(default_factory=list)
     tenants: list[str] = field(default_factory=list)
 
+    def add(self, row: Any) -> None:
+        """Of what an ack's statement answers."""
+        self.deliveries += row["deliveries"]
+        for age, tenant in zip(row["ages"], row["tenants"], strict=True):
+            if age is not None:
+                self.ages_ms.append(age)
+                self.tenants.append(tenant)
+
 
 async def ack(
-    db: Connection,
-    topic: Topic,
-    held: Sequence[Held],
-    ended: Ended | None = None,
-    *,
-    archived: bool = False,
-    told: bool = False,
+    db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
 ) -> set[int]:
     """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
-
-    With `archived`, each goes into the archive in the same statement; with `told`, its topic's webhook hears of it.
-    """
-    statement = _ACK_ARCHIVED if archived else _ACK
+    With `archived`, each goes into the archive in the same statement."""
+    statement, more = _ACK_ARCHIVED if archived else _ACK, list[Any]()
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, statement, topic.name, *_columns(held, places), told)
+        row = await _one(db, statement, topic.name, *_columns(held, places), *more)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
-            ended.deliveries += row["deliveries"]
-            for age, tenant in zip(row["ages"], row["tenants"], strict=True):
-                if age is not None:
-                    ended.ages_ms.append(age)
-                    ended.tenants.append(tenant)
+            ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
+        statement, more = _ACK_RESULTS, [[], 0, archived, False]  # those with webhooks of their own too
     return done
 
 
@@ -240,14 +238,22 @@ class Return:
     refunds: int | None = 0
 
 
+class Ending(NamedTuple):
+    """The lease under which a job goes out, and whether that is since the job was cancelled."""
+
+    lease: LeaseId
+    cancelled: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, with the
-    lease that still holds the job. Of those that were returned: which were refunded, and all delays in ms."""
+    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, or
+    cancelled, with the lease that still holds the job. Of those that were returned: which were refunded, and all delays
+    in ms."""
 
     done: set[int]
     keyed: set[int]
-    spent: dict[int, LeaseId]
+    spent: dict[int, Ending]
     refunded: set[int]
     delays_ms: list[int]
 
@@ -263,11 +269,12 @@ async def nack(
 ) -> Returned:
     """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
 
-    What is `spent` has had its last delivery: the caller takes it out (`retire`). What is `keyed` takes `nack_keyed`.
+    What is `spent` has had its last delivery, or was cancelled: the caller takes it out (`retire`). What is `keyed`
+    takes `nack_keyed`.
     """
     done: set[int] = set()
     keyed: set[int] = set()
-    spent: dict[int, LeaseId] = {}
+    spent: dict[int, Ending] = {}
     refunded: set[int] = set()
     delays: list[int] = []
     policy = _policy(backoff)
@@ -286,7 +293,8 @@ async def nack(
             policy,
         )
         done.update(places[i - 1] for i in row["done"])
-        spent.update((places[i - 1], lease) for i, lease in zip(row["spent"], row["leases"], strict=True))
+        endings = map(Ending, row["leases"], row["cancelled"])
+        spent.update((places[i - 1], ending) for i, ending in zip(row["spent"], endings, strict=True))
         keyed.update(places[i - 1] for i in row["keyed"])
         refunded.update(places[i - 1] for i in row["refunded"])
         delays += row["delays"]
@@ -327,13 +335,22 @@ async def nack_keyed(
     return ReturnedKeyed(done, ended, refunded - ended, row["delays"])
 
 
-async def extend(db: Connection, topic: Topic, held: Sequence[Held], leases_ms: Sequence[int]) -> dict[int, int]:
-    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq."""
+async def extend(
+    db: Connection,
+    topic: Topic,
+    held: Sequence[Held],
+    leases_ms: Sequence[int],
+    cancelled: set[int] | None = None,
+) -> dict[int, int]:
+    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq. Adds to
+    `cancelled` those whose job was cancelled."""
     done: dict[int, int] = {}
     for _ in range(MAX_RUNS):
         places = _open(held, done)
         row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places])
         done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
+        if cancelled is not None:
+            cancelled.update(places[i - 1] for i in row["cancelled"])
         if len(row["done"]) == len(row["picked"]):
             break
     return done
@@ -345,10 +362,11 @@ async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, L
     return {place - 1 for place in places}
 
 
-async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, LeaseId]:
-    """Under which leases holders have jobs: by the places in `held` that are theirs."""
+async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, Ending]:
+    """Under which leases holders have jobs, and which of those were cancelled: by the places in `held` that are
+    theirs."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
-    return {row["ord"] - 1: row["lease_id"] for row in rows}
+    return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"]) for row in rows}
 
 
 def _policy(backoff: Backoff | None) -> str | None:

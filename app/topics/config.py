@@ -25,6 +25,7 @@ NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
 TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000
 FOURTEEN_DAYS_MS: Final = 1_209_600_000
+ONE_DAY_MS: Final = 86_400_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
@@ -150,6 +151,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     replay_window_ms: Annotated[
         Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
     ] = None
+    result_ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS),
+    ] = None
     dead_ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about(
@@ -230,6 +235,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tenant_limits: dict[str, int] = {}
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
+    result_ttl_ms: int = ONE_DAY_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
     auto_create: bool = True
     dedupe_node: bool = True

@@ -1,11 +1,10 @@
 -- Complete jobs that their holders still have: the ack is the delete.
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; one each per seq
---   $5 whether the topic has a webhook: its jobs, and those with a webhook of their own, are told of (endings)
 -- Answers one row: `done`, the places in $2 (from 1) that were completed, and `picked`, those that were locked.
 -- Beside `done`, in no order: `deliveries` of those that were completed, and `ages`, the time since their last claim in
 -- ms (NULL: not known), and whose they were, `tenants`.
--- What was picked and not done was changed by a verb that this one waited for: the caller runs the statement again
--- for those, or a good lease's ack would be lost. The rest is no longer the caller's.
+-- What was picked and not done was changed by a verb that this one waited for, or has a webhook of its own: the caller
+-- runs ack_results for those, or a good lease's ack would be lost. The rest is no longer the caller's.
 -- state::text keeps the planner off jobs_due, whose predicate would fit; the LATERAL leaves it no join to choose.
 -- Index: primary key.
 WITH picked AS MATERIALIZED (
@@ -18,18 +17,12 @@ WITH picked AS MATERIALIZED (
         FOR UPDATE
     ) x
 ), done AS (
-    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND j.webhook IS NULL
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
-              octet_length(j.payload) AS bytes, j.tenant,
-              CASE WHEN $5::boolean OR j.webhook IS NOT NULL THEN json_build_object(
-                  'url', CASE WHEN j.original_topic IS NULL THEN j.webhook END, 'tag', j.tag, 'meta', j.metadata,
-                  'first_topic_id', j.first_topic_id, 'first_seq', j.first_seq) END AS about
+              octet_length(j.payload) AS bytes, j.tenant
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
-), told AS (
-    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
-    SELECT $1, topic_id, seq, 'completed', deliveries, about FROM done WHERE about IS NOT NULL
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0

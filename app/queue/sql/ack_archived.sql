@@ -1,6 +1,5 @@
 -- Complete jobs as ack does, on a topic that is replayable: each goes into the archive, or stays.
---   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 whether the topic has a webhook; and what it
--- answers: as in ack
+--   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; and what it answers: as in ack
 -- Jobs that are completed together have one time in the archive, and stand there by seq.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
@@ -13,14 +12,11 @@ WITH picked AS MATERIALIZED (
         FOR UPDATE
     ) x
 ), done AS (
-    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND j.webhook IS NULL
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
               j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,
-              j.first_topic_id, j.first_seq, j.grp,
-              CASE WHEN $5::boolean OR j.webhook IS NOT NULL THEN json_build_object(
-                  'url', CASE WHEN j.original_topic IS NULL THEN j.webhook END, 'tag', j.tag, 'meta', j.metadata,
-                  'first_topic_id', j.first_topic_id, 'first_seq', j.first_seq) END AS about
+              j.first_topic_id, j.first_seq, j.grp
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM picked) locked
 ), kept AS (
@@ -34,9 +30,6 @@ WITH picked AS MATERIALIZED (
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
-), told AS (
-    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
-    SELECT $1, topic_id, seq, 'completed', deliveries, about FROM done WHERE about IS NOT NULL
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0

@@ -3,14 +3,14 @@
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
 --   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
---   $9 whether the topic has a webhook (see ack)
+--   $9 whether the topic has a webhook (see ack_results)
 -- Answers one row: the places in $2 (from 1) that were moved, and `suspects`, how many were let fall by a second worker
 -- just now: a lease that ended in silence is a crash. The job starts there with no delivery, no end of its
 -- time and its own priority; its key and group are data there; where it came from stands in original_*, and the job that it
 -- was at first in first_*: of that one it keeps the id that the messages dialect shows. Its tenant, its own limit and
 -- its time to live wait in original_* and ttl_ms until it is requeued. Where, when and with what kind of error it went
 -- out is in failed_in, failed_at and cluster.
--- Index: primary key (see ack).
+-- One that was cancelled is left (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
@@ -18,7 +18,7 @@ WITH picked AS MATERIALIZED (
         SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held,
                (j.state::text = 'leased' AND r.lease IS NULL)::integer AS crashed
         FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled') AND j.cancelled_at IS NULL
           AND CASE WHEN r.lease IS NULL
                    THEN j.visible_at < now() AND coalesce(j.max_deliveries, $5::integer) > 0
                         AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
@@ -31,9 +31,8 @@ WITH picked AS MATERIALIZED (
               j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.grp, j.tenant, j.max_deliveries,
               coalesce(j.ttl_ms, extract(epoch FROM j.expires_at - j.created_at) * 1000, 0)::bigint AS ttl_ms,
               coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq,
-              j.webhook, CASE WHEN $9::boolean OR j.webhook IS NOT NULL THEN json_build_object(
-                  'url', CASE WHEN j.original_topic IS NULL THEN j.webhook END, 'tag', j.tag, 'meta', j.metadata,
-                  'first_topic_id', j.first_topic_id, 'first_seq', j.first_seq) END AS about
+              j.webhook,
+              CASE WHEN $9::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), arriving AS MATERIALIZED (
     SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at,
            holdfast.error_cluster(coalesce(error, last_error)) AS cluster
@@ -64,7 +63,8 @@ WITH picked AS MATERIALIZED (
     SELECT $6, $7, new_seq, 'enqueued', 0, NULL, NULL, 'from ' || $1 || ' ' || seq FROM arriving
 ), told AS (
     INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, error, about)
-    SELECT $1, topic_id, seq, 'dead_lettered', deliveries, coalesce(error, last_error), about FROM arriving WHERE about IS NOT NULL
+    SELECT $1, topic_id, seq, 'dead_lettered', deliveries, coalesce(error, last_error), about FROM arriving
+    WHERE about IS NOT NULL
 )
 SELECT array(SELECT ord FROM gone ORDER BY ord) AS done,
        (SELECT count(*) FROM gone WHERE crashed = 1 AND crashes = 2) AS suspects

@@ -2,8 +2,9 @@
 -- as failed, until retention. Of which kind their error is, and when they failed, is in cluster and failed_at.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
---   $6 whether the topic has a webhook (see ack)
--- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury.   Index: primary key (see ack).
+--   $6 whether the topic has a webhook (see ack_results)
+-- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury. One that was cancelled is left (see
+-- cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
@@ -11,7 +12,7 @@ WITH picked AS MATERIALIZED (
         SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held,
                (j.state::text = 'leased' AND r.lease IS NULL)::integer AS crashed
         FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled') AND j.cancelled_at IS NULL
           AND CASE WHEN r.lease IS NULL
                    THEN j.visible_at < now() AND coalesce(j.max_deliveries, $5::integer) > 0
                         AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)
@@ -26,9 +27,7 @@ WITH picked AS MATERIALIZED (
     FROM picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.lease_id, p.node, p.held, p.crashed, j.crashes, j.topic_id, j.seq, j.deliveries, j.last_error,
               octet_length(j.payload) AS bytes,
-              CASE WHEN $6::boolean OR j.webhook IS NOT NULL THEN json_build_object(
-                  'url', CASE WHEN j.original_topic IS NULL THEN j.webhook END, 'tag', j.tag, 'meta', j.metadata,
-                  'first_topic_id', j.first_topic_id, 'first_seq', j.first_seq) END AS about
+              CASE WHEN $6::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error FROM done

@@ -1,13 +1,13 @@
 """Webhooks: what becomes of jobs, told over HTTP by jobs in a topic of the service's own. docs/adr/0041.
 
-Revision ID: 0031
+Revision ID: 0032
 """
 
 from alembic import op
 from sqlalchemy import Connection
 
-revision = "0031"
-down_revision = "0029"
+revision = "0032"
+down_revision = "0031"
 branch_labels = None
 depends_on = None
 
@@ -28,8 +28,16 @@ UP = [
     ALTER TABLE holdfast.jobs ADD CONSTRAINT jobs_webhook_check CHECK (octet_length(webhook) BETWEEN 1 AND 2048)
         NOT VALID
     """,
-    # What ends a job writes it here, in the same statement, if somebody may want to hear of it; `about` has url, tag,
-    # meta and, of a dead letter, first_topic_id and first_seq. No row stays: each becomes a delivery, or nothing.
+    # What of a job is told, and to which URL of its own: that of a dead letter is data.
+    """
+    CREATE FUNCTION holdfast.about(job holdfast.jobs) RETURNS json LANGUAGE sql STABLE AS $$
+        SELECT json_build_object(
+            'url', CASE WHEN job.original_topic IS NULL THEN job.webhook END, 'tag', job.tag, 'meta', job.metadata,
+            'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
+    $$
+    """,
+    # What ends a job writes it here, in the same statement, if somebody may want to hear of it. No row stays: each becomes
+    # a delivery, or nothing.
     """
     CREATE TABLE holdfast.endings (
         topic text COLLATE "C" NOT NULL,
@@ -107,10 +115,7 @@ UP = [
 COMPLETE = {
     "        INSERT INTO holdfast.tallies (topic_id, leased, bytes)": """\
         INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
-        SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries,
-               json_build_object('url', CASE WHEN job.original_topic IS NULL THEN job.webhook END, 'tag', job.tag,
-                                 'meta', job.metadata, 'first_topic_id', job.first_topic_id,
-                                 'first_seq', job.first_seq)
+        SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries, holdfast.about(job)
         FROM holdfast.topics t
         WHERE t.name = job.topic AND t.id = job.topic_id
           AND (t.webhook IS NOT NULL OR job.webhook IS NOT NULL);
@@ -121,6 +126,7 @@ DOWN = [
     """ALTER TABLE holdfast.inbox DROP CONSTRAINT "topic: holdfast. is kept for the service's own" """,
     "DROP TABLE holdfast.endings",
     "DROP FUNCTION holdfast.tell",
+    "DROP FUNCTION holdfast.about",
     "ALTER TABLE holdfast.jobs DROP COLUMN webhook",
     "DROP TABLE holdfast.webhook_secrets",
     "ALTER TABLE holdfast.topics DROP COLUMN webhook",
