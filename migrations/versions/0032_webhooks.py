@@ -36,8 +36,8 @@ UP = [
             'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
     $$
     """,
-    # What ends a job writes it here, in the same statement, if somebody may want to hear of it. No row stays: each becomes
-    # a delivery, or nothing.
+    # What ends a job writes it here, in the same statement, if somebody may want to hear of it. No row stays: each
+    # becomes a delivery, or nothing.
     """
     CREATE TABLE holdfast.endings (
         topic text COLLATE "C" NOT NULL,
