@@ -9,12 +9,14 @@ import random
 import secrets
 import ssl
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from app import __version__
+from app import __version__, tasks
 from app.db.pool import UNREACHABLE
 from app.engine.claims import Claimer
 from app.errors import HoldfastError, NotAQueue, TopicNotFound
@@ -24,6 +26,7 @@ from app.queue.model import Held, Job
 from app.topics import hooks
 from app.topics.webhook import DELIVERIES
 from app.webhooks import http
+from app.webhooks.places import Places
 from app.webhooks.signature import signature
 from app.webhooks.targets import Allowed, BlockedError
 
@@ -32,9 +35,9 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
     from app.topics.config import Policy
 
-AT_ONCE: Final = 32  # requests of one process
 LEASE_MS: Final = 60_000  # several times what one request may take: no heartbeats are needed
 WAIT_SECONDS: Final = 10.0
+REST_MS: Final = 30_000  # until one is looked at again whose receiver is slow; up to twice as long
 LOOK_SECONDS: Final = 2.0  # while there is nothing yet that was ever to be told
 GONE: Final = 410
 
@@ -49,6 +52,11 @@ class _Delivery(msgspec.Struct):
     topic_id: int
     body: msgspec.Raw
 
+    @property
+    def destination(self) -> str:
+        """Host and port, as the URL has them."""
+        return urlsplit(self.url).netloc.lower()
+
 
 _delivery = msgspec.json.Decoder(_Delivery)
 
@@ -58,8 +66,8 @@ class Ended(Exception):
 
 
 class Sender:
-    """Claims deliveries and sends them, AT_ONCE at a time. One that is not answered with 2xx is sent again as the
-    topic's backoff says, until its deliveries are spent; `secret` signs for topics that have none."""
+    """Claims deliveries and sends them, as many at once as there are places. One that is not answered with 2xx is sent
+    again as the topic's backoff says, until its deliveries are spent; `secret` signs for topics that have none."""
 
     def __init__(self, pools: Pools, engine: Engine, *, allowed: Allowed, secret: str | None) -> None:
         self._pools = pools
@@ -69,6 +77,7 @@ class Sender:
         self._node = f"webhooks:{secrets.token_hex(4)}"
         self._task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._places = Places()
         self._outcomes = {
             outcome: engine.metrics.counter(catalogue.WEBHOOKS, outcome)
             for outcome in ("delivered", "refused", "unreachable", "blocked", "gone", "unsigned")
@@ -81,10 +90,9 @@ class Sender:
 
     async def stop(self) -> None:
         """Send no more. What is under way goes back at once, though it may have arrived."""
-        tasks = [task for task in (self._task, *self._sending) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._task is not None:
+            await tasks.end(self._task)
+        await tasks.end(*self._sending)
 
     async def _follow(self) -> None:
         while True:
@@ -102,20 +110,34 @@ class Sender:
             await asyncio.sleep(LOOK_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311
 
     async def _send_some(self, policy: Policy) -> None:
-        room = AT_ONCE - len(self._sending)
+        room = self._places.free
         if room == 0:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
             return
+        left: list[Job] = []
         for job in await self._engine.claims.claim(Claimer(policy, self._node, room, LEASE_MS), WAIT_SECONDS):
-            task = asyncio.create_task(self._send(policy, job))
+            delivery = _delivery.decode(job.payload)
+            if not self._places.take(delivery.destination):
+                left.append(job)
+                continue
+            task = asyncio.create_task(self._send(policy, job, delivery))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
+        if left:
+            await self._put_off(policy, left)
 
-    async def _send(self, policy: Policy, job: Job) -> None:
+    async def _put_off(self, policy: Policy, jobs: Sequence[Job]) -> None:
+        """Return deliveries whose receiver is slow, and has enough to do; that is no try."""
+        held = [Held(job.seq, UUID(job.lease), self._node) for job in jobs]
+        later = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in jobs]  # noqa: S311
+        await self._engine.settlements.nack(policy, held, later)
+
+    async def _send(self, policy: Policy, job: Job, delivery: _Delivery) -> None:
         settlements, held = self._engine.settlements, [Held(job.seq, UUID(job.lease), self._node)]
+        began = time.monotonic()
         try:
             try:
-                error = await self._told(policy, job)
+                error = await self._told(policy, job, delivery)
             except Ended as ended:
                 await settlements.fail(policy, held, [str(ended)])
                 return
@@ -131,10 +153,11 @@ class Sender:
             log.warning("a webhook's delivery waits for its deadline: %r", error)
         except Exception:
             log.exception("a webhook's delivery waits for its deadline")
+        finally:
+            self._places.leave(delivery.destination, time.monotonic() - began)
 
-    async def _told(self, policy: Policy, job: Job) -> str | None:
+    async def _told(self, policy: Policy, job: Job, delivery: _Delivery) -> str | None:
         """Send it once: None if it was taken, else why not. Raises Ended."""
-        delivery = _delivery.decode(job.payload)
         secret = await hooks.secret_of(self._pools.rest, delivery.topic, delivery.topic_id) or self._secret
         if secret is None:
             raise self._ended("unsigned", "there is no secret any more to sign with")

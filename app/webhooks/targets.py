@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +15,12 @@ from app.settings import Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# What ipaddress may hold for global: IPv4 written as IPv6, a network's own NAT64, what was site-local once, protocols'
+# own addresses, and relays.
+_RESERVED: Final = tuple(
+    map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "192.88.99.0/24"))
+)
+_LOOKUPS: Final = ThreadPoolExecutor(8, "webhook-lookup")  # a name server that is silent holds up no other work
 
 
 class BlockedError(Exception):
@@ -45,13 +53,14 @@ def carried(address: Address) -> Address:
 
 
 def _is_public(address: Address) -> bool:
-    return address.is_global and not address.is_multicast
+    return address.is_global and not address.is_multicast and not any(address in net for net in _RESERVED)
 
 
 async def addresses_of(host: str, port: int, allowed: Allowed) -> list[str]:
     """The addresses of a host that a request may go to, one at least: connect to these, and look up no more. Raises
     BlockedError; OSError where there is no such name."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     fit = [one for one in addresses if allowed.covers(host, ipaddress.ip_address(one))]
     if not fit:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Serve = Callable[..., Awaitable["Running"]]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
     """Services on the database of these tests."""
     return await Services.make(serve, new_database)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 async def sending(services: Services) -> Running:
     """A service that may tell 127.0.0.1."""
     return await services.start(webhook_allow="127.0.0.1", webhook_secret=SECRET)

@@ -7,7 +7,9 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -46,8 +48,13 @@ class Receiver:
         self._came = asyncio.Condition()
         self._open: set[asyncio.StreamWriter] = set()
 
-    async def up(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+    async def up(self, certificate: Path | None = None, key: Path | None = None) -> None:
+        """Listen; with a certificate, over TLS."""
+        context = None
+        if certificate is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificate, key)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=context)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def down(self) -> None:

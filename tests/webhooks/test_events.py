@@ -162,6 +162,40 @@ async def test_what_is_deleted_is_not_told_of(queue: Topic, receiver: Receiver) 
     assert [one.body["seq"] for one in receiver.requests] == [3]
 
 
+async def test_a_job_that_is_cancelled_is_not_told_of_unless_its_holder_completes_it(
+    queue: Topic, receiver: Receiver
+) -> None:
+    await queue.put(webhook={"url": receiver.url()}, on_exhausted="fail")
+    await queue.add(3)
+    jobs = (await queue.claim(max=2))["claimed"]
+    assert [job["$seq"] for job in jobs] == [1, 2]
+    accepted(await queue.http.post(f"{queue.path}/cancel", json={"seqs": [1, 2, 3]}))
+    await queue.fail("n", [1])
+    await queue.ack("n", [2])
+    [told] = await receiver.get()
+    assert (told.body["event"], told.body["seq"]) == ("completed", 2)
+    await queue.add(1)
+    await queue.take()
+    await queue.ack("n", [4])
+    assert [one.body["seq"] for one in await receiver.get(2)] == [2, 4]
+
+
+@pytest.mark.parametrize("hook", ["the topic's", "its own"])
+async def test_a_job_that_hands_in_a_result_is_told_of_once(queue: Topic, receiver: Receiver, hook: str) -> None:
+    await queue.put(**({"webhook": {"url": receiver.url()}} if hook == "the topic's" else {}))
+    await queue.append({"data": 1} if hook == "the topic's" else {"data": 1, "webhook": receiver.url()})
+    job = await queue.take()
+    for _ in range(2):
+        await queue.ack("n", [1], lease_ids=[job["lease_id"]], results=[{"a": 1}])
+    [told] = await receiver.get()
+    assert (told.body["event"], told.body["seq"]) == ("completed", 1)
+    assert "result" not in told.body, "who may see it asks for it"
+    await queue.append({"data": 2, "webhook": receiver.url()})
+    await queue.take()
+    await queue.ack("n", [2])
+    assert [one.body["seq"] for one in await receiver.get(2)] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "url", ["ftp://x/", "x", "http://", "http://a b/", "http://u:p@x/", "http://x/#f", "http://\u00e9/"]
 )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from app.webhooks import http as client
+from app.webhooks import places
+from app.webhooks.places import Places
 from app.webhooks.targets import Allowed, BlockedError, addresses_of
 from tests.api.dialect import Topic, accepted, eventually
 from tests.api.process import Process
@@ -117,6 +121,7 @@ async def test_a_head_without_end_and_silence_are_given_up(receiver: Receiver, m
             "0.0.0.0",
         ),
         *("::1", "::", "fe80::1", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::"),
+        *("::127.0.0.1", "::a00:1", "64:ff9b:1::1", "fec0::1", "192.0.0.8"),
         *("224.0.0.1", "ff02::1", "255.255.255.255", "localhost", "2130706433", "0x7f.1"),
     ],
 )
@@ -140,12 +145,119 @@ async def test_what_is_allowed_is_allowed_by_the_address_that_counts() -> None:
     assert await addresses_of("LOCALHOST", 80, Allowed(frozenset({"localhost"})))
 
 
-async def test_of_a_names_addresses_only_those_that_may_be_are_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def resolve(host: str, port: int, **_: object) -> list[object]:
-        return [(0, 0, 0, "", (one, port)) for one in ("10.0.0.1", "1.1.1.1", "::1")]
+class Names:
+    """A resolver: what it answers for a name, by turns; addresses are themselves."""
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._real = socket.getaddrinfo
+        self.answers: dict[str, list[list[str]]] = {}
+        self.asked: list[str] = []
+        monkeypatch.setattr(socket, "getaddrinfo", self._resolve)
+
+    def _resolve(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+        if host not in self.answers:
+            return self._real(host, port, *args, **options)
+        self.asked.append(host)
+        answers = self.answers[host]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [entry for one in found for entry in self._real(one, port, *args, **options)]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    return Names(monkeypatch)
+
+
+async def test_of_a_names_addresses_only_those_that_may_be_are_connected_to(names: Names) -> None:
+    names.answers["mixed.test"] = [["10.0.0.1", "1.1.1.1", "::1"]]
     assert await addresses_of("mixed.test", 80, Allowed()) == ["1.1.1.1"]
+
+
+async def test_a_name_that_is_another_one_a_moment_later_leads_nowhere_else(names: Names, receiver: Receiver) -> None:
+    """The first answer may be connected to, though nobody listens there; the second is where the canary listens."""
+    names.answers["rebound.test"] = [["127.0.0.9"], ["127.0.0.1"]]
+    allowed = Allowed(networks=(ipaddress.ip_network("127.0.0.9/32"),))
+    with pytest.raises(ConnectionRefusedError):
+        await client.post(receiver.url(host="rebound.test"), {}, b"{}", allowed)
+    assert names.asked == ["rebound.test"]
+    assert receiver.requests == []
+
+
+@pytest.fixture
+async def trusting(receiver: Receiver, tmp_path: Path) -> ssl.SSLContext:
+    """A context that trusts the certificate which the receiver has from now on, for hook.test."""
+    certificate, key = tmp_path / "certificate", tmp_path / "key"
+    made = await asyncio.create_subprocess_exec(
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", "/CN=hook.test", "-addext", "subjectAltName=DNS:hook.test", "-days", "2"),
+        *("-keyout", str(key), "-out", str(certificate)),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await made.wait() == 0
+    await receiver.down()
+    await receiver.up(certificate, key)
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+async def test_only_who_has_a_certificate_for_the_name_is_told(
+    names: Names, receiver: Receiver, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def told(host: str) -> int:
+        names.answers[host] = [["127.0.0.1"]]
+        return await client.post(f"https://{host}:{receiver.port}/hook", {}, b"{}", Allowed(frozenset({host})))
+
+    with pytest.raises(ssl.SSLCertVerificationError, match="self-signed"):
+        await told("hook.test")
+    monkeypatch.setattr(client, "_context", lambda: trusting)
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        await told("other.test")
+    assert receiver.requests == []
+    assert await told("hook.test") == 204
+
+
+async def test_a_receiver_that_hangs_holds_up_nobody_else(
+    services: Services, queue: Topic, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(places, "SLOW_SECONDS", 0.5)
+    other = Receiver()
+    await other.up()
+    receiver.hold = True
+    count = places.AT_ONCE * 3
+    await queue.append(*({"data": i, "webhook": receiver.url()} for i in range(count)))
+    await queue.append({"data": count, "webhook": other.url()})
+    jobs = await queue.claim(max=count + 1)
+    await queue.ack("n", [job["$seq"] for job in jobs["claimed"]])
+    await other.get()
+    untried = """
+        SELECT seq FROM holdfast.jobs
+        WHERE topic = 'holdfast.webhooks' AND tag = $1 AND state::text = 'scheduled' AND deliveries = 0
+          AND visible_at > now() + interval '10 seconds'
+    """
+    assert await eventually(lambda: services.sql(untried, queue.name)), "others wait, which is no try"
+    before = len(receiver.requests)
+    await eventually(lambda: _more(receiver, before + 1))
+    assert len(receiver.requests) < count
+    await other.down()
+
+
+async def _more(receiver: Receiver, count: int) -> bool:
+    return len(receiver.requests) >= count
+
+
+def test_a_slow_destination_has_few_places_until_it_is_quick_again() -> None:
+    room = Places()
+    for _ in range(places.AT_ONCE):
+        assert room.take("a")
+    assert room.free == 0
+    for _ in range(places.AT_ONCE):
+        room.leave("a", places.SLOW_SECONDS)
+    taken = [room.take("a") for _ in range(places.AT_ONCE)]
+    assert taken.count(True) == places.SLOW_AT_ONCE
+    assert room.take("b"), "nobody else's"
+    room.leave("a", 0.1)
+    assert all(room.take("a") for _ in range(room.free))
+    assert room.free == 0
 
 
 async def test_a_name_that_resolves_to_what_is_private_is_not_told(
