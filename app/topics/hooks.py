@@ -40,6 +40,13 @@ def check(policy: Policy, batch: Batch, *, signs: bool) -> None:
         raise _unsigned(policy.topic.name)
 
 
+def check_dead_letter(topic: str | None) -> None:
+    """Whether a topic's dead letters may go there: what is put into the service's own would be sent, and signed. Raises
+    InvalidRequest."""
+    if topic is not None and is_own(topic):
+        raise InvalidRequest("The service's own topics take no dead letters.", {"dead_letter": topic})
+
+
 def check_setting(topic: str, hook: Webhook | None, *, signs: bool) -> None:
     """Whether a topic can have this webhook. Raises InvalidRequest."""
     if hook is not None and hook.url is not None:

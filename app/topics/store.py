@@ -111,6 +111,7 @@ async def put(
     `secret`: what a mask in its webhook stands for; None: what is kept. Raises TopicExistsIncompatible if it exists
     with another type, InvalidRequest for a mask that stands for nothing.
     """
+    hooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         while True:
             if config.webhook is not None and secret is None:
@@ -154,6 +155,7 @@ async def amend(
             chosen = change(was)
             if chosen is None:
                 return None
+            hooks.check_dead_letter(chosen.dead_letter)
             if secret is None:
                 hooks.check_mask(chosen.webhook, None if was is None else was.webhook)
             if before is not None:
@@ -183,6 +185,7 @@ async def create(
     secret: str | None = None,
 ) -> bool:
     """Create a topic; whether it was created. One that exists stays as it is."""
+    hooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         if secret is None:
             hooks.check_mask(config.webhook, None)

@@ -9,7 +9,6 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -19,12 +18,12 @@ from asyncpg.pgproto.pgproto import UUID
 from app import __version__, tasks
 from app.db.pool import UNREACHABLE
 from app.engine.claims import Claimer
-from app.errors import HoldfastError, NotAQueue, TopicNotFound
+from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.queue.consumer import Return
 from app.queue.model import Held, Job
 from app.topics import hooks
-from app.topics.webhook import DELIVERIES
+from app.topics.webhook import DELIVERIES, check_url
 from app.webhooks import http
 from app.webhooks.places import Places
 from app.webhooks.signature import signature
@@ -59,6 +58,16 @@ class _Delivery(msgspec.Struct):
 
 
 _delivery = msgspec.json.Decoder(_Delivery)
+
+
+def _delivery_of(job: Job) -> _Delivery | None:
+    """None: somebody has changed it."""
+    try:
+        delivery = _delivery.decode(job.payload)
+        check_url(delivery.url, "url")
+    except (msgspec.DecodeError, InvalidRequest):
+        return None
+    return delivery
 
 
 class Ended(Exception):
@@ -114,26 +123,27 @@ class Sender:
         if room == 0:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
             return
-        left: list[Job] = []
+        later: list[Job] = []
         for job in await self._engine.claims.claim(Claimer(policy, self._node, room, LEASE_MS), WAIT_SECONDS):
-            delivery = _delivery.decode(job.payload)
-            if not self._places.take(delivery.destination):
-                left.append(job)
-                continue
-            task = asyncio.create_task(self._send(policy, job, delivery))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-        if left:
-            await self._put_off(policy, left)
+            delivery = _delivery_of(job)
+            if delivery is None:
+                await self._engine.settlements.fail(policy, self._held(job), ["it is no delivery"])
+            elif self._places.take(delivery.destination):
+                task = asyncio.create_task(self._send(policy, job, delivery))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+            else:
+                later.append(job)
+        if later:
+            # Their receivers are slow, and have enough to do. That is no try.
+            returns = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in later]  # noqa: S311
+            await self._engine.settlements.nack(policy, self._held(*later), returns)
 
-    async def _put_off(self, policy: Policy, jobs: Sequence[Job]) -> None:
-        """Return deliveries whose receiver is slow, and has enough to do; that is no try."""
-        held = [Held(job.seq, UUID(job.lease), self._node) for job in jobs]
-        later = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in jobs]  # noqa: S311
-        await self._engine.settlements.nack(policy, held, later)
+    def _held(self, *jobs: Job) -> list[Held]:
+        return [Held(job.seq, UUID(job.lease), self._node) for job in jobs]
 
     async def _send(self, policy: Policy, job: Job, delivery: _Delivery) -> None:
-        settlements, held = self._engine.settlements, [Held(job.seq, UUID(job.lease), self._node)]
+        settlements, held = self._engine.settlements, self._held(job)
         began = time.monotonic()
         try:
             try:

@@ -19,11 +19,12 @@ from app.webhooks import places
 from app.webhooks.places import Places
 from app.webhooks.targets import Allowed, BlockedError, addresses_of
 from tests.api.dialect import Topic, accepted, eventually
+from tests.api.keyring import Services
 from tests.api.process import Process
 from tests.webhooks.receiver import OK, SECRET, Receiver
 
 if TYPE_CHECKING:
-    from tests.api.keyring import Services
+    from tests.conftest import Running
 
 DELIVERIES = "holdfast.webhooks"
 
@@ -280,6 +281,46 @@ async def test_one_whose_sender_is_cut_off_is_sent_again(queue: Topic, receiver:
     first, again = await receiver.get(2)
     assert first.headers["webhook-id"] == again.headers["webhook-id"]
     assert first.content == again.content
+
+
+async def test_a_service_that_stops_gives_back_what_it_is_about(
+    serve: Callable[..., Awaitable[Running]],
+    new_database: Callable[[], Awaitable[str]],
+    receiver: Receiver,
+    topic: str,
+) -> None:
+    alone = await Services.make(serve, new_database)
+    service = await alone.start(webhook_allow="127.0.0.1", webhook_secret=SECRET)
+    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+        queue = Topic(http, topic)
+        await queue.put()
+        receiver.hold = True
+        await complete(queue, receiver.url())
+        await receiver.get()
+    await service.stop()
+    [left] = await alone.sql(
+        "SELECT state::text, deliveries FROM holdfast.jobs WHERE topic = 'holdfast.webhooks' AND visible_at <= now()"
+    )
+    assert tuple(left) == ("scheduled", 0)
+
+
+async def test_what_is_no_delivery_stops_no_other(services: Services, queue: Topic, receiver: Receiver) -> None:
+    """As an administrator can make it, who changes a job."""
+    await receiver.down()
+    await complete(queue, receiver.url())
+    await ended(services, receiver.url(), "scheduled")
+    [odd] = await services.sql(
+        """
+        UPDATE holdfast.jobs SET payload = '{"url": "http://["}', visible_at = now()
+        WHERE topic = 'holdfast.webhooks' AND tag = $1 RETURNING seq
+        """,
+        queue.name,
+    )
+    await receiver.up()
+    await complete(queue, receiver.url())
+    await receiver.get()
+    failed = "SELECT 1 FROM holdfast.jobs WHERE topic = 'holdfast.webhooks' AND seq = $1 AND state::text = 'failed'"
+    assert await eventually(lambda: services.sql(failed, odd["seq"]))
 
 
 async def test_what_was_to_be_told_when_the_service_was_killed_is_told_by_the_next(

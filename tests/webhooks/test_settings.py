@@ -130,6 +130,10 @@ async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
     refused(await http.post(own, json={"records": [{"data": 1}]}), 403, "forbidden")
     assert (await http.post("/api/messages", json={"topic": "holdfast.webhooks", "payload": "1"})).status_code == 403
     refused(await http.put("/v0/topics/holdfast.mine", json={"type": "queue"}), 400, "invalid_request")
+    letters = {"type": "queue", "max_deliveries": 1, "dead_letter": "holdfast.webhooks"}
+    refused(await http.put(queue.path, json=letters), 400, "invalid_request")
+    config = await http.put(f"/api/topic-configs/{queue.name}", json={"dead_letter": "holdfast.webhooks"})
+    assert config.status_code == 400
     with pytest.raises(Exception, match=r"holdfast\. is kept"):
         await services.sql("INSERT INTO holdfast.inbox (topic, payload) VALUES ('holdfast.webhooks', '1')")
 
