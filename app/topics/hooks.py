@@ -9,7 +9,8 @@ import msgspec
 
 from app.db import sql
 from app.errors import Forbidden, InvalidRequest
-from app.topics.webhook import MASK, OWN, Webhook, check_url
+from app.keys import OWN
+from app.topics.webhook import MASK, Webhook, check_url
 
 if TYPE_CHECKING:
     from app.queue.model import Batch, Connection

@@ -12,12 +12,13 @@ from app.audit.trail import Action, Actor
 from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
+from app.keys import OWN
 from app.queue.model import Connection, Topic
 from app.topics import hooks
 from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Defaults, Policy, TopicType, in_effect
 from app.topics.control import Control
 from app.topics.schemas import Text
-from app.topics.webhook import OWN, Webhook
+from app.topics.webhook import Webhook
 
 if TYPE_CHECKING:
     import asyncpg

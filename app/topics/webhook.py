@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from app.errors import InvalidRequest
+from app.keys import OWN
 
-OWN: Final = "holdfast."  # how the names of topics begin that the service keeps for itself
 DELIVERIES: Final = OWN + "webhooks"
 MAX_URL_BYTES: Final = 2048
 MASK: Final = "********"  # what a secret that is kept is shown as begins with

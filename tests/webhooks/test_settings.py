@@ -122,6 +122,7 @@ async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
     serve: Callable[..., Awaitable[Running]], services: Services, queue: Topic, receiver: Receiver
 ) -> None:
     http, own = queue.http, "/v0/topics/holdfast.webhooks"
+    receiver.answers = [b"HTTP/1.1 410 Gone\r\n\r\n"]  # so that it stays, as failed
     await queue.append({"data": 1, "webhook": receiver.url()})
     await queue.take()
     await queue.ack("n", [1])
@@ -137,6 +138,13 @@ async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
     with pytest.raises(Exception, match=r"holdfast\. is kept"):
         await services.sql("INSERT INTO holdfast.inbox (topic, payload) VALUES ('holdfast.webhooks', '1')")
 
+    [told] = await services.sql(
+        """
+        SELECT holdfast.message_id(j.topic_id, j.seq)::text AS id FROM holdfast.jobs j
+        WHERE j.topic = 'holdfast.webhooks' AND j.tag = $1
+        """,
+        queue.name,
+    )
     guarded = await services.start(api_keys="root,plain:rw", webhook_allow="127.0.0.1")
     async with httpx.AsyncClient(base_url=guarded.url, timeout=35) as keyed:
         for key, status in (("plain", 403), ("root", 200)):
@@ -145,6 +153,8 @@ async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
             claim = {"topic": "holdfast.webhooks"}
             answer = await keyed.post("/api/messages/dequeue", json=claim, headers=headers)
             assert (answer.status_code == 403) == (key == "plain")
+            message = await keyed.get(f"/api/messages/{told['id']}", headers=headers)
+            assert message.status_code == (404 if key == "plain" else 200), "whoever can work out its id"
     await guarded.stop()
 
 
