@@ -196,6 +196,17 @@ async def test_a_job_that_hands_in_a_result_is_told_of_once(queue: Topic, receiv
     assert [one.body["seq"] for one in await receiver.get(2)] == [1, 2]
 
 
+async def test_a_job_of_a_schedule_has_the_webhook_of_its_record(queue: Topic, receiver: Receiver) -> None:
+    path = f"/v0/schedules/s-{queue.name}"
+    record = {"data": 1, "webhook": receiver.url()}
+    accepted(await queue.http.put(path, json={"topic": queue.name, "cron": "0 0 1 1 *", "record": record}))
+    accepted(await queue.http.post(f"{path}/run"))
+    await queue.take()
+    await queue.ack("n", [1])
+    [told] = await receiver.get()
+    assert (told.path, told.body["event"]) == ("/hook", "completed")
+
+
 @pytest.mark.parametrize(
     "url", ["ftp://x/", "x", "http://", "http://a b/", "http://u:p@x/", "http://x/#f", "http://\u00e9/"]
 )

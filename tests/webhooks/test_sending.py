@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 import ssl
 import time
@@ -41,6 +42,13 @@ async def ended(services: Services, url: str, state: str = "failed") -> str:
     return error
 
 
+async def counted(queue: Topic, outcome: str) -> float:
+    """How many requests ended so."""
+    text = (await queue.http.get("/metrics")).text
+    [value] = re.findall(rf'^holdfast_webhooks_total{{outcome="{outcome}"}} (\S+)$', text, re.MULTILINE)
+    return float(value)
+
+
 async def complete(queue: Topic, url: str) -> None:
     await queue.append({"data": 1, "webhook": url})
     job = await queue.take()
@@ -62,6 +70,8 @@ async def test_one_that_is_not_taken_is_sent_again_as_it_was(queue: Topic, recei
     times = [int(one.headers["webhook-timestamp"]) for one in told]
     assert times == sorted(times)
     assert times[-1] > times[0], "it waited between"
+    assert await counted(queue, "refused")
+    assert await counted(queue, "unreachable")
 
 
 async def test_one_for_a_receiver_that_is_down_arrives_once_it_is_up(
