@@ -211,6 +211,9 @@ async def test_a_job_of_a_schedule_has_the_webhook_of_its_record(queue: Topic, r
     "url", ["ftp://x/", "x", "http://", "http://a b/", "http://u:p@x/", "http://x/#f", "http://\u00e9/"]
 )
 async def test_what_is_no_url_is_refused(queue: Topic, url: str) -> None:
-    refused(await queue.http.put(queue.path, json={"type": "queue", "webhook": {"url": url}}), 400, "invalid_request")
+    config = {"type": "queue", "webhook": {"url": url}}
+    refused(await queue.http.put(queue.path, json=config), 400, "invalid_request")
+    beside = {"records": [{"data": 1}], "config": config}
+    refused(await queue.http.post(queue.path, json=beside), 400, "invalid_request")
     record = {"data": 1, "webhook": url}
     refused(await queue.http.post(queue.path, json={"records": [record]}), 400, "invalid_request")
