@@ -74,6 +74,8 @@ from app.topics.config import defaults_of
 from app.topics.hints import Hints
 from app.topics.names import Names
 from app.topics.relay import Relay
+from app.webhooks.sender import Sender
+from app.webhooks.targets import Allowed
 
 if TYPE_CHECKING:
     from app.topics.buckets import RedisBuckets
@@ -210,18 +212,27 @@ async def _running(
         metrics=counted,
         most_topics=settings.metrics_topics,
         max_total_bytes=settings.max_total_bytes,
+        signs=settings.webhook_secret is not None,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
+    sender = Sender(
+        pools,
+        engine,
+        allowed=Allowed(*settings.webhook_targets),
+        secret=None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value(),
+    )
     _connect(hints, relay, policies, engine, directory)
     redis = _redis(settings, pools, policies, engine, hints)
     app.state.stopping = engine.stop
     reapers.start()
+    sender.start()
     directory.start()
     counted.start()
     try:
         yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))
     finally:
         engine.stop()
+        await sender.stop()
         await reapers.stop()
         await directory.stop()
         # What is still under way afterwards is unanswered, and nothing worse.

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "docs/control.md": 2,
     "docs/jobs.md": 8,
     "docs/results.md": 4,
+    "docs/webhooks.md": 2,
 }
 
 

@@ -61,6 +61,7 @@ class Engine:
         metrics: Metrics | None = None,
         most_topics: int = MOST_TOPICS,
         max_total_bytes: int = 0,
+        signs: bool = False,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
@@ -91,6 +92,7 @@ class Engine:
             self.checks,
             self.groups,
             self.fairness,
+            signs,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)

@@ -14,6 +14,7 @@ from app.queue.exits import Spent
 from app.queue.model import Lane
 from app.topics import store
 from app.topics.config import Config, OnExhausted, Policy, TopicType
+from app.topics.hooks import told
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
@@ -66,7 +67,7 @@ class Exits:
             return await self._inter(policy, spent, target)
         db = self._shared.verbs(policy)
         seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
-        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen)
+        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=told(policy))
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
         self._shared.moved(target.topic, ready=len(done))
@@ -82,7 +83,13 @@ class Exits:
             left = [place for place in range(len(spent)) if place not in gone]
             async with self._shared.verbs(policy).acquire() as db, db.transaction():
                 part = await exits.inter(
-                    db, policy.topic, policy.budget, [spent[i] for i in left], target.topic, limits=target.log_limits
+                    db,
+                    policy.topic,
+                    policy.budget,
+                    [spent[i] for i in left],
+                    target.topic,
+                    limits=target.log_limits,
+                    told=told(policy),
                 )
             done = {left[i] for i in part.recorded | part.failed}
             if not done:
@@ -145,7 +152,9 @@ class Exits:
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
-        done = await exits.fail(self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen)
+        done = await exits.fail(
+            self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=told(policy)
+        )
         numbers.failed.add(len(done))
         numbers.suspected.add(seen.suspects)
         return done

@@ -19,6 +19,7 @@ from app.queue.exits import Spent
 from app.queue.model import Held, Job
 from app.queue.results import Keep, Progress
 from app.topics.config import Policy
+from app.topics.hooks import told
 
 if TYPE_CHECKING:
     from app.engine.exits import Exits
@@ -137,9 +138,9 @@ class Settlements:
         policy, entries = calls[-1].policy, _sorted(calls)
         held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
         again: set[int] = set()
-        if any(call.results for call in calls):
+        if told(policy) or any(call.results for call in calls):
             results = [_beside(calls[entry.call].results, entry.place) for entry in entries]
-            keep = Keep(policy.config.result_ttl_ms, policy.config.replayable)
+            keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, told(policy))
             done = await handed_in.ack(db, policy.topic, held, results, keep, ended=ended)
             again = await self._completed_before(policy, held, results, done)
         else:

@@ -43,6 +43,7 @@ class Shared:
     checks: Checks
     groups: Groups
     fairness: Fairness
+    signs: bool = False  # whether the service has a secret for webhooks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

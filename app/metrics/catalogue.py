@@ -125,6 +125,16 @@ SCHEDULE_LATE: Final = _histogram(
     1_000,
 )
 
+# Webhooks.
+WEBHOOKS: Final = _counter(
+    "webhooks",
+    "outcome",
+    "Requests to webhooks: delivered, refused, unreachable; gone, blocked and unsigned are not sent again.",
+)
+WEBHOOK_SECONDS: Final = _histogram(
+    "webhook_seconds", "", "Time of a request to a webhook that was answered, whatever the answer.", SECONDS
+)
+
 # Topics' configurations, and what processes tell each other.
 CONFIG_READS: Final = _counter(
     "config_reads",

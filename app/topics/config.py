@@ -15,6 +15,7 @@ from app.queue.bounds import Bounds
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 from app.topics.control import FREE, Control
+from app.topics.webhook import Webhook
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -160,6 +161,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.", FOURTEEN_DAYS_MS
         ),
     ] = None
+    webhook: Annotated[Webhook | None, _about("Who is told over HTTP of jobs that end. Absent: nobody.")] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
@@ -239,6 +241,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_node: bool = True
     leases_durable: bool = False
     backoff: Backoff | None = None
+    webhook: Webhook | None = None
     configured: bool = True
 
     @property
@@ -248,7 +251,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIELDS: Final = Chosen.__struct_fields__
-OBJECTS: Final = ("backoff", "tenant_weights", "tenant_limits")  # of them, those that are JSON
+OBJECTS: Final = ("backoff", "tenant_weights", "tenant_limits", "webhook")  # of them, those that are JSON
 
 
 class Config(Chosen, frozen=True, kw_only=True):
@@ -346,15 +349,8 @@ def resolve(topic: str, asked: Asked) -> Config:
 
 
 _WORKED_OUT: Final = {
-    "type",
-    "durability",
-    "on_exhausted",
-    "lease_ms",
-    "claim_jitter_ms",
-    "replay_window_ms",
-    "cap_records",
-    "cap_bytes",
-    "max_depth",
+    *("type", "durability", "on_exhausted", "lease_ms", "claim_jitter_ms", "replay_window_ms"),
+    *("cap_records", "cap_bytes", "max_depth"),
 }
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from app.api.bounds import about
 from app.queue.backoff import Backoff
 from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Unbounded
+from app.topics.webhook import Webhook
 
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 Seconds = Annotated[int, Meta(ge=0)]
@@ -127,6 +128,7 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     dedupe_node: bool
     leases_durable: bool
     backoff: Backoff | UnsetType = UNSET
+    webhook: Webhook | UnsetType = UNSET
 
 
 class TopicConfigs(msgspec.Struct):

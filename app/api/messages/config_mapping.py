@@ -45,6 +45,7 @@ OF_V0: Final = (
     "dedupe_node",
     "leases_durable",
     "backoff",
+    "webhook",
 )
 _V0_DEFAULTS: Final = Chosen()
 _CLAMPED: Final = {"claim_jitter_ms": 5_000, "cap_records": BIGINT_MAX, "cap_bytes": BIGINT_MAX}

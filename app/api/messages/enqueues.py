@@ -26,6 +26,7 @@ from app.queue.model import Batch
 from app.queue.producer import Placed
 from app.topics.config import DEAD_LETTERS, Policy, check_name
 from app.topics.fifo import check_groups
+from app.topics.webhook import check_url
 
 router = direct.router("messages")
 
@@ -165,6 +166,9 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         tenants=_unless_default([message.tenant for message in messages]),
         keys=_unless_default([message.key for message in messages]),
         groups=_unless_default([message.group for message in messages]),
+        webhooks=_unless_default(
+            [None if message.webhook is None else check_url(message.webhook, "webhook") for message in messages]
+        ),
         dedupe_ids=_unless_default([message.dedupe_id for message in messages]),
     )
     return batch, size

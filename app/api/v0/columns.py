@@ -23,6 +23,7 @@ from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Recor
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.forms import Form, form_of
 from app.queue.model import Batch
+from app.topics.webhook import check_url
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -128,6 +129,12 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
     batch.tenants = _unless_default([record.tenant for record in records])
     batch.keys = _unless_default([record.key for record in records])
     batch.groups = _unless_default([record.group for record in records])
+    batch.webhooks = _unless_default(
+        [
+            None if record.webhook is None else check_url(record.webhook, f"Record {i}: webhook")
+            for i, record in enumerate(records)
+        ]
+    )
     batch.dedupe_ids = _unless_default([record.dedupe_id for record in records])
     batch.max_deliveries = _unless_default([record.max_deliveries for record in records])
 

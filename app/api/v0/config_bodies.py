@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from app.queue.backoff import Backoff
+from app.topics.webhook import Webhook
 
 
 class ResolvedConfig(msgspec.Struct):
@@ -44,5 +45,6 @@ class ResolvedConfig(msgspec.Struct):
     dedupe_node: bool
     leases_durable: bool
     backoff: Backoff | None
+    webhook: Webhook | UnsetType = UNSET
     schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
     schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET
