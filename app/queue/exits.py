@@ -180,22 +180,24 @@ async def delete_expired(
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a batch of a deletion did; of that, how many were fresh; and the last seq looked at, None at the end."""
+    """What a batch of a deletion did; of that, how many were fresh; the last seq looked at, None at the end; and how
+    many jobs were leased, and are marked now."""
 
     count: int
     ready: int
     last_seq: int | None
+    marked: int
 
 
 async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto: int, limit: int) -> Deleted:
-    """Delete waiting jobs that match, looking at up to `limit` jobs with after < seq <= upto. What is leased stays."""
-    count = ready = 0
+    """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
+    count = ready = marked = 0
     while True:
         row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
         assert row is not None, "it answers one row always"
-        count, ready = count + row["deleted"], ready + row["ready"]
-        if row["deleted"] == row["picked"]:
-            return Deleted(count, ready, row["last_seq"])
+        count, ready, marked = count + row["deleted"], ready + row["ready"], marked + row["marked"]
+        if row["deleted"] + row["marked"] == row["picked"]:
+            return Deleted(count, ready, row["last_seq"], marked)
 
 
 @dataclass(frozen=True, slots=True)

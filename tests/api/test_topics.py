@@ -77,6 +77,13 @@ async def test_a_topic_that_is_asked_nothing_is_a_log(http: httpx.AsyncClient, t
         ({"durable": True, "durability": "disk"}, {"durable": False, "durability": "disk"}),
         ({"durability": "fsync"}, {"durable": True, "durability": "fsync"}),
         ({"durability": "memory"}, {"durable": False, "durability": "memory"}),
+        ({"durable": True, "durability": "ephemeral"}, {"durable": False, "durability": "ephemeral"}),
+        (
+            {"leases_durable": True, "auto_priority": False, "auto_create": False, "dedupe_node": False},
+            {"leases_durable": True, "auto_priority": False, "auto_create": False, "dedupe_node": False},
+        ),
+        ({"discard": "reject", "idempotency_window_ms": 0}, {"discard": "reject", "idempotency_window_ms": 0}),
+        ({"priority": -(2**31)}, {"priority": -(2**31)}),
         (
             {"max_depth": 2**63 - 1, "throughput_limit": 2**31 - 1},
             {"max_depth": 2**63 - 1, "throughput_limit": 2**31 - 1},

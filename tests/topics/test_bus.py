@@ -195,6 +195,22 @@ async def test_a_watch_is_told_of_another_processs_records_at_once(
             await stream.event("topic-deleted")
 
 
+async def test_whether_redis_is_heard_is_shown(serve: Callable[..., Awaitable[Running]], redis: Redis) -> None:
+    one = await serve(redis_url=redis.url)
+    async with client(one) as http:
+
+        async def shown(value: str) -> bool:
+            return f"\nholdfast_redis_connected {value}\n" in (await http.get("/metrics")).text
+
+        for value, change in (("1.0", redis.kill), ("0.0", redis.start), ("1.0", None)):
+            end = time.monotonic() + 15
+            while not await shown(value):
+                assert time.monotonic() < end
+                await asyncio.sleep(0.02)
+            if change is not None:
+                change()
+
+
 async def test_keys_are_known_and_forgotten_elsewhere_at_once(
     serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]], topic: str, redis: Redis
 ) -> None:

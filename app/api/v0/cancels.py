@@ -33,9 +33,9 @@ class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """Jobs that have all of these; at least one is needed."""
 
     tag: Tag | None = None
-    key: Key | None = None
+    key: Annotated[Key | None, about("With this key.")] = None
     tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None
-    group: Group | None = None
+    group: Annotated[Group | None, about("Of this group.")] = None
     older_than_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Enqueued so long ago, or earlier.")
     ] = None

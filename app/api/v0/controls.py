@@ -44,7 +44,7 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     """How long to wait until nothing is left."""
 
-    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS, description="How long to wait until no job is left, in ms.")] = 0
 
 
 class ControlAnswer(msgspec.Struct):

@@ -61,7 +61,7 @@ class Record(msgspec.Struct, gc=False):
         about("Is told over HTTP of the job's end, in place of the topic's webhook. docs/webhooks.md."),
     ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    user_id: None = None
+    user_id: Annotated[None, about("Refused: not built yet.")] = None
 
 
 class _Whole(msgspec.Struct, kw_only=True):
