@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
 from app.admin import pages
-from app.api import health, metrics, openapi
+from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
@@ -46,7 +46,7 @@ from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
-from app.settings import Settings, is_loopback
+from app.settings import Settings, is_loopback, origins_of
 from app.signin.directory import Directory
 from app.signin.passwords import Passwords
 from app.signin.sessions import Sessions
@@ -73,6 +73,7 @@ ROUTERS = (
     message_claims.router,
     message_settlements.router,
     work.router,
+    ingest.router,
     diffs.router,
     watches.router,
     deletions.router,
@@ -193,7 +194,8 @@ async def _running(
     directory.start()
     counted.start()
     try:
-        yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))
+        origins = origins_of(settings.ingest_origins)
+        yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest), origins)
     finally:
         engine.stop()
         await reapers.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -29,6 +30,11 @@ DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of
 FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
+MOST_TYPES: Final = 32
+MEDIA_TYPE: Final = "^[!#$&^_.+A-Za-z0-9-]{1,120}/[!#$&^_.+A-Za-z0-9-]{1,120}$"
+MediaType = Annotated[str, Meta(pattern=MEDIA_TYPE[:-1] + r"\Z", extra_json_schema={"pattern": MEDIA_TYPE})]
+Ingest = Literal["key", "public"]
+ACCEPTS: Final = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 PriorityOrder = Literal["highest_first", "lowest_first"]
 RetryOrder = Literal["front", "back"]
 
@@ -139,6 +145,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.", FOURTEEN_DAYS_MS
         ),
     ] = None
+    accepts: Annotated[
+        Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)] | None,
+        _about("Which media types /in takes for it.", list(ACCEPTS)),
+    ] = None
+    ingest: Annotated[Ingest | None, _about("Who may send to /in: who may write to it, or anybody.", "key")] = None
+    user_events: Annotated[
+        bool | None, _about("Whether users hear of the ends of their jobs: completed, failed, dead_lettered.", False)
+    ] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
@@ -211,6 +225,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
+    accepts: tuple[str, ...] = ACCEPTS  # lower case
+    ingest: Ingest = "key"
+    user_events: bool = False
     auto_create: bool = True
     dedupe_node: bool = True
     leases_durable: bool = False
@@ -339,6 +356,7 @@ def resolve(topic: str, asked: Asked) -> Config:
         cap_records=min(asked.cap_records or 0, BIGINT_MAX),
         cap_bytes=min(asked.cap_bytes or 0, BIGINT_MAX),
         max_depth=min(asked.max_depth or 0, BIGINT_MAX),
+        accepts=media_types(asked.accepts),
         **plain,
     )
 
@@ -353,6 +371,7 @@ _WORKED_OUT: Final = {
     "cap_records",
     "cap_bytes",
     "max_depth",
+    "accepts",
 }
 
 
@@ -384,6 +403,11 @@ def of_messages(name: str) -> Chosen:
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
     check_name(name + DEAD_LETTERS)
     return Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
+
+
+def media_types(asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Which ones /in takes: each once, in lower case."""
+    return ACCEPTS if asked is None else tuple(dict.fromkeys(one.lower() for one in asked))
 
 
 def clamp_lease(lease_ms: int) -> int:

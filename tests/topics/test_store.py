@@ -59,6 +59,9 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         replayable=True,
         replay_window_ms=9,
         dead_ttl_ms=10,
+        accepts=["image/png"],
+        ingest="public",
+        user_events=True,
     )
     assert await store.put(pools.rest, topic, config) is True
     policy = await store.get(pools.rest, topic, DEFAULTS)

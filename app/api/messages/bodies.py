@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, DedupeId, Group, Key, about, text
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
+from app.api.users import UserId
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
@@ -78,6 +79,9 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         about("One message of a group is out at a time, in their order. Names that end in .fifo ask for one."),
     ] = None
     dedupe_id: DedupeId | None = None
+    user_id: Annotated[
+        UserId | None, about("The user that it is for, an id of the application's own: in metadata as $user_id.")
+    ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
 

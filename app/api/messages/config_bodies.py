@@ -120,6 +120,9 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     priority_order: str
     retry_order: str
     aging_ms: int
+    accepts: list[str]
+    ingest: str
+    user_events: bool
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool

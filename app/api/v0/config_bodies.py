@@ -37,6 +37,9 @@ class ResolvedConfig(msgspec.Struct):
     replayable: bool
     replay_window_ms: int
     dead_ttl_ms: int
+    accepts: list[str]
+    ingest: str
+    user_events: bool
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool

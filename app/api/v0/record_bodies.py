@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
+from app.api.users import UserId
 from app.api.v0.bodies import Performance
 from app.topics.config import TEN_YEARS_MS, AskedInFull
 
@@ -54,9 +55,11 @@ class Record(msgspec.Struct, gc=False):
         about("One job of a group is out at a time, in the order of enqueueing. Names that end in .fifo ask for one."),
     ] = None
     dedupe_id: DedupeId | None = None
+    user_id: Annotated[
+        UserId | None, about("The user that it is for, an id of the application's own: in meta as $user_id.")
+    ] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
     tenant: None = None
-    user_id: None = None
     webhook: None = None
 
 
