@@ -38,6 +38,7 @@ from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
+from app.api.v0 import user_events as user_event_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -74,6 +75,7 @@ ROUTERS = (
     message_settlements.router,
     work.router,
     ingest.router,
+    user_event_routes.router,
     diffs.router,
     watches.router,
     deletions.router,
@@ -233,6 +235,7 @@ def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engi
     hints.on_keys, hints.on_missed = directory.refresh, missed
     policies.on_changed, engine.waiters.on_work, directory.on_changed = hints.changed, hints.work, hints.keys
     engine.readers.on_appended = hints.work
+    hints.on_user, engine.users.on_sent = engine.users.heard, hints.user
     if relay is not None:
         relay.start()
 

@@ -46,7 +46,12 @@ class Exits:
             return await self._retire(policy, spent)
 
     async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        whose = await self._shared.users.whose(policy, [job.seq for job in spent])
         gone = await self._take_out(policy, spent)
+        if whose:
+            event = "failed" if _stays(policy) else "dead_lettered"
+            seqs = [spent[i].seq for i in sorted(gone)]
+            self._shared.users.tell(policy, event, [(seq, whose[seq]) for seq in seqs if seq in whose])
         if gone:
             await self._shared.groups.left(policy)
         return gone
@@ -142,9 +147,9 @@ class Exits:
         return done
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
-        if policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None:
-            return None
         name = policy.config.dead_letter
+        if _stays(policy) or name is None:
+            return None
         while True:
             try:
                 target = await self._shared.policies.get(name)
@@ -159,3 +164,8 @@ class Exits:
                 self._shared.policies.changed(name)
                 continue
             return target
+
+
+def _stays(policy: Policy) -> bool:
+    """Whether jobs that are spent stay in their topic, as failed."""
+    return policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None

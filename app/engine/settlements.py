@@ -115,6 +115,7 @@ class Settlements:
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         ended = Ended()
+        whose = await self._shared.users.whose(policy, [entry.held.seq for entry in entries])
         done = await consumer.ack(
             self._shared.verbs(policy),
             policy.topic,
@@ -128,6 +129,9 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._settled(policy, entries, done)
+        if whose:
+            seqs = [entries[i].held.seq for i in sorted(done)]
+            self._shared.users.tell(policy, "completed", [(seq, whose[seq]) for seq in seqs if seq in whose])
         if done:
             await self._shared.groups.left(policy)
         return _shares(calls, entries, done)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -15,6 +14,7 @@ from app.queue.backoff import Backoff
 from app.queue.bounds import Bounds
 from app.queue.log import Limits
 from app.queue.model import Batch, Budget, Topic
+from app.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_types
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -30,11 +30,6 @@ DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of
 FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
-MOST_TYPES: Final = 32
-MEDIA_TYPE: Final = "^[!#$&^_.+A-Za-z0-9-]{1,120}/[!#$&^_.+A-Za-z0-9-]{1,120}$"
-MediaType = Annotated[str, Meta(pattern=MEDIA_TYPE[:-1] + r"\Z", extra_json_schema={"pattern": MEDIA_TYPE})]
-Ingest = Literal["key", "public"]
-ACCEPTS: Final = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 PriorityOrder = Literal["highest_first", "lowest_first"]
 RetryOrder = Literal["front", "back"]
 
@@ -403,11 +398,6 @@ def of_messages(name: str) -> Chosen:
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
     check_name(name + DEAD_LETTERS)
     return Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
-
-
-def media_types(asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Which ones /in takes: each once, in lower case."""
-    return ACCEPTS if asked is None else tuple(dict.fromkeys(one.lower() for one in asked))
 
 
 def clamp_lease(lease_ms: int) -> int:

@@ -20,8 +20,8 @@ from app.topics.config import (
     check_name,
     clamp_lease,
     clamp_window,
-    media_types,
 )
+from app.topics.ingestion import media_types
 
 T = TypeVar("T")
 
