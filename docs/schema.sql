@@ -542,6 +542,153 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEF
     AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
 
 --
+-- Name: enqueue_deduped(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[], text[], bigint, integer[], text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, grps text[], dedupe_ids text[], window_ms bigint, sizes integer[], batch_keys text[], batch_window_ms bigint) RETURNS TABLE(seqs bigint[], updated boolean[], head_seq bigint, ready integer, due integer, touched integer, duplicate boolean[], repeated boolean)
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        total integer := cardinality(payloads);
+        wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- of each caller: its key is its own
+        dropped boolean[] := array_fill(false, ARRAY[total]);             -- of each record
+        jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- its job
+        changed boolean[] := array_fill(false, ARRAY[total]);
+        leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
+        claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept
+        kept integer[];
+        drawn bigint[];
+        renewed boolean[];
+        place integer := 0;
+        r record;
+        p record;
+    BEGIN
+        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+        head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
+        ready := 0;
+        due := 0;
+        touched := 0;
+        FOR r IN
+            SELECT c.key COLLATE "C" AS key, c.ord, c.size, sum(c.size) OVER (ORDER BY c.ord) AS upto
+            FROM unnest(batch_keys, sizes) WITH ORDINALITY AS c(key, size, ord)
+            ORDER BY 1, 2
+        LOOP
+            CONTINUE WHEN r.key IS NULL;
+            INSERT INTO holdfast.idempotency AS k (topic, topic_id, key, expires_at, first_seq, last_seq)
+            VALUES (of_topic, of_id, r.key, clock_timestamp() + batch_window_ms * interval '1 ms', 0, 0)
+            ON CONFLICT (topic, key) DO UPDATE SET topic_id = excluded.topic_id, expires_at = excluded.expires_at
+            WHERE k.expires_at <= clock_timestamp() OR k.topic_id <> excluded.topic_id;
+            wrote[r.ord] := FOUND;
+            IF NOT FOUND THEN
+                FOR i IN r.upto - r.size + 1..r.upto LOOP
+                    dropped[i] := true;
+                END LOOP;
+            END IF;
+        END LOOP;
+        -- Until it has its seq, a row that is claimed has its record's place, as a negative number.
+        INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
+        SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
+               -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
+        FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
+        WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
+        GROUP BY 2, 3, 4
+        ORDER BY 2, 3, 4
+        ON CONFLICT (topic_id, tenant, grp, dedupe_id) DO UPDATE
+        SET seq = excluded.seq, expires_at = excluded.expires_at
+        WHERE d.expires_at <= clock_timestamp();
+        FOR r IN
+            SELECT u.ord, x.tid, x.seq
+            FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
+            CROSS JOIN LATERAL (
+                SELECT d.ctid AS tid, d.seq FROM holdfast.dedupe d
+                WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '') AND d.grp = coalesce(u.grp, '')
+                  AND d.dedupe_id = u.id
+                OFFSET 0
+            ) x
+            WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
+        LOOP
+            IF r.seq = -r.ord THEN
+                claims[r.ord] := r.tid;
+                CONTINUE;
+            ELSIF r.seq < 0 THEN
+                leaders[r.ord] := -r.seq;
+            ELSE
+                jobs[r.ord] := r.seq;
+            END IF;
+            dropped[r.ord] := true;
+        END LOOP;
+        kept := array(SELECT n FROM generate_series(1, total) AS n WHERE NOT dropped[n] ORDER BY n);
+        IF cardinality(kept) < total THEN
+            SELECT array_agg(u.payload ORDER BY u.ord), array_agg(u.tag ORDER BY u.ord),
+                   array_agg(u.producer ORDER BY u.ord), array_agg(u.meta ORDER BY u.ord),
+                   array_agg(u.tenant ORDER BY u.ord), array_agg(u.priority ORDER BY u.ord),
+                   array_agg(u.delay_ms ORDER BY u.ord), array_agg(u.run_at ORDER BY u.ord),
+                   array_agg(u.ttl_ms ORDER BY u.ord), array_agg(u.most ORDER BY u.ord),
+                   array_agg(u.type ORDER BY u.ord), array_agg(u.key ORDER BY u.ord),
+                   CASE WHEN cardinality(grps) > 0 THEN array_agg(u.grp ORDER BY u.ord) ELSE grps END
+            INTO payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits, types,
+                 keys, grps
+            FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
+                        types, keys, grps)
+                WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
+                                     type, key, grp, ord)
+            WHERE NOT dropped[u.ord];
+        END IF;
+        IF cardinality(kept) > 0 THEN
+            IF array_remove(keys, NULL) = '{}' AND array_remove(grps, NULL) = '{}' THEN
+                SELECT e.seqs INTO drawn
+                FROM holdfast.enqueue_plain(
+                    of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
+                    run_ats, ttls_ms, limits, types, topic_ttl_ms) AS e(seqs);
+                head_seq := drawn[cardinality(drawn)];
+                ready := cardinality(kept) - (SELECT count(*) FROM unnest(delays_ms) AS u(ms) WHERE u.ms > 0);
+            ELSE
+                p := holdfast.enqueue_keyed(
+                    of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
+                    run_ats, ttls_ms, limits, types, keys, topic_ttl_ms, ends, most_deliveries, grps);
+                drawn := p.seqs;
+                renewed := p.updated;
+                head_seq := p.head_seq;
+                ready := p.ready;
+                due := p.due;
+                touched := p.touched;
+            END IF;
+            FOR r IN SELECT u.* FROM unnest(kept, drawn, renewed) AS u(place, seq, updated) LOOP
+                jobs[r.place] := r.seq;
+                changed[r.place] := coalesce(r.updated, false);
+            END LOOP;
+            UPDATE holdfast.dedupe d SET seq = u.seq
+            FROM unnest(kept, drawn) AS u(place, seq) WHERE d.ctid = claims[u.place];
+        END IF;
+        FOR i IN 1..total LOOP
+            IF leaders[i] IS NOT NULL THEN
+                jobs[i] := jobs[leaders[i]];
+            END IF;
+        END LOOP;
+        place := 0;
+        FOR i IN 1..cardinality(sizes) LOOP
+            seqs := jobs[place + 1:place + sizes[i]];
+            updated := changed[place + 1:place + sizes[i]];
+            duplicate := dropped[place + 1:place + sizes[i]];
+            place := place + sizes[i];
+            repeated := batch_keys[i] IS NOT NULL AND NOT wrote[i];
+            IF repeated THEN
+                SELECT k.seqs INTO STRICT seqs FROM holdfast.idempotency k
+                WHERE k.topic = of_topic AND k.key = batch_keys[i];
+            ELSIF wrote[i] THEN
+                UPDATE holdfast.idempotency k
+                SET first_seq = enqueue_deduped.seqs[1], last_seq = enqueue_deduped.seqs[sizes[i]],
+                    seqs = enqueue_deduped.seqs
+                WHERE k.topic = of_topic AND k.key = batch_keys[i];
+            END IF;
+            RETURN NEXT;
+            ready := 0;
+            due := 0;
+            touched := 0;
+        END LOOP;
+    END $$;
+
+--
 -- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[]); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -734,6 +881,55 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
             ) s;
         END IF;
     END $$;
+
+--
+-- Name: enqueue_plain(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], bigint) RETURNS SETOF bigint[]
+    LANGUAGE plpgsql
+    AS $_$
+    BEGIN
+        RETURN QUERY
+        WITH clock AS MATERIALIZED (
+            SELECT clock_timestamp() AS at
+        ), record AS MATERIALIZED (
+            SELECT r.*, nextval($3::oid::regclass) AS seq
+            FROM unnest($4::bytea[], $5::text[], $6::text[], $7::json[], $8::text[], $9::smallint[], $10::bigint[],
+                        $11::timestamptz[], $12::bigint[], $13::integer[], $14::text[])
+                WITH ORDINALITY AS r(payload, tag, producer, metadata, tenant, priority, delay_ms, run_at, ttl_ms,
+                                     max_deliveries, content_type, ord)
+        ), job AS (
+            INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at, created_at,
+                                       updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
+                                       content_type)
+            SELECT $1, $2, r.seq, r.seq,
+                   CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                        THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
+                   coalesce(r.tenant, ''), coalesce(r.priority, 0::smallint),
+                   greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
+                   c.at + nullif(coalesce(r.ttl_ms, $15::bigint), 0) * interval '1 ms',
+                   r.max_deliveries, r.tag, r.producer, r.metadata, r.payload,
+                   r.content_type
+            FROM record r CROSS JOIN clock c
+        ), event AS (
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
+            SELECT $1, $2, r.seq, 'enqueued', 0, r.producer,
+                   CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                        THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
+            FROM record r CROSS JOIN clock c
+        ), tally AS (
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
+            SELECT $2, sum(1 - later), sum(later), sum(size)
+            FROM (
+                SELECT coalesce(greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at, false)::integer
+                           AS later,
+                       octet_length(r.payload) AS size
+                FROM record r CROSS JOIN clock c
+            ) one
+        )
+        SELECT array_agg(seq ORDER BY ord) AS seqs FROM record;
+    END $_$;
 
 --
 -- Name: error_cluster(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1881,6 +2077,21 @@ CREATE UNLOGGED TABLE holdfast.buckets (
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
 --
+-- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.dedupe (
+    topic_id integer NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    grp text NOT NULL COLLATE pg_catalog."C",
+    dedupe_id text NOT NULL COLLATE pg_catalog."C",
+    seq bigint NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT dedupe_dedupe_id_check CHECK (((char_length(dedupe_id) >= 1) AND (char_length(dedupe_id) <= 256)))
+)
+WITH (fillfactor='50');
+
+--
 -- Name: defaults; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2112,17 +2323,26 @@ CREATE TABLE holdfast.topics (
     priority_order text DEFAULT 'highest_first'::text NOT NULL COLLATE pg_catalog."C",
     retry_order text DEFAULT 'front'::text NOT NULL COLLATE pg_catalog."C",
     aging_ms bigint DEFAULT 0 NOT NULL,
+    dedupe_window_ms bigint DEFAULT 300000 NOT NULL,
     backoff json,
+    dead_ttl_ms bigint DEFAULT 1209600000 NOT NULL,
     paused boolean DEFAULT false NOT NULL,
     paused_tenants text[] DEFAULT '{}'::text[] NOT NULL,
     draining boolean DEFAULT false NOT NULL,
+    accepts text[] DEFAULT '{application/json,application/x-www-form-urlencoded,multipart/form-data,text/plain}'::text[] NOT NULL,
+    ingest text DEFAULT 'key'::text NOT NULL,
+    user_events boolean DEFAULT false NOT NULL,
+    CONSTRAINT topics_accepts_check CHECK (((cardinality(accepts) >= 1) AND (cardinality(accepts) <= 32))),
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
     CONSTRAINT topics_check CHECK ((dead_letter <> name)),
     CONSTRAINT topics_claim_jitter_ms_check CHECK (((claim_jitter_ms >= 0) AND (claim_jitter_ms <= 5000))),
+    CONSTRAINT topics_dead_ttl_ms_check CHECK (((dead_ttl_ms >= 0) AND (dead_ttl_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_dedupe_window_ms_check CHECK (((dedupe_window_ms >= 0) AND (dedupe_window_ms <= 604800000))),
     CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
     CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
+    CONSTRAINT topics_ingest_check CHECK ((ingest = ANY (ARRAY['key'::text, 'public'::text]))),
     CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),
     CONSTRAINT topics_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
     CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
@@ -2384,6 +2604,32 @@ ALTER TABLE holdfast.topics ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: user_events; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.user_events (
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    event text NOT NULL,
+    data text NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: user_events_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.user_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.user_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
 -- Name: users; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2456,6 +2702,13 @@ ALTER TABLE ONLY holdfast.audit
 
 ALTER TABLE ONLY holdfast.buckets
     ADD CONSTRAINT buckets_pkey PRIMARY KEY (topic_id);
+
+--
+-- Name: dedupe dedupe_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.dedupe
+    ADD CONSTRAINT dedupe_pkey PRIMARY KEY (topic_id, tenant, grp, dedupe_id);
 
 --
 -- Name: defaults defaults_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -2612,6 +2865,13 @@ ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
 
 --
+-- Name: user_events user_events_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.user_events
+    ADD CONSTRAINT user_events_pkey PRIMARY KEY (id);
+
+--
 -- Name: users users_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2648,6 +2908,12 @@ CREATE INDEX archive_keyed ON ONLY holdfast.archive USING btree (topic, topic_id
 --
 
 CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
+
+--
+-- Name: dedupe_expiring; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX dedupe_expiring ON holdfast.dedupe USING btree (expires_at);
 
 --
 -- Name: idempotency_expiring; Type: INDEX; Schema: holdfast; Owner: -
@@ -2768,6 +3034,12 @@ CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WH
 --
 
 CREATE INDEX schedules_due ON holdfast.schedules USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+--
+-- Name: user_events_of; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX user_events_of ON holdfast.user_events USING btree (user_id, id);
 
 --
 -- Name: users_username; Type: INDEX; Schema: holdfast; Owner: -

@@ -26,6 +26,8 @@ _PARTS = (
     (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
     (r"^/(v0|api)/schedules/[^/]+", r"/\1/schedules/{name}"),
     (r"^/api/users/[^/]+", "/api/users/{id}"),
+    (r"^/v0/users/[^/]+", "/v0/users/{id}"),
+    (r"^/in/[^/?]+", "/in/{topic}"),
     (r"^(/api/users/{id}/grants)/[^/]+", r"\1/{grant_id}"),
     (r"/messages/by-key/.+", "/messages/by-key/{key}"),
 )
@@ -54,6 +56,8 @@ _PAGES = (
     ("/api/messages/{id}/nack", "docs/retries.md"),  # with both of its answers
     ("/api/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/schedules", "docs/schedules.md"),
+    ("/v0/users/", "docs/user-events.md"),
+    ("/in/", "docs/ingest.md"),
     ("/api/schedules", "docs/schedules.md"),
     ("/v0/operations/", "docs/dead-letters.md"),
     ("/api/", "docs/messages.md"),
