@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
@@ -47,7 +47,8 @@ _WORDS = {
 class Key:
     """What is kept of a key: never its text. One of the environment has neither id nor name.
 
-    `until`: of the process's monotonic clock; from then on it is good no more. None: no end is known.
+    `until`: of the process's monotonic clock; from then on it is good no more. None: no end is known. `tenant`: it sees
+    and touches jobs of this tenant alone; None: of all.
     """
 
     digest: bytes
@@ -56,6 +57,7 @@ class Key:
     id: str = ""
     name: str = ""
     until: float | None = None
+    tenant: str | None = field(default=None, kw_only=True)
 
     def covers(self, topic: str) -> bool:
         """Whether the key may touch this topic at all."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 from fastapi import FastAPI
@@ -38,6 +38,7 @@ from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
+from app.api.v0 import stats as stats_routes
 from app.api.v0 import user_events as user_event_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
@@ -85,6 +86,7 @@ ROUTERS = (
     failure_routes.router,
     explanations.router,
     controls.router,
+    stats_routes.router,
     key_routes.router,
     audit.router,
     health.router,
@@ -106,6 +108,9 @@ ROUTERS = (
     users.router,
     grants.router,
 )
+
+
+ERRORS: Final = Errors(v0_errors.render, {"/api": message_errors.render})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:
@@ -137,11 +142,10 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    errors = Errors(v0_errors.render, {"/api": message_errors.render})
     for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
-        app.add_exception_handler(kind, errors.show)
-    app.add_exception_handler(UnknownKey, errors.look_again)
-    app.add_exception_handler(ClientDisconnect, errors.nobody_reads)
+        app.add_exception_handler(kind, ERRORS.show)
+    app.add_exception_handler(UnknownKey, ERRORS.look_again)
+    app.add_exception_handler(ClientDisconnect, ERRORS.nobody_reads)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

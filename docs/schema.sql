@@ -1994,6 +1994,7 @@ CREATE TABLE holdfast.api_keys (
     rotated_at timestamp with time zone,
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
+    tenant text,
     CONSTRAINT api_keys_check CHECK (((old_digest IS NULL) = (old_until IS NULL))),
     CONSTRAINT api_keys_digest_check CHECK ((octet_length(digest) = 32)),
     CONSTRAINT api_keys_id_check CHECK ((id ~ '^key_[0-9a-f]{16}$'::text)),
@@ -2323,6 +2324,8 @@ CREATE TABLE holdfast.topics (
     priority_order text DEFAULT 'highest_first'::text NOT NULL COLLATE pg_catalog."C",
     retry_order text DEFAULT 'front'::text NOT NULL COLLATE pg_catalog."C",
     aging_ms bigint DEFAULT 0 NOT NULL,
+    tenant_weights jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tenant_limits jsonb DEFAULT '{}'::jsonb NOT NULL,
     dedupe_window_ms bigint DEFAULT 300000 NOT NULL,
     backoff json,
     dead_ttl_ms bigint DEFAULT 1209600000 NOT NULL,
@@ -2573,6 +2576,16 @@ CREATE TABLE holdfast.token_secret (
     CONSTRAINT token_secret_secret_check CHECK ((octet_length(secret) >= 32)),
     CONSTRAINT token_secret_singleton_check CHECK (singleton)
 );
+
+--
+-- Name: topic_reads; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_reads (
+    topic_id integer NOT NULL,
+    read_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
 
 --
 -- Name: topic_schemas; Type: TABLE; Schema: holdfast; Owner: -
@@ -2844,6 +2857,13 @@ ALTER TABLE ONLY holdfast.token_secret
     ADD CONSTRAINT token_secret_pkey PRIMARY KEY (singleton);
 
 --
+-- Name: topic_reads topic_reads_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_reads
+    ADD CONSTRAINT topic_reads_pkey PRIMARY KEY (topic_id);
+
+--
 -- Name: topic_schemas topic_schemas_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -2980,6 +3000,12 @@ CREATE INDEX jobs_first ON holdfast.jobs USING btree (first_topic_id, first_seq)
 --
 
 CREATE UNIQUE INDEX jobs_group_out ON holdfast.jobs USING btree (topic, tenant, grp) WHERE ((grp IS NOT NULL) AND (original_topic IS NULL) AND (state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])));
+
+--
+-- Name: jobs_held; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_held ON holdfast.jobs USING btree (topic, tenant, visible_at) WHERE ((state = 'leased'::holdfast.job_state) AND (tenant <> ''::text));
 
 --
 -- Name: jobs_keyed; Type: INDEX; Schema: holdfast; Owner: -

@@ -44,6 +44,7 @@ _PAGES = (
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/api/operations/", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/v0/topics/{topic}/stats", "docs/tenants.md"),
     ("/v0/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/topics/{topic}/jobs/", "docs/explain.md"),
     ("/v0/topics/{topic}/explain", "docs/explain.md"),

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "docs/failures.md": 5,
     "docs/retries.md": 7,
     "docs/dead-letters.md": 5,
+    "docs/tenants.md": 5,
     "docs/schemas.md": 7,
     "docs/groups.md": 5,
     "docs/dedupe.md": 5,

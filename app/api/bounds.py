@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from app.topics.config import BIGINT_MAX
+from app.topics.config import BIGINT_MAX, Tenant
 
 MAX_RECORDS: Final = 10_000
 MAX_SEQS: Final = 1_000
@@ -71,6 +71,11 @@ DedupeId = Annotated[
         "are dropped, and answered with its job, even after that is done. In topics whose name ends in .fifo the "
         "payload's SHA-256 if absent."
     ),
+]
+MAX_NAMED: Final = 100  # tenants of one claim
+Tenants = Annotated[
+    Annotated[list[Tenant], Meta(min_length=1, max_length=MAX_NAMED)] | None,
+    about("Only jobs of these tenants. Absent: of all, shared fairly."),
 ]
 Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
 LeaseIds = Annotated[

@@ -60,9 +60,10 @@ class Errors:
         headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
         if isinstance(shown, MethodNotAllowed):
             headers["allow"] = ", ".join(_allowed(request))
-        return Response(self._renderer(request.url.path)(shown), shown.status, headers, "application/json")
+        return Response(self.renderer(request.url.path)(shown), shown.status, headers, "application/json")
 
-    def _renderer(self, path: str) -> Render:
+    def renderer(self, path: str) -> Render:
+        """That of the dialect which a path is of."""
         for start, render in self._dialects:
             if path == start or path.startswith(f"{start}/"):
                 return render

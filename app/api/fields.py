@@ -11,9 +11,11 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 from starlette.requests import Request
 
+from app.api.bounds import MAX_NAMED
 from app.errors import InvalidRequest
 from app.queue.backoff import suspected
 from app.queue.model import LeaseId
+from app.topics.config import MAX_TENANT
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
 _NO_LEASE: Final = UUID(bytes(16))  # never given out
@@ -35,6 +37,16 @@ def check_text(value: str, field: str, most: int) -> str:
     if len(value) > most or (len(value) * 4 > most and len(value.encode()) > most):
         raise InvalidRequest(f"{field} is longer than {most} bytes.")
     return value
+
+
+def check_tenants(names: list[str]) -> list[str]:
+    """The tenants that a query names. Raises InvalidRequest."""
+    if not 1 <= len(names) <= MAX_NAMED:
+        raise InvalidRequest(f"tenants must name 1 to {MAX_NAMED} of them.")
+    for name in names:
+        if not 1 <= len(name) <= MAX_TENANT or "\0" in name:
+            raise InvalidRequest(f"A tenant's name has 1 to {MAX_TENANT} characters, and no NUL.")
+    return names
 
 
 def known_parameters(request: Request, names: Collection[str]) -> None:

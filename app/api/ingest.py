@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import has_nul, read_bytes
 from app.api.bounds import MAX_GROUP, MAX_JOB_KEY, MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
 from app.api.fields import encode
@@ -106,6 +106,7 @@ async def ingest(request: Request) -> Response:
         groups=_unless_none(_in_path(request, "group", MAX_GROUP)),
         dedupe_ids=_unless_none(_in_path(request, "dedupe", MAX_JOB_KEY)),
     )
+    tenancy.enqueued_by(key, batch)
     check_groups(name, batch)
     payload, content_type = payload_of(await read_bytes(request, MAX_RECORD_BYTES), media)
     size = len(payload) + sum(len(text.encode()) for text in batch.metadata if text)
@@ -133,9 +134,9 @@ async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy
         raise InvalidRequest("A topic, group or dedupe id in a path can't have a '/'.")
     policy = await context.policies.for_anybody(name) if NAME.match(name) else None
     if policy is None or policy.config.ingest != "public":
-        key = access.check(request, Scope.WRITE, name)
+        key = access.check(request, Scope.WRITE, name, confines=True)
     elif _says_who(request):
-        key = access.check(request, Scope(0))
+        key = access.check(request, Scope(0), confines=True)
     else:
         key = None
     if policy is None:

@@ -1,6 +1,6 @@
 """The audit trail: an entry for each change of a topic's configuration, of a schedule, of a key, of a user or of a
-reaper's schedule, for each pause, resume and drain, for the requeues of many jobs, and for each purge of a topic or of
-a cluster of failures. docs/keys.md shows it."""
+reaper's schedule, for each pause, resume and drain, for the requeues and replays of many jobs, and for each purge of a
+topic, of a log or of a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ class Action(Enum):
     CRON_RUN = "cron.run"
     TOPIC_PURGED = "topic.purged"
     CLUSTER_PURGED = "cluster.purged"
+    LOG_PURGED = "log.purged"
+    REPLAY_STARTED = "replay.started"
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"
     REQUEUE_ENDED = "requeue.ended"

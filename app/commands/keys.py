@@ -52,6 +52,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     made.add_argument(
         "--expires-in", type=_duration(TEN_YEARS_MS), metavar="TIME", help="such as 90d or 12h; never if left out"
     )
+    made.add_argument("--tenant", help="whose jobs it is for, and no others; all tenants' if left out")
     add("list", "List all keys, the newest first, without their secrets.")
     rotated = add("rotate", "Give a key another secret, and print it.")
     rotated.add_argument("id", help="key_…, as `keys list` shows it")
@@ -90,7 +91,7 @@ async def run(url: str, redis_url: str | None, args: argparse.Namespace) -> int:
 
 
 async def _add(pool: Pool, args: argparse.Namespace) -> None:
-    asked = Asked(args.name, args.scopes, args.prefixes, args.expires_in)
+    asked = Asked(args.name, args.scopes, args.prefixes, args.expires_in, args.tenant)
     first = not await store.page(pool, _END, 1, _BY)
     kept, secret = await store.create(pool, asked, _BY)
     print(secret)
@@ -102,7 +103,7 @@ async def _add(pool: Pool, args: argparse.Namespace) -> None:
 
 
 async def _list(pool: Pool, _args: argparse.Namespace) -> None:
-    rows: list[tuple[str, ...]] = [("ID", "STATE", "SCOPES", "PREFIXES", "MADE", "EXPIRES", "NAME")]
+    rows: list[tuple[str, ...]] = [("ID", "STATE", "SCOPES", "PREFIXES", "TENANT", "MADE", "EXPIRES", "NAME")]
     before = _END
     while found := await store.page(pool, before, _PAGE, _BY):
         rows += [_row(kept) for kept in found]
@@ -130,7 +131,8 @@ async def _revoke(pool: Pool, args: argparse.Namespace) -> None:
 def _row(kept: Kept) -> tuple[str, ...]:
     scopes, prefixes = "+".join(kept.scopes.words), "|".join(kept.prefixes) or "(every topic)"
     made, expires = _minute(kept.created_at), _minute(kept.expires_at) if kept.expires_at else "never"
-    return (kept.id, kept.state.value, scopes, prefixes, made, expires, kept.name)
+    tenant = "(all)" if kept.tenant is None else ascii(kept.tenant)
+    return (kept.id, kept.state.value, scopes, prefixes, tenant, made, expires, kept.name)
 
 
 def _minute(time: datetime) -> str:

@@ -60,6 +60,12 @@ UNREACHABLE: Final = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 TOO_SLOW: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)  # of those: it is there, and busy
+_OUT_OF_ORDER: Final[dict[type[BaseException], str]] = {  # of those: it is there, and says what it lacks
+    asyncpg.DiskFullError: "The database's disk is full.",
+    asyncpg.OutOfMemoryError: "The database is out of memory.",
+    asyncpg.TooManyConnectionsError: "The database has no connection left.",
+    asyncpg.ReadOnlySQLTransactionError: "The database is read-only at the moment.",
+}
 LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
@@ -136,6 +142,9 @@ def as_unavailable(error: BaseException) -> Unavailable | None:
     """What to answer for an error of the database's being away or overloaded; None for any other error."""
     if isinstance(error, TOO_SLOW):
         return Unavailable("The database took too long. Try again.")
+    for kind, why in _OUT_OF_ORDER.items():
+        if isinstance(error, kind):
+            return Unavailable(f"{why} Try again.")
     if isinstance(error, UNREACHABLE):
         return Unavailable("The database can't be reached at the moment. Try again.")
     return None

@@ -59,13 +59,15 @@ class Access:
         consumes: bool = False,
         query_token: bool = False,
         basic: bool = False,
+        confines: bool = False,
     ) -> Key | None:
         """Refuse a request that may not do this; else its key, or None where none is needed. A user's key is to the
         topics alone for which they are granted what this needs.
 
         Raises Unauthorized, Forbidden, Throttled. `consumes`: of a user, a grant of write or consume is enough.
         `query_token`: the route also takes the key as ?token=, for browsers' EventSource; `basic`: as HTTP Basic's
-        password, for browsers' pages.
+        password, for browsers' pages; `confines`: it keeps a key that is for one tenant to that tenant's jobs, where
+        others refuse such a key.
         """
         if not self.directory.guarded:
             return None
@@ -73,6 +75,8 @@ class Access:
         if scopes not in key.scopes:
             missing = "+".join((scopes & ~key.scopes).words)
             raise Forbidden(f"This key lacks the scope {missing}.")
+        if key.tenant is not None and not confines:
+            raise Forbidden("This key is for the jobs of one tenant, and this is about more.")
         if topic is not None:
             must_cover(key, topic)
         if self._quota.requests_per_key:
@@ -104,7 +108,7 @@ class Access:
 
     def actor(self, request: Request) -> Actor:
         """Who a change is made by, for the audit trail. Raises Unauthorized."""
-        return actor_of(self.check(request, Scope(0)), request)
+        return actor_of(self.check(request, Scope(0), confines=True), request)
 
     def still_good(self, key: Key | None) -> bool:
         """Whether a request that was let in a while ago would be let in now."""

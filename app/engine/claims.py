@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine import ordering
 from app.engine.group import GroupCommit
+from app.engine.passes import MAX_SLOTS, Passes
 from app.errors import TopicNotFound
-from app.metrics import catalogue
-from app.metrics.numbers import Verb
-from app.queue import consumer
-from app.queue.consumer import Slots
 from app.queue.model import Job, Lane
 from app.topics.config import FREE, Control, Policy
 
 if TYPE_CHECKING:
-    from app.engine.cursors import Plan
     from app.engine.exits import Exits
     from app.engine.settlements import Settlements
     from app.engine.shared import Shared
 
 MAX_CLAIM: Final = 1_000
-MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
-MAX_PASSES: Final = 20  # of one cohort over jobs that have to be taken out first
 
-log = logging.getLogger(__name__)
+# None: there may be jobs, behind spent ones that are being taken out, or behind the bytes of others. Ask again.
+Answer: TypeAlias = "list[Job] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Claimer:
-    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already)."""
+    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already); of which
+    tenants, if not of all."""
 
     policy: Policy
     node: str
     max: int
     lease_ms: int
     whole: bool = False  # with what only the messages dialect shows
+    tenants: frozenset[str] | None = None
 
 
 class Claims:
-    """One cohort in flight for each topic."""
+    """One cohort in flight for each topic, and for each set of tenants that is named."""
 
     def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
         self._shared = shared
-        self._exits = exits
         self._settlements = settlements
-        numbers = shared.metrics
-        self._numbers = Verb(numbers, "claim")
-        # By whether the pass was a sweep, and whether it took all seats.
-        self._passes = [
-            [numbers.counter(catalogue.PASSES, begin, full) for full in ("no", "yes")] for begin in ("cursor", "mark")
-        ]
-        self._seconds = [numbers.counter(catalogue.PASS_SECONDS, begin) for begin in ("cursor", "mark")]
+        self._passes = Passes(shared, exits)
         self._stopping = False
         self._returns: set[asyncio.Task[None]] = set()
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
@@ -65,7 +53,7 @@ class Claims:
         self._greedy = self._group(window=0)
         self._even = self._group(window=1)
 
-    def _group(self, *, window: int) -> GroupCommit[Claimer, list[Job]]:
+    def _group(self, *, window: int) -> GroupCommit[Claimer, Answer]:
         return GroupCommit(
             self._commit,
             max_waiting=self._shared.max_waiting,
@@ -78,6 +66,8 @@ class Claims:
     async def claim(self, claimer: Claimer, wait_seconds: float = 0) -> list[Job]:
         """Lease up to `claimer.max` jobs, in claim order; wait up to `wait_seconds` for the first.
 
+        Nothing is the answer only where nothing was claimable: jobs that are spent are taken out, however many stand
+        in front of one that is not, and however long that takes.
         Cancelling it is leaving: what was claimed for this caller goes back at once and counts as no delivery.
         Raises Unavailable, and what the database refuses.
         """
@@ -86,24 +76,27 @@ class Claims:
         even = claimer.policy.config.claim_jitter_ms > 0
         group = self._even if even else self._greedy
         while True:
-            mark = self._shared.waiters.mark(topic.id)
+            mark = self._shared.waiters.mark(topic.id, claimer.tenants)
             jobs: list[Job] = []
             if wait_seconds == 0 or not self._shared.waiters.is_quiet(topic.id):
-                jobs = await self._submit(group, claimer)
-                # Where it was tokens that lacked, there may be jobs.
-                if not jobs and not self._shared.throttle.sends_away(topic.id):
+                share = await self._submit(group, claimer)
+                if share is None and not self._stopping:
+                    continue
+                jobs = share or []
+                # Where it was tokens that lacked, there may be jobs; nor do some tenants' jobs tell of all.
+                if not jobs and claimer.tenants is None and not self._shared.throttle.sends_away(topic.id):
                     self._shared.waiters.found_nothing(topic.id, mark)
             if jobs:
                 return jobs
             left = until - time.monotonic()
             if left <= 0 or self._stopping:
                 return jobs
-            woken = await self._shared.waiters.park(topic, claimer.max, mark, left, even=even)
+            woken = await self._shared.waiters.park(topic, claimer.max, mark, left, even=even, tenants=claimer.tenants)
             if not woken or self._stopping:
                 return jobs
 
-    async def _submit(self, group: GroupCommit[Claimer, list[Job]], claimer: Claimer) -> list[Job]:
-        future = group.submit(claimer.policy.topic.id, claimer)
+    async def _submit(self, group: GroupCommit[Claimer, Answer], claimer: Claimer) -> Answer:
+        future = group.submit((claimer.policy.topic.id, claimer.tenants), claimer)
         try:
             return await future
         except asyncio.CancelledError:
@@ -112,7 +105,7 @@ class Claims:
                 self._give_back(claimer, future.result())
             raise
 
-    def _give_back(self, claimer: Claimer, jobs: list[Job]) -> None:
+    def _give_back(self, claimer: Claimer, jobs: Answer) -> None:
         if jobs:
             task = asyncio.create_task(self._settlements.give_back(claimer.policy, claimer.node, jobs))
             self._returns.add(task)
@@ -134,21 +127,21 @@ class Claims:
         if self._returns:
             await asyncio.wait(self._returns)
 
-    async def _commit(self, cohort: Sequence[Claimer]) -> list[list[Job] | BaseException]:
+    async def _commit(self, cohort: Sequence[Claimer]) -> list[Answer | BaseException]:
         policy = await self._latest(cohort[-1].policy)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
         if policy.control != FREE:
             lanes = _open(lanes, policy.control)
         if not lanes:
-            self._numbers.shared([0] * len(cohort))
+            self._passes.numbers.shared([0] * len(cohort))
             return list(shares)
         lanes = ordering.arranged(lanes, policy.config)
         if policy.config.throughput_limit:
-            await self._spend(policy, cohort, shares, lanes)
+            through = await self._spend(policy, cohort, shares, lanes)
         else:
-            await self._fill(policy, cohort, shares, lanes, MAX_SLOTS)
-        return list(shares)
+            through = await self._passes.fill(policy, cohort, shares, lanes, MAX_SLOTS)
+        return [share if share or through else None for share in shares]
 
     async def _latest(self, policy: Policy) -> Policy:
         """The topic's policy as it is known now: whoever waits came with an older one, and it may be paused by now."""
@@ -160,140 +153,25 @@ class Claims:
 
     async def _spend(
         self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]
-    ) -> None:
-        """Claim for the cohort as far as there are tokens."""
+    ) -> bool:
+        """Claim for the cohort as far as there are tokens; as `Passes.fill`."""
         wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
         tokens = await self._shared.throttle.take(policy, wanted)
+        through = True
         try:
             if tokens:
-                await self._fill(policy, cohort, shares, lanes, tokens)
+                through = await self._passes.fill(policy, cohort, shares, lanes, tokens)
             else:
-                self._numbers.shared([0] * len(cohort))
+                self._passes.numbers.shared([0] * len(cohort))
         finally:
             claimed = sum(map(len, shares))
             await self._shared.throttle.put_back(policy, tokens - claimed)
         if claimed == tokens < wanted:
             short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
             self._shared.metrics.topic(policy.topic.name).throttled.add(short)
-
-    async def _fill(
-        self,
-        policy: Policy,
-        cohort: Sequence[Claimer],
-        shares: Sequence[list[Job]],
-        lanes: Sequence[Lane],
-        most: int,
-    ) -> None:
-        """Claim up to `most` jobs for the cohort, into `shares`. Raises only where there are none."""
-        try:
-            if policy.config.aging_ms:
-                await self._overtake(policy, cohort, shares, lanes, most)
-            for _ in range(MAX_PASSES):
-                if not await self._pass(policy, cohort, shares, lanes, most):
-                    break
-        except Exception as error:
-            if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
-                self._shared.cursors.reset()
-            # Those who got something get it: an error would strand their leases until the deadline.
-            if not any(shares):
-                raise
-            log.exception("a claim of topic %s was cut short", policy.topic.name)
-        self._numbers.shared([len(share) for share in shares])
-        if any(shares):
-            soonest = min(claimer.lease_ms for claimer in cohort)
-            self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
-
-    async def _overtake(
-        self,
-        policy: Policy,
-        cohort: Sequence[Claimer],
-        shares: Sequence[list[Job]],
-        lanes: Sequence[Lane],
-        most: int,
-    ) -> None:
-        """Claim jobs that have waited for so long that they come before those of better lanes."""
-        cursor = self._shared.cursors.of(policy.topic)
-        wanted = min(sum(claimer.max for claimer in cohort), most)
-        first = await ordering.overtaking(self._shared.pools.hot, cursor, policy.config, lanes, wanted)
-        if first is not None:
-            reach, seats = first
-            await self._pass(policy, cohort, shares, [reach.lane], seats, plan=cursor.plan_at(reach))
-
-    async def _pass(
-        self,
-        policy: Policy,
-        cohort: Sequence[Claimer],
-        shares: Sequence[list[Job]],
-        lanes: Sequence[Lane],
-        most: int,
-        *,
-        plan: Plan | None = None,
-    ) -> bool:
-        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; whether another pass may find
-        more: something stood in the way and was taken out, or the due parts were not looked at. `plan`: how, if not as
-        the cursor has it."""
-        slots = _seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
-        if not slots.callers:
-            return False
-        cursor = self._shared.cursors.of(policy.topic)
-        plan, began = plan or cursor.plan(lanes), time.monotonic()
-        back = policy.config.retry_order == "back"
-        if back:
-            plan = await ordering.by_time(self._shared.pools.hot, cursor, plan, len(slots.callers))
-        whole = any(claimer.whole for claimer in cohort)
-        claimed = await consumer.claim(
-            self._shared.verbs(policy), policy.topic, policy.budget, plan.reaches, slots, whole=whole, by_time=back
-        )
-        took = time.monotonic() - began
-        cursor.learn(plan, claimed, len(slots.callers), took)
-        self._passes[plan.sweeps][claimed.met == len(slots.callers)].add()
-        self._seconds[plan.sweeps].add(took)
-        if claimed.count:
-            topic = self._shared.metrics.topic(policy.topic.name)
-            topic.claimed.add(claimed.count)
-            topic.crashes.add(claimed.crashes)
-            topic.suspected.add(claimed.suspects)
-            topic.wait_us.observe_all(claimed.waits_us)
-            if any(job.group is not None for jobs in claimed.jobs for job in jobs):
-                self._shared.groups.met(policy.topic.id)
-        for share, jobs in zip(shares, claimed.jobs, strict=True):
-            share.extend(jobs)
-        if claimed.met:
-            self._shared.moved(policy.topic, ready=-claimed.count, in_flight=claimed.count)
-        if claimed.met == len(slots.callers):
-            self._shared.waiters.wake(policy.topic.id, 1)  # there may be more, for those who were not woken yet
-        moved = 0
-        if claimed.exhausted:
-            moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
-        if claimed.expired:
-            moved += await self._exits.expire(policy)
-        if claimed.met < len(slots.callers) and any(
-            reach.due is None or reach.most_due is not None for reach in plan.reaches
-        ):
-            cursor.returned()
-            return True
-        return moved > 0
+        return through
 
 
 def _open(lanes: Sequence[Lane], control: Control) -> Sequence[Lane]:
     """Those that are not paused."""
     return [] if control.paused else [lane for lane in lanes if lane.tenant not in control.paused_tenants]
-
-
-def _seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:
-    """One seat for each job that is still wanted, as far as `most` jobs in all allow: caller by caller, or, evenly, one
-    each in turn."""
-    lacking = [claimer.max - len(share) for claimer, share in zip(cohort, shares, strict=True)]
-    callers: list[int] = []
-    if even:
-        open_callers = [i for i, n in enumerate(lacking) if n > 0]
-        while open_callers and len(callers) < MAX_SLOTS:
-            callers.extend(open_callers)
-            for i in open_callers:
-                lacking[i] -= 1
-            open_callers = [i for i in open_callers if lacking[i] > 0]
-    else:
-        for i, n in enumerate(lacking):
-            callers.extend([i] * n)
-    del callers[max(most - sum(map(len, shares)), 0) :]
-    return Slots(callers, [claimer.node for claimer in cohort], [claimer.lease_ms for claimer in cohort])

@@ -1,8 +1,8 @@
 """How many jobs are ready and in flight. docs/semantics.md, section 14.
 
 Counted for the answer, after what it answers: the tallies' sums, and what time alone has changed since. Where more than
-BOUND jobs wait whose time has come, or passed, these are counted at most every FRESH_SECONDS, and less often where that
-takes long; in between, what this process does itself is added.
+BOUND jobs wait whose time has come, or passed, or there are more than MOST_LANES lanes, these are counted at most every
+FRESH_SECONDS, and less often where that takes long; in between, what this process does itself is added.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.engine.cursors import Cursors
 
 BOUND: Final = 10_001
+MOST_LANES: Final = 1_000  # that are looked at for every answer
 FRESH_SECONDS: Final = 0.8
 SHARE: Final = 5  # a count that takes s seconds is repeated no sooner than SHARE * s later
 PATIENCE_SECONDS: Final = 0.02  # an answer waits so long for a count that is due
@@ -84,7 +85,7 @@ class Counters:
         policy = policies[-1]
         lows = self._cursors.lows(policy.topic.id)
         counts = await inspector.count(self._pools.hot, policy.topic, policy.budget, BOUND, lows)
-        if counts.looked >= BOUND:
+        if counts.looked >= BOUND or len(lows.lanes) > MOST_LANES:
             deep = self._deep[policy.topic.id] = _Deep(counts)
             # The first answer waits a little longer for a count of the whole.
             deep.counting = asyncio.create_task(self._recount(policy, deep))
@@ -98,7 +99,7 @@ class Counters:
             lows = self._cursors.lows(policy.topic.id)
             deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
             deep.ready = deep.in_flight = 0
-            if deep.last.looked < BOUND:
+            if deep.last.looked < BOUND and len(lows.lanes) <= MOST_LANES:
                 self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
             log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)

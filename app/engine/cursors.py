@@ -21,12 +21,13 @@ from typing import Final
 from app.engine.ordering import Ages
 from app.queue.consumer import Claimed, Seen
 from app.queue.inspector import Lows
-from app.queue.model import Lane, Reach, Topic
+from app.queue.model import Lane, Reach, Share, Topic
 
 LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked at, as long as they are empty
-SWEEP_SECONDS: Final = 0.4  # the least time between two sweeps
+SWEEP_SECONDS: Final = 0.4  # the least time between two sweeps of a lane
 SWEEP_SHARE: Final = 0.03  # of the time, that sweeps may take
 DUE_MARGIN_US: Final = 50_000  # what was written longer before a look has been committed, or is found by a sweep
+ANY: Final = 2**31 - 1  # jobs: as many as there are slots
 CLOCK_US: Final = 2_000_000  # by which the database's clock may step back without a word
 ROUNDING_US: Final = 2  # times pass through a float on their way
 
@@ -40,6 +41,8 @@ class Mark:
     low: int = 0
     due_low: int = 0
     looked: float = 0.0  # when its due part was last seen to be empty
+    swept: float = 0.0  # when a claim last began at the low marks
+    cost: float = 0.0  # what that took, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,15 @@ class Plan:
     """How one claim reaches into the lanes."""
 
     reaches: list[Reach]
-    sweeps: bool  # from the low marks
+    shares: list[Share]  # of the reaches, all of them
+    swept: list[bool]  # which of them begin at the low marks
     epoch: int  # of the cursor, when it was made
-    hurries: int  # how often it had been hurried
+    at: float  # when it was made, by the monotonic clock
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether all begin there."""
+        return all(self.swept)
 
 
 @dataclass(slots=True)
@@ -62,33 +71,36 @@ class Cursor:
     tally: int = 0  # the tallies' low mark
     drawn: int = 0  # as the sequence was last seen
     clock: int = 0  # the database's, as it was last seen, in µs
+    bite: int = 10_000  # as many jobs a claim may lock: fewer once their bytes cut one short
     epoch: int = 0  # what was learned in an earlier one counts no more
     ages: Ages = field(default_factory=Ages)
-    _swept: float = 0.0
-    _pause: float = SWEEP_SECONDS
-    _hurries: int = 0
+    _cost: float = 0.0  # of a sweep of all lanes, in seconds
+    _hurried: float = 0.0  # all sweeps before count no more
     _planned: float = 0.0
     _learned: float = 0.0
 
-    def plan(self, lanes: Sequence[Lane]) -> Plan:
-        """Where the next claim of these lanes begins."""
+    def plan(self, lanes: Sequence[Lane], shares: Sequence[Share] | None = None) -> Plan:
+        """Where the next claim of these lanes begins. Without `shares`, it may take all from any of them."""
         now = self._planned = time.monotonic()
-        sweeps = now >= self._swept + self._pause
-        reaches = []
+        pause = max(SWEEP_SECONDS, self._cost / SWEEP_SHARE)
+        reaches: list[Reach] = []
+        swept: list[bool] = []
         for lane in lanes:
             mark = self.marks.setdefault(lane, Mark())
+            sweeps = now >= mark.swept + pause or mark.swept <= self._hurried
+            swept.append(sweeps)
             if sweeps:
                 reaches.append(Reach(lane, mark.low, mark.due_low))
             else:
                 looks = now >= mark.looked + LOOK_SECONDS
                 reaches.append(Reach(lane, mark.after, mark.due if looks else None))
-        return Plan(reaches, sweeps, self.epoch, self._hurries)
+        return Plan(reaches, list(shares or [Share(len(reaches), ANY)]), swept, self.epoch, now)
 
     def plan_at(self, reach: Reach) -> Plan:
         """A claim that begins there, in one lane."""
         self._planned = time.monotonic()
         self.marks.setdefault(reach.lane, Mark())
-        return Plan([reach], sweeps=False, epoch=self.epoch, hurries=self._hurries)
+        return Plan([reach], [Share(1, ANY)], [False], self.epoch, self._planned)
 
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
         """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
@@ -96,22 +108,28 @@ class Cursor:
         if plan.epoch != self.epoch:
             return
         now = self._learned = time.monotonic()
-        if plan.sweeps and plan.hurries == self._hurries:
-            self._swept, self._pause = now, max(SWEEP_SECONDS, seconds / SWEEP_SHARE)
         full = claimed.met >= wanted
         last = max(claimed.seen, default=-1)
-        for i, reach in enumerate(plan.reaches):
-            if full and i > last:
+        each, end = seconds / max(len(plan.reaches), 1), 0
+        for share in plan.shares:
+            begin, end = end, end + share.lanes
+            if full and begin > last:
                 break  # not looked at
-            seen = claimed.seen.get(i, _NOTHING)
-            whole = not full or i < last
-            mark = self.marks[reach.lane]
-            self._ready(mark, reach, seen, down=plan.sweeps and not whole)
-            if reach.due is not None:
-                whole_due = reach.most_due is None and (whole or seen.ready is not None)
-                if whole_due and seen.due is None:
-                    mark.looked = now
-                self._due(mark, reach.due, seen, claimed.at, whole=whole_due, down=plan.sweeps and not whole_due)
+            seen = [claimed.seen.get(i, _NOTHING) for i in range(begin, end)]
+            cut = sum(one.met for one in seen) >= share.most or (full and last < end)
+            at = max((i for i, one in enumerate(seen) if one.met), default=-1)
+            for i, one in enumerate(seen[: at + 1] if cut else seen):
+                reach, swept, whole = plan.reaches[begin + i], plan.swept[begin + i], not cut or i < at
+                mark = self.marks[reach.lane]
+                if swept:
+                    self._cost += each - mark.cost
+                    mark.swept, mark.cost = plan.at, each
+                self._ready(mark, reach, one, down=swept and not whole)
+                if reach.due is not None:
+                    whole_due = reach.most_due is None and (whole or one.ready is not None)
+                    if whole_due and one.due is None:
+                        mark.looked = now
+                    self._due(mark, reach.due, one, claimed.at, whole=whole_due, down=swept and not whole_due)
 
     def lows(self) -> Lows:
         """The low marks: nothing that anybody may want stands at or below them."""
@@ -130,8 +148,7 @@ class Cursor:
 
     def hurry(self) -> None:
         """Sweep with the next claim: what kept jobs from being seen is gone."""
-        self._pause = 0.0
-        self._hurries += 1
+        self._hurried = time.monotonic()
 
     def touched(self, began: float) -> None:
         """This process has changed jobs that are claimable, since a time of the monotonic clock: a claim that ran
@@ -149,7 +166,7 @@ class Cursor:
         self.marks.clear()
         self.ages = Ages()
         self.drawn = self.clock = self.tally = 0
-        self._swept = 0.0
+        self._cost = 0.0
         self.epoch += 1
 
     @staticmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from app.engine.census import Census
 from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
@@ -13,6 +14,7 @@ from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.explain import Explain
 from app.engine.failures import Failures
+from app.engine.fairness import Fairness
 from app.engine.fires import Fires
 from app.engine.groups import Groups
 from app.engine.lanes import Lanes
@@ -21,6 +23,7 @@ from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.purges import Purges
 from app.engine.readers import Readers
+from app.engine.reads import Reads
 from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
@@ -63,7 +66,9 @@ class Engine:
         self.cursors = Cursors()
         self.marks = Marks(pools, self.cursors)
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
+        self.fairness = Fairness()
         self.waiters = Waiters(pools, self.cursors)
+        self.waiters.on_claimable = self.fairness.heard
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
@@ -85,6 +90,7 @@ class Engine:
             self.checks,
             self.groups,
             self.users,
+            self.fairness,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
@@ -95,6 +101,8 @@ class Engine:
         self.purges = Purges(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
+        self.reads = Reads(pools)
+        self.census = Census(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
@@ -109,10 +117,12 @@ class Engine:
         self.readers.wake(topic_id)
         if self.waiters.wanted(topic_id):
             self.lanes.forget(topic_id)
+        self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, jobs)
 
     def resumed(self, topic_id: int) -> None:
         """A topic is held up no longer: whoever waits for its jobs looks again."""
+        self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
 
     def drop(self, topic: Topic) -> None:
@@ -120,6 +130,7 @@ class Engine:
         self.streams.lost(topic.name)
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
+        self.fairness.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
         self.groups.drop(topic.id)

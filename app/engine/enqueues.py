@@ -184,12 +184,16 @@ class Enqueues:
     ) -> list[list[Seq] | BaseException]:
         """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
         topic = policy.topic
-        above = self._shared.cursors.lows(topic.id).tally
-        taken = await bounds.enqueue(db, topic, batches, limits, ttl_ms=policy.config.ttl_ms, above=above)
+        lows = self._shared.cursors.lows(topic.id)
+        taken, room = await bounds.enqueue(
+            db, topic, policy.budget, batches, limits, ttl_ms=policy.config.ttl_ms, lows=lows
+        )
         numbers = self._shared.metrics.topic(topic.name)
-        numbers.expired.add(taken.expired)
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
         shares: list[list[Seq] | BaseException] = []
-        for batch, share in zip(batches, taken.batches, strict=True):
+        for batch, share in zip(batches, taken, strict=True):
             if isinstance(share, Refusal):
                 numbers.refused.add(len(batch))
                 shares.append(refused(policy, share))
@@ -220,7 +224,7 @@ class Enqueues:
         delays = [delay for delay in batch.delays_ms if delay]
         self._shared.metrics.topic(topic.name).enqueued.add(new)
         self._shared.moved(topic, ready=ready)
-        self._shared.waiters.added(topic_id, ready)
+        self._shared.waiters.added(topic_id, ready, batch.owners())
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import TOO_SLOW
 from app.engine import reasons
-from app.engine.reasons import Ahead, Code, Pace, Reason, Verdict, Waiting
-from app.queue import explained, inspector, ledger, shown
+from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
+from app.queue import consumer, explained, inspector, ledger, shown
 from app.queue.explained import COUNTED, Row
 from app.queue.ledger import Event, Recent
-from app.queue.model import Lane, Topic
+from app.queue.model import Topic
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
@@ -46,10 +47,13 @@ class Explain:
         row = await explained.job(db, policy.topic, policy.budget, seq)
         if row is None:
             return await self._gone(policy, seq)
-        ahead, pace = Ahead(0, False), Pace(_NOTHING, 1.0, 0, 0, False)
-        if row.state in {"ready", "scheduled"} and not row.spent:
-            ahead, pace = await self._ahead(policy, row), await self._pace(policy)
-        return Explained(row, reasons.of_job(row, policy.control, pace, ahead))
+        facts = Facts(policy.control)
+        if row.state == "blocked":
+            facts.head = await explained.head(db, policy.topic, row, seq)
+        elif row.state in {"ready", "scheduled"} and not row.spent:
+            facts.ahead, facts.pace = await self._ahead(policy, row), await self._pace(policy)
+            facts.room = await self._room(policy, row.tenant)
+        return Explained(row, reasons.of_job(row, facts))
 
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
         """Why a queue's jobs are not running."""
@@ -73,10 +77,33 @@ class Explain:
         return Explained(None, Verdict([_ended(events[-1])], None)) if events else None
 
     async def _ahead(self, policy: Policy, row: Row) -> Ahead:
-        lows = self._shared.cursors.lows(policy.topic.id)
-        lanes = await explained.claimable(self._shared.pools.rest, policy.topic, lows, row)
-        before = [n for lane, n in lanes.items() if _precedes(lane, row)]
-        return Ahead(sum(before), any(n >= COUNTED for n in before))
+        """How many jobs come before one: of its tenant those that do, and of each other tenant as many as fair turns
+        give it meanwhile."""
+        config, lows = policy.config, self._shared.cursors.lows(policy.topic.id)
+        back = config.retry_order == "back"
+        lanes = await explained.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
+        sign = 1 if config.priority_order == "highest_first" else -1
+        own, others, at_least = 0, dict[str, int](), False
+        for lane, n in lanes.items():
+            if lane.tenant in policy.control.paused_tenants:
+                continue
+            if lane.tenant != row.tenant:
+                others[lane.tenant] = others.get(lane.tenant, 0) + n
+            elif lane == row.lane or sign * lane.priority > sign * row.priority:
+                own += n
+                at_least = at_least or n >= COUNTED
+        weights = config.tenant_weights
+        share = (own + 1) / weights.get(row.tenant, 1)
+        turns = sum(min(n, math.ceil(share * weights.get(tenant, 1))) for tenant, n in others.items())
+        return Ahead(own + turns, at_least)
+
+    async def _room(self, policy: Policy, tenant: str) -> Room | None:
+        """How many jobs of its tenant may be in flight, and how many are; None: any number may."""
+        limit = policy.config.tenant_limits.get(tenant)
+        if limit is None:
+            return None
+        held = await consumer.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
+        return Room(tenant, limit, held[tenant])
 
     async def _pace(self, policy: Policy) -> Pace:
         topic = policy.topic
@@ -99,11 +126,6 @@ class Explain:
             if recent.claimed >= ENOUGH:
                 break
         return recent, seconds
-
-
-def _precedes(lane: Lane, row: Row) -> bool:
-    """Whether a lane's jobs are handed out before a job. Of its own lane, only those before it are counted."""
-    return lane.priority > row.priority or lane == row.lane
 
 
 def _ended(last: Event) -> Reason:

@@ -30,6 +30,7 @@ TICK_SECONDS: Final = 0.2
 IDLE_SECONDS: Final = 2.0  # a topic that nobody has used for so long is left alone
 LONG_SECONDS: Final = 0.6  # a transaction that lasted so long may have hidden jobs from claims
 MOST_PENDING: Final = 64
+MOST_RAISED: Final = 1_000  # lanes at a tick; where there are more, they take turns
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Marks:
         self._pending: deque[_Sight] = deque()
         self._first_seen: dict[str, float] = {}
         self._ticker: asyncio.Task[None] | None = None
+        self._next = 0  # lane, where they take turns
 
     def moved(self, topic: Topic) -> None:
         """This process has moved jobs of a topic: see to it that the ticker runs."""
@@ -127,6 +129,10 @@ class Marks:
         lanes = [(cursor, reach) for cursor in cursors for reach in cursor.lows().lanes]
         if not lanes:
             return
+        if len(lanes) > MOST_RAISED:
+            begin = self._next % len(lanes)
+            self._next = begin + MOST_RAISED
+            lanes = [*lanes[begin:], *lanes[:begin]][:MOST_RAISED]
         heads = await inspector.heads(self._pools.hot, [(cursor.topic.name, reach) for cursor, reach in lanes])
         for (cursor, reach), head in zip(lanes, heads, strict=True):
             mark = cursor.marks.get(reach.lane)

@@ -11,11 +11,12 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from app.queue.explained import Row
+from app.queue.explained import Head, Row
 from app.queue.ledger import Recent
 from app.topics.config import Control
 
 IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
+_NOTHING: Final = Recent(0, 0, 0, None, None)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,10 +28,12 @@ class Code(Enum):
     FAILED = "failed"
     EXPIRED = "expired"
     PAUSED = "paused"
+    BLOCKED = "blocked"  # behind the head of its group
     EXHAUSTED = "exhausted"  # its last delivery is over: the next claim or sweep takes it out
     SCHEDULED = "scheduled"
     LEASED = "leased"
     NO_CLAIMER = "no_claimer"
+    TENANT_LIMIT = "tenant_limit"
     THROUGHPUT_LIMIT = "throughput_limit"
     BEHIND = "behind"
     NEXT = "next"
@@ -73,6 +76,26 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """How many jobs of a tenant may be in flight, and how many are."""
+
+    tenant: str
+    limit: int
+    held: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """What else there is to know of a job, as far as it matters for its state."""
+
+    control: Control
+    head: Head | None = None  # of the group, for one that is blocked
+    room: Room | None = None  # of a tenant that has a limit
+    pace: Pace = field(default_factory=lambda: Pace(_NOTHING, 1.0, 0, 0, False))
+    ahead: Ahead = field(default_factory=lambda: Ahead(0, False))
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The reasons, and in how many ms the job will start, as far as that can be told."""
 
@@ -92,14 +115,15 @@ class Waiting:
     leased: int
 
 
-def of_job(row: Row, control: Control, pace: Pace, ahead: Ahead) -> Verdict:
+def of_job(row: Row, facts: Facts) -> Verdict:
     """Why a job is not running."""
-    paused = [] if row.state == "leased" else [*_paused(row.tenant, control)]
-    reasons = [*_out(row)] or [*paused, *_held_up(row), *_in_turn(row, pace, ahead)]
+    paused = [] if row.state == "leased" else [*_paused(row.tenant, facts.control)]
+    held_up = [*_held_up(row), *_blocked(facts.head)]
+    reasons = [*_out(row)] or [*paused, *held_up, *_in_turn(row, facts)]
     wait = None
     if row.state in {"ready", "scheduled"} and not row.spent and not paused:
         own = max(row.visible_ms - row.now_ms, 0) if row.state == "scheduled" else 0
-        turn = _turn_ms(pace, ahead)
+        turn = _turn_ms(facts.pace, facts.ahead)
         wait = None if turn is None else max(own, turn)
     return Verdict(reasons, wait)
 
@@ -186,11 +210,35 @@ def _held_up(row: Row) -> Iterator[Reason]:
         )
 
 
-def _in_turn(row: Row, pace: Pace, ahead: Ahead) -> Iterator[Reason]:
+def _blocked(head: Head | None) -> Iterator[Reason]:
+    """What is before it in its group."""
+    if head is None:
+        return
+    behind = f" {head.before} more of the group come before it." if head.before else ""
+    numbers: dict[str, object] = {"head": head.seq, "state": head.state, "until": head.until_ms, "before": head.before}
+    if head.seq is None:
+        text = "The job before it in its group has gone: the next is being let through."
+    elif head.state == "leased":
+        text = f"Its group's job {head.seq} is out: leased by {head.node or 'a holder without a name'}"
+        text += f" until {clock(head.until_ms or 0)}, delivery {head.deliveries}."
+        numbers["node"] = head.node
+    elif head.state == "scheduled":
+        text = f"Its group's job {head.seq} comes first, and is to be had from {clock(head.until_ms or 0)} only."
+    else:
+        text = f"Its group's job {head.seq} comes first, and waits to be claimed: explain that one."
+    yield Reason(Code.BLOCKED, text + behind, numbers)
+
+
+def _in_turn(row: Row, facts: Facts) -> Iterator[Reason]:
     """What holds up all that wait in this topic."""
     if row.state not in {"ready", "scheduled"} or row.spent:
         return
+    pace, ahead, room = facts.pace, facts.ahead, facts.room
     yield from _unclaimed(pace)
+    if room is not None and room.held >= room.limit:
+        text = f"Tenant {room.tenant!r} has {room.held} jobs in flight, and may have {room.limit}."
+        numbers: dict[str, object] = {"tenant": room.tenant, "limit": room.limit, "in_flight": room.held}
+        yield Reason(Code.TENANT_LIMIT, text, numbers)
     yield from _throttled(pace)
     if ahead.jobs:
         yield _behind(pace, ahead, "handed out before it")

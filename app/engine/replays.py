@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 RETRIES: Final = 5  # of a batch that lost a deadlock, rolled back whole
 
 
+async def _nobody(_begun: Replay) -> None: ...
+
+
 class Replays:
     """One caller's batches follow each other, and so do those of several callers of the same replay."""
 
@@ -28,12 +32,16 @@ class Replays:
         self._most = most
         self._stopping = False
 
-    async def replay(self, policy: Policy, from_time: datetime | None) -> Replay:
+    async def replay(
+        self, policy: Policy, from_time: datetime | None, on_begun: Callable[[Replay], Awaitable[None]] = _nobody
+    ) -> Replay:
         """Enqueue again what was completed since `from_time`, or within the topic's whole window: how that ended.
 
         What completes after the beginning is left out, what this enqueues with it. Cancelled or failed in between,
         what was enqueued stays, and the same call goes on there within archive.JOIN_MS.
-        Raises NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, and what the database raises.
+        `on_begun` is awaited ahead of the first batch, unless one under way was joined.
+        Raises NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled where all topics together hold as
+        many bytes as they may, and what the database raises.
         """
         config = policy.config
         if not config.replayable:
@@ -43,6 +51,8 @@ class Replays:
         if begun is None:
             raise OutsideWindow(policy.topic.name, config.replay_window_ms)
         run = begun
+        if not run.joined:
+            await on_begun(run)
         while not run.done:
             if self._stopping:
                 raise ShuttingDown("The service is stopping. Ask again: the replay goes on where it is.")
@@ -57,7 +67,7 @@ class Replays:
         db = self._shared.verbs(policy)
         for attempt in range(RETRIES + 1):
             try:
-                moved = await archive.replay(db, policy.topic, run, self._most, policy.config.ttl_ms)
+                moved = await self._batch(policy, run)
                 break
             except asyncpg.InternalServerError:  # what a missing sequence raises
                 self._shared.policies.forget(policy.topic.name)
@@ -68,11 +78,21 @@ class Replays:
         if moved is None:
             # Another caller of the same replay was first. Where that one is over and forgotten, so is this.
             return await archive.look(db, policy.topic, run) or replace(run, done=True)
-        further, count = moved
-        if count:
-            self._added(policy, count)
+        if moved.jobs:
+            self._added(policy, moved.jobs)
             await self._shared.groups.left(policy)
-        return further
+        return moved.run
+
+    async def _batch(self, policy: Policy, run: Replay) -> archive.Batch | None:
+        """The next batch, as far as all topics together have room for it: what it weighs is known once it is there."""
+        pool, room = self._shared.verbs(policy), self._shared.room
+        if not room.most:
+            return await archive.replay(pool, policy.topic, run, self._most, policy.config.ttl_ms)
+        async with pool.acquire() as db, db.transaction():
+            moved = await archive.replay(db, policy.topic, run, self._most, policy.config.ttl_ms)
+            if moved is not None:
+                await room.take(moved.payload_bytes)
+            return moved
 
     def _added(self, policy: Policy, count: int) -> None:
         topic = policy.topic

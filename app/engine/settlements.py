@@ -128,6 +128,9 @@ class Settlements:
         topic.acked.add(len(done))
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
+        self._shared.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
+        if policy.config.tenant_limits:  # who was at its limit is so no more
+            self._shared.waiters.added(policy.topic.id, len(done), set(ended.tenants))
         self._settled(policy, entries, done)
         if whose:
             seqs = [entries[i].held.seq for i in sorted(done)]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from app.db.pool import Pool, Pools
     from app.engine.counters import Counters
     from app.engine.cursors import Cursors
+    from app.engine.fairness import Fairness
     from app.engine.groups import Groups
     from app.engine.lanes import Lanes
     from app.engine.marks import Marks
@@ -43,6 +44,7 @@ class Shared:
     checks: Checks
     groups: Groups
     users: Users
+    fairness: Fairness
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncpg.pgproto.pgproto import UUID
@@ -108,7 +109,7 @@ class Streams:
                 stream.end(_gone(topic.name))
                 await asyncio.Event().wait()  # until the connection has heard
                 raise AssertionError("unreachable")
-            jobs = await self._claims.claim(Claimer(policy, opened.node, free, opened.lease_ms), RENEW_SECONDS)
+            jobs = await self._claims.claim(replace(opened, policy=policy, max=free), RENEW_SECONDS)
             for job in jobs:
                 self._settled(topic.id, [job.seq])  # whoever had it before has lost it
                 stream.leased[job.seq] = job

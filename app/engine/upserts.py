@@ -5,13 +5,13 @@ docs/adr/0025, 0033 and 0034."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.queue import bounds, producer
-from app.queue.bounds import Refusal
+from app.queue.bounds import Refusal, Room
 from app.queue.model import Batch, merge
 from app.queue.producer import Placed, Windows
 from app.topics.config import FIFO, Policy
@@ -56,7 +56,7 @@ class Placements:
 
     shares: list[Placed | BaseException]
     written: list[tuple[Batch, Placed]]
-    expired: int = 0
+    room: Room = field(default_factory=Room)
 
 
 class Upserts:
@@ -93,8 +93,8 @@ class Upserts:
                 return (await _deduped(db, policy, [write]))[0]
             return await _upserted(db, policy, write.batch)
 
-        above = self._shared.cursors.lows(policy.topic.id).tally
-        found, expired = await bounds.upsert(db, policy.topic, writes, put, limits, above=above)
+        lows = self._shared.cursors.lows(policy.topic.id)
+        found, room = await bounds.upsert(db, policy.topic, writes, put, limits, budget=policy.budget, lows=lows)
         shares: list[Placed | BaseException] = []
         written: list[tuple[Batch, Placed]] = []
         for write, share in zip(writes, found, strict=True):
@@ -104,13 +104,15 @@ class Upserts:
             else:
                 shares.append(share)
                 written.append((write.batch, share))
-        return Placements(shares, written, expired)
+        return Placements(shares, written, room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
         """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
         topic = policy.topic
-        numbers = self._shared.metrics.topic(topic.name)
-        numbers.expired.add(placements.expired)
+        numbers, room = self._shared.metrics.topic(topic.name), placements.room
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
         for batch, placed in placements.written:
             numbers.duplicates.add(sum(placed.duplicate))
             self._added(policy, batch, placed.new, placed.ready + placed.due)

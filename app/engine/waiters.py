@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
@@ -30,13 +30,19 @@ log = logging.getLogger(__name__)
 
 
 class _Topic:
-    """A topic that is waited for: (future, jobs wanted), first come first served, and the next look for it."""
+    """A topic that is waited for: (future, jobs wanted), first come first served; those who wait for some tenants, who
+    are all told; and the next look for it."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.parked: deque[tuple[asyncio.Future[bool], int]] = deque()
+        self.named: dict[asyncio.Future[bool], Collection[str]] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.even = False  # its jobs are shared by all who want some, so all of them are woken
+
+    def all(self) -> list[asyncio.Future[bool]]:
+        """All who wait."""
+        return [*(future for future, _ in self.parked), *self.named]
 
 
 class Waiters:
@@ -48,16 +54,22 @@ class Waiters:
         self._topics: dict[int, _Topic] = {}
         self._clock = itertools.count(1)
         self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
+        # The same by tenant; None: for who knows whom.
+        self._told: dict[tuple[int, str | None], int] = {}
         self._base = 0
         self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
         self._poller: asyncio.Task[None] | None = None
         self._looks: set[asyncio.Task[None]] = set()
         # Told of (topic id, jobs) that this process has made claimable: other processes' waiters want to know.
         self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
+        # Told of (topic id, tenants, None for unknown ones) that have something to claim.
+        self.on_claimable: Callable[[int, Collection[str] | None], None] = lambda _topic_id, _tenants: None
 
-    def mark(self, topic_id: int) -> int:
+    def mark(self, topic_id: int, tenants: Collection[str] | None = None) -> int:
         """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
-        return self._changes.get(topic_id, self._base)
+        if tenants is None:
+            return self._changes.get(topic_id, self._base)
+        return max(self._told.get((topic_id, name), self._base) for name in (None, *tenants))
 
     def found_nothing(self, topic_id: int, mark: int) -> None:
         """There was nothing to claim, as of a mark that was taken before the look."""
@@ -68,12 +80,21 @@ class Waiters:
         mark, when = self._quiet.get(topic_id, (-1, 0.0))
         return mark == self.mark(topic_id) and time.monotonic() < when + QUIET_SECONDS
 
-    async def park(self, topic: Topic, wanted: int, mark: int, seconds: float, *, even: bool = False) -> bool:
-        """Wait until there may be work: True; or until `seconds` have passed: False.
+    async def park(
+        self,
+        topic: Topic,
+        wanted: int,
+        mark: int,
+        seconds: float,
+        *,
+        even: bool = False,
+        tenants: Collection[str] | None = None,
+    ) -> bool:
+        """Wait until there may be work, of these tenants if any are named: True; or until `seconds` have passed: False.
 
         `even`: whoever waits for this topic is woken together, to form one cohort.
         """
-        if mark != self.mark(topic.id):
+        if mark != self.mark(topic.id, tenants):
             return True  # something came between the claim and now
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
@@ -82,7 +103,10 @@ class Waiters:
             waited = self._topics[topic.id] = _Topic(topic)
             self._look(waited)
         waited.even = even
-        waited.parked.append((woken, wanted))
+        if tenants is None:
+            waited.parked.append((woken, wanted))
+        else:
+            waited.named[woken] = tenants
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
         # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
@@ -90,26 +114,35 @@ class Waiters:
         try:
             return await woken
         except asyncio.CancelledError:
-            if woken.done() and not woken.cancelled() and woken.result():
+            if tenants is None and woken.done() and not woken.cancelled() and woken.result():
                 self.wake(topic.id, wanted)  # the next in line gets what this one was woken for
             raise
         finally:
+            waited.named.pop(woken, None)
             timer.cancel()
 
-    def added(self, topic_id: int, jobs: int) -> None:
-        """This process has made so many more jobs claimable: wake who wants them, here and elsewhere."""
+    def added(self, topic_id: int, jobs: int, tenants: Collection[str] | None = None) -> None:
+        """This process has made so many more jobs claimable, of these tenants where that is known: wake who wants them,
+        here and elsewhere."""
         if jobs:
-            self.wake(topic_id, jobs)
+            self.on_claimable(topic_id, tenants)
+            self.wake(topic_id, jobs, tenants)
             self.on_work(topic_id, jobs)
 
-    def wake(self, topic_id: int, jobs: int) -> None:
-        """There are `jobs` more to claim: wake those who want them, no more."""
-        if len(self._changes) >= MOST_MARKS:
+    def wake(self, topic_id: int, jobs: int, tenants: Collection[str] | None = None) -> None:
+        """There are `jobs` more to claim, of these tenants where that is known: wake those who want them, no more; but
+        all who wait for one of the tenants."""
+        if len(self._changes) + len(self._told) >= MOST_MARKS:
             self._forget_marks()
-        self._changes[topic_id] = next(self._clock)
+        now = self._changes[topic_id] = next(self._clock)
+        for name in (None,) if tenants is None else tenants:
+            self._told[topic_id, name] = now
         waited = self._topics.get(topic_id)
         if waited is None:
             return
+        for future, named in waited.named.items():
+            if not future.done() and (tenants is None or not set(named).isdisjoint(tenants)):
+                future.set_result(True)
         while waited.parked and jobs > 0:
             future, wanted = waited.parked.popleft()
             if not future.done():
@@ -137,12 +170,12 @@ class Waiters:
             not future.done()
             for waited in self._topics.values()
             if waited.topic.name == topic
-            for future, _ in waited.parked
+            for future in waited.all()
         )
 
     def count(self) -> int:
         """How many callers wait for work on any topic."""
-        return sum(not future.done() for waited in self._topics.values() for future, _ in waited.parked)
+        return sum(not future.done() for waited in self._topics.values() for future in waited.all())
 
     def close(self) -> None:
         """Stop looking."""
@@ -154,6 +187,7 @@ class Waiters:
 
     def _forget_marks(self) -> None:
         self._changes.clear()
+        self._told.clear()
         self._quiet.clear()
         self._base = next(self._clock)  # a mark taken before is not taken for unchanged
 
@@ -178,7 +212,7 @@ class Waiters:
             for topic_id, waited in list(self._topics.items()):
                 while waited.parked and waited.parked[0][0].done():
                     waited.parked.popleft()
-                if not waited.parked and waited.timer is None:
+                if not waited.parked and not waited.named and waited.timer is None:
                     del self._topics[topic_id]
             if not self._topics:
                 self._forget_marks()
@@ -202,6 +236,7 @@ class Waiters:
             if probe is not None:
                 self._cursors.saw_clock(waited.topic.id, probe.at)
             if probe is not None and probe.claimable:
+                self.on_claimable(waited.topic.id, None)
                 self.wake(waited.topic.id, 1)
                 continue
             self.found_nothing(waited.topic.id, before[waited.topic.id])

@@ -183,6 +183,7 @@ TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
 TOPIC_EXTENDED: Final = _counter("topic_extended", "topic", "Leases extended.")
 TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that outlived their time to live.")
+TOPIC_EVICTED: Final = _counter("topic_evicted", "topic", "Jobs that a queue above its caps let go of, oldest first.")
 TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries, or given up, that stayed as failed.")
 TOPIC_DEAD: Final = _counter(
     "topic_dead_lettered", "topic", "Jobs out of deliveries, or given up, that moved to the dead-letter topic."

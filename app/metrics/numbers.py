@@ -77,6 +77,7 @@ class TopicNumbers:
         "deliveries",
         "duplicates",
         "enqueued",
+        "evicted",
         "expired",
         "extended",
         "failed",
@@ -104,6 +105,7 @@ class TopicNumbers:
         self.nacked = numbers.counter(catalogue.TOPIC_NACKED, name)
         self.extended = numbers.counter(catalogue.TOPIC_EXTENDED, name)
         self.expired = numbers.counter(catalogue.TOPIC_EXPIRED, name)
+        self.evicted = numbers.counter(catalogue.TOPIC_EVICTED, name)
         self.failed = numbers.counter(catalogue.TOPIC_FAILED, name)
         self.dead_lettered = numbers.counter(catalogue.TOPIC_DEAD, name)
         self.refunded = numbers.counter(catalogue.TOPIC_REFUNDED, name)

@@ -100,6 +100,15 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """The replay as it is after a batch, and how many jobs that had, and bytes of their payloads."""
+
+    run: Replay
+    jobs: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Most:
     """What one batch of a replay holds at most. One payload may be larger."""
 
@@ -121,8 +130,8 @@ async def begin(db: Connection, topic: Topic, asked_from: datetime | None, windo
     )
 
 
-async def replay(db: Connection, topic: Topic, run: Replay, most: Most, ttl_ms: int) -> tuple[Replay, int] | None:
-    """Enqueue the next batch: the replay as it is then, and how many jobs the batch had; done where it had none.
+async def replay(db: Connection, topic: Topic, run: Replay, most: Most, ttl_ms: int) -> Batch | None:
+    """Enqueue the next batch; done where it had none.
 
     None: the replay is at another place already, through another process. Raises asyncpg's errors; one for a missing
     relation when the topic was deleted meanwhile.
@@ -132,7 +141,7 @@ async def replay(db: Connection, topic: Topic, run: Replay, most: Most, ttl_ms: 
         *(topic.name, topic.id, topic.sequence, run.asked_from, run.until_time, run.at.time, run.at.seq),
         *(most.jobs, most.payload_bytes, ttl_ms),
     )
-    return None if row is None else (_further(run, row), row["count"])
+    return None if row is None else Batch(_further(run, row), row["count"], row["bytes"])
 
 
 async def look(db: Connection, topic: Topic, run: Replay) -> Replay | None:

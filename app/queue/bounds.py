@@ -3,6 +3,9 @@
 Two who add to one topic do so one after the other, up to commit: what a queue holds is counted under a lock, so that no
 number of processes together exceeds its limit. Jobs that leave take no lock. What moves to a dead-letter topic is never
 refused, and takes none either.
+
+A queue that evicts takes all that max_depth allows, and then lets go of the oldest that could be claimed. What is
+leased or delayed stays, even where that alone is more than its caps allow.
 """
 
 from __future__ import annotations
@@ -15,25 +18,52 @@ from typing import Final, TypeVar
 
 from app.db import sql
 from app.queue import exits, producer
-from app.queue.model import Batch, Connection, Seq, Session, Topic, merge
+from app.queue.inspector import Lows, columns
+from app.queue.model import Batch, Budget, Connection, Seq, Session, Topic, merge
 from app.queue.producer import Placed
 
 _LOCK = sql.load(__package__, "lock_depth")
 _DEPTH = sql.load(__package__, "depth")
+_EVICT = sql.load(__package__, "evict")
 
 Write = TypeVar("Write")
 
 EXPIRED_AT_ONCE: Final = 1_000
-MOST_EXPIRIES: Final = 10  # batches that are marked as expired before somebody is refused
+MOST_EXPIRIES: Final = 10  # batches that are marked as expired before somebody is refused, or something evicted
+FIRST_LOOK: Final = 64  # jobs that are looked at beyond those to evict, should some of them be being leased
+EVICTED_AT_ONCE: Final = 1_000
+MOST_EVICTIONS: Final = 30  # batches of one transaction: caps that were lowered take effect by and by
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a queue holds: jobs that are not finished, and the bytes of their payloads."""
+
+    jobs: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a queue may hold: jobs, by max_depth and by cap_records, and bytes of payload; 0 for any."""
+    """What a queue may hold: jobs, by max_depth and by cap_records, and bytes of payload; 0 for any. `evicts`: what is
+    above the caps goes, rather than that more is refused."""
 
     depth: int = 0
     records: int = 0
     bytes: int = 0
+    evicts: bool = False
+
+    def refusal(self, held: Held) -> Refusal | None:
+        """Why a queue must not hold so much."""
+        if 0 < self.depth < held.jobs:
+            return Refusal.TOO_DEEP
+        return Refusal.FULL if not self.evicts and self.above(held) else None
+
+    def above(self, held: Held) -> Held | None:
+        """By how much it is above the caps; None where it isn't."""
+        jobs = held.jobs - self.records if 0 < self.records < held.jobs else 0
+        size = held.bytes - self.bytes if 0 < self.bytes < held.bytes else 0
+        return Held(jobs, size) if jobs or size else None
 
 
 class Refusal(Enum):
@@ -43,35 +73,38 @@ class Refusal(Enum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Of each batch its seqs, or why it was refused; and how many jobs were marked as expired to make room."""
+@dataclass(slots=True)
+class Room:
+    """How many jobs were marked as expired to make room, and how many were evicted."""
 
-    batches: list[list[Seq] | Refusal]
-    expired: int
+    expired: int = 0
+    evicted: int = 0
 
 
 async def enqueue(
-    db: Connection, topic: Topic, batches: Sequence[Batch], bounds: Bounds, *, ttl_ms: int, above: int = 0
-) -> Taken:
+    db: Connection, topic: Topic, budget: Budget, batches: Sequence[Batch], bounds: Bounds, *, ttl_ms: int, lows: Lows
+) -> tuple[list[list[Seq] | Refusal], Room]:
     """Insert each batch whole or not at all, in order, as far as there is room: a smaller one may fit behind one that
-    did not.
+    did not. Of each its seqs, or why it was refused.
 
-    `db` is a connection with a transaction of its own, which holds the lock until it ends. `above`: tallies up to this
-    id count for nothing. Before a batch is refused, jobs that have outlived their time make room. The batches' lanes
-    must be known. Raises asyncpg's errors.
+    `db` is a connection with a transaction of its own, which holds the lock until it ends. What is below `lows` counts
+    for nothing. Before a batch is refused, or a job evicted, jobs that have outlived their time make room. The batches'
+    lanes must be known. Raises asyncpg's errors.
     """
     await db.execute(_LOCK, topic.id)
-    expired = 0
-    verdicts = await _verdicts(db, topic, batches, bounds, above)
+    room = Room()
+    verdicts, held = await _verdicts(db, topic, batches, bounds, lows)
     for _ in range(MOST_EXPIRIES):
-        gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if any(verdicts) else 0
+        lacks = any(verdicts) or (bounds.evicts and bounds.above(held))
+        gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if lacks else 0
         if not gone:
             break
-        expired += gone
-        verdicts = await _verdicts(db, topic, batches, bounds, above)
+        room.expired += gone
+        verdicts, held = await _verdicts(db, topic, batches, bounds, lows)
     admitted = [batch for batch, refusal in zip(batches, verdicts, strict=True) if refusal is None]
     seqs = await producer.enqueue(db, topic, merge(admitted), ttl_ms=ttl_ms) if admitted else []
+    if bounds.evicts:
+        room.evicted = await _evict(db, topic, budget, bounds.above(held), lows)
     shares: list[list[Seq] | Refusal] = []
     start = 0
     for batch, refusal in zip(batches, verdicts, strict=True):
@@ -80,7 +113,7 @@ async def enqueue(
             start += len(batch)
         else:
             shares.append(refusal)
-    return Taken(shares, expired)
+    return shares, room
 
 
 class _NoRoomError(Exception):
@@ -97,60 +130,84 @@ async def upsert(
     write: Callable[[Write], Awaitable[Placed]],
     bounds: Bounds,
     *,
-    above: int = 0,
-) -> tuple[list[Placed | Refusal], int]:
-    """The same for batches with keys or dedupe ids, each of which `write` puts in, over `db`: what became of each, and
-    how many jobs were marked as expired to make room.
+    budget: Budget,
+    lows: Lows,
+) -> tuple[list[Placed | Refusal], Room]:
+    """The same for batches that look at what is there, each of which `write` puts in, over `db`: what became of each.
 
     Neither an update nor a duplicate takes room, so a batch of such is never refused. Which records those are is known
     once they are written: each batch is tried behind a savepoint.
     """
     await db.execute(_LOCK, topic.id)
     shares: list[Placed | Refusal] = []
-    expired = 0
+    room = Room()
     for one in writes:
         for _ in range(MOST_EXPIRIES + 1):
-            share = await _upsert_one(db, topic, partial(write, one), bounds, above)
+            share = await _upsert_one(db, topic, partial(write, one), bounds, lows)
             gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if isinstance(share, Refusal) else 0
-            expired += gone
+            room.expired += gone
             if not gone:
                 break
         shares.append(share)
-    return shares, expired
+    if bounds.evicts:
+        for _ in range(MOST_EXPIRIES):
+            above = bounds.above(await _held(db, topic, lows))
+            gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if above else 0
+            room.expired += gone
+            if not gone:
+                break
+        room.evicted = await _evict(db, topic, budget, above, lows)
+    return shares, room
 
 
 async def _upsert_one(
-    db: Session, topic: Topic, write: Callable[[], Awaitable[Placed]], bounds: Bounds, above: int
+    db: Session, topic: Topic, write: Callable[[], Awaitable[Placed]], bounds: Bounds, lows: Lows
 ) -> Placed | Refusal:
     try:
         async with db.transaction():
             placed = await write()
             if placed.new:
-                row = await db.fetchrow(_DEPTH, topic.id, above)
-                assert row is not None, "an aggregate answers one row always"
-                if 0 < bounds.depth < row["held"]:
-                    raise _NoRoomError(Refusal.TOO_DEEP)
-                if 0 < bounds.records < row["held"] or 0 < bounds.bytes < row["bytes"]:
-                    raise _NoRoomError(Refusal.FULL)
+                refusal = bounds.refusal(await _held(db, topic, lows))
+                if refusal is not None:
+                    raise _NoRoomError(refusal)
     except _NoRoomError as error:
         return error.refusal
     return placed
 
 
-async def _verdicts(
-    db: Connection, topic: Topic, batches: Sequence[Batch], bounds: Bounds, above: int
-) -> list[Refusal | None]:
-    row = await db.fetchrow(_DEPTH, topic.id, above)
+async def _held(db: Connection, topic: Topic, lows: Lows) -> Held:
+    row = await db.fetchrow(_DEPTH, topic.id, lows.tally)
     assert row is not None, "an aggregate answers one row always"
-    jobs, weight = row["held"], row["bytes"]
+    return Held(row["held"], row["bytes"])
+
+
+async def _verdicts(
+    db: Connection, topic: Topic, batches: Sequence[Batch], bounds: Bounds, lows: Lows
+) -> tuple[list[Refusal | None], Held]:
+    """What becomes of each batch, and what there is with those that are taken."""
+    held = await _held(db, topic, lows)
     verdicts: list[Refusal | None] = []
     for batch in batches:
-        more, heavier = jobs + len(batch), weight + sum(map(len, batch.payloads))
-        if 0 < bounds.depth < more:
-            verdicts.append(Refusal.TOO_DEEP)
-        elif 0 < bounds.records < more or 0 < bounds.bytes < heavier:
-            verdicts.append(Refusal.FULL)
-        else:
-            verdicts.append(None)
-            jobs, weight = more, heavier
-    return verdicts
+        more = Held(held.jobs + len(batch), held.bytes + sum(map(len, batch.payloads)))
+        verdicts.append(bounds.refusal(more))
+        if verdicts[-1] is None:
+            held = more
+    return verdicts, held
+
+
+async def _evict(db: Connection, topic: Topic, budget: Budget, above: Held | None, lows: Lows) -> int:
+    """Take out what is too much, oldest first, as far as it can be claimed: how many jobs."""
+    jobs, size, count = (above.jobs, above.bytes, 0) if above else (0, 0, 0)
+    look = min(jobs + FIRST_LOOK, EVICTED_AT_ONCE)
+    for _ in range(MOST_EVICTIONS):
+        if jobs <= 0 and size <= 0:
+            break
+        row = await db.fetchrow(
+            _EVICT, topic.name, jobs, size, look, budget.ends, budget.max_deliveries, *columns(lows.lanes)
+        )
+        assert row is not None, "an aggregate answers one row always"
+        if row["evicted"] == 0 and look == EVICTED_AT_ONCE:
+            break
+        jobs, size, count = jobs - row["evicted"], size - row["bytes"], count + row["evicted"]
+        look = EVICTED_AT_ONCE
+    return count

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.db import sql
 from app.queue.backoff import SUSPECTED_FROM, Backoff
-from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Topic
+from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Share, Topic
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
@@ -30,7 +30,10 @@ _HELD = sql.load(__package__, "held")
 _LEASES = sql.load(__package__, "leases")
 _LANES = sql.load(__package__, "lanes")
 _TURNS = sql.load(__package__, "turns")
+_LOCK_TENANTS = sql.load(__package__, "lock_tenants")
+_IN_FLIGHT = sql.load(__package__, "in_flight")
 
+MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
 
 
@@ -45,19 +48,22 @@ class Slots:
 
 @dataclass(slots=True)
 class Seen:
-    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease."""
+    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease; and
+    how many it met."""
 
     ready: int | None = None
     due: int | None = None
     ready_lost: int | None = None
     due_lost: int | None = None
+    met: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
-    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `waits_us`, in no order: for
-    how long jobs could have been claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
+    left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
+    left out. `crashes`: how many jobs' last delivery had
     ended by its deadline; `suspects`: for how many of them that was the second time."""
 
     jobs: list[list[Job]]
@@ -66,6 +72,7 @@ class Claimed:
     seen: dict[int, Seen]
     met: int
     at: int
+    cut: bool = False
     waits_us: list[int] = field(default_factory=list)
     crashes: int = 0
     suspects: int = 0
@@ -87,13 +94,21 @@ async def claim(
     reaches: Sequence[Reach],
     slots: Slots,
     *,
+    shares: Sequence[Share] | None = None,
     whole: bool = False,
     by_time: bool = False,
+    most_bytes: int = MAX_BYTES,
 ) -> Claimed:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`:
-    with their `rest`. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first;
-    which ones are next is for `reaches` to say (see in_turn)."""
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`: with their
+    `rest`. None follows behind `most_bytes` of payload, so that one comes whatever it weighs.
+
+    `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
+    are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
+    ones are next is for `reaches` to say (see in_turn).
+    """
     wanted = len(slots.callers)
+    shares = [Share(len(reaches), wanted)] if shares is None else shares
+    ends = list(itertools.accumulate(share.lanes for share in shares))
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
     rows = await db.fetch(
@@ -111,23 +126,29 @@ async def claim(
         budget.ends,
         budget.max_deliveries,
         whole,
-        [] if all(reach.most_due is None for reach in reaches) else [reach.most_due for reach in reaches],
+        [end - share.lanes + 1 for end, share in zip(ends, shares, strict=True)],
+        ends,
+        [share.most for share in shares],
+        [reach.most_due for reach in reaches] if by_time else [],
+        most_bytes,
     )
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    exhausted = expired = False
+    exhausted = expired = cut = False
     crashes = suspects = 0
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
     waits: list[int] = []
     places: list[tuple[int, bool, int, int, Seq]] = []
-    for kind, lane, due, place, slot, seq, *shown in rows:  # RETURNING promises no order; each row says whose it is
+    # RETURNING promises no order; each row says whose it is.
+    for kind, lane, due, place, slot, seq, *shown, rare, more in rows:
         part = seen.get(lane - 1)
         if part is None:
             part = seen[lane - 1] = Seen()
-        _see(part, due=due, place=place, lost=kind == "lost")
+        _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
-            job = Job(seq, noise[start : start + 16].hex(), *shown)
+            columns = (*shown, more, reaches[lane - 1].lane.tenant, *(rare or ()))
+            job = Job(seq, noise[start : start + 16].hex(), *columns)
             jobs[slots.callers[slot - 1]].append(job)
             if kind == "again":
                 crashes += 1
@@ -142,11 +163,16 @@ async def claim(
             exhausted = True
         elif kind == "expired":
             expired = True
+        elif kind == "heavy":
+            cut = True
     if by_time:
         turns = _turns(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at, waits, crashes, suspects)
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
+
+
+_LEFT: Final = {"lost", "heavy"}
 
 
 def _turns(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
@@ -180,7 +206,22 @@ async def in_turn(db: Connection, topic: Topic, reaches: Sequence[Reach], most: 
     return [replace(reach, most_due=limits[i]) for i, reach in enumerate(reaches)]
 
 
+async def room_of(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
+    """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: whoever
+    else asks waits for its end."""
+    await db.execute(_LOCK_TENANTS, topic.id)
+    held = await in_flight(db, topic, limits)
+    return {tenant: limit - held[tenant] for tenant, limit in limits.items()}
+
+
+async def in_flight(db: Connection, topic: Topic, most: Mapping[str, int]) -> dict[str, int]:
+    """How many jobs of these tenants are under a good lease, counted up to so many of each."""
+    rows = await db.fetch(_IN_FLIGHT, topic.name, list(most), list(most.values()))
+    return {row["tenant"]: row["held"] for row in rows}
+
+
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
+    seen.met += 1
     if due:
         if seen.due is None or place > seen.due:
             seen.due = place
@@ -196,10 +237,11 @@ def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
 @dataclass(slots=True)
 class Ended:
     """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
-    last claim in ms."""
+    last claim in ms, beside whose they were."""
 
     deliveries: list[int] = field(default_factory=list)
     ages_ms: list[int] = field(default_factory=list)
+    tenants: list[str] = field(default_factory=list)
 
 
 async def ack(
@@ -217,7 +259,10 @@ async def ack(
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.deliveries += row["deliveries"]
-            ended.ages_ms += [age for age in row["ages"] if age is not None]
+            for age, tenant in zip(row["ages"], row["tenants"], strict=True):
+                if age is not None:
+                    ended.ages_ms.append(age)
+                    ended.tenants.append(tenant)
         if len(row["done"]) == len(row["picked"]):
             break
     return done

@@ -11,6 +11,7 @@ from app.queue.model import Budget, Connection, Lane, Topic
 
 _JOB = sql.load(__package__, "explain_job")
 _LANES = sql.load(__package__, "lanes_ahead")
+_HEAD = sql.load(__package__, "group_head")
 
 COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
 
@@ -26,9 +27,11 @@ class Row:
     state: str
     due: bool
     tenant: str
+    grp: str | None
     priority: int
     place: int
     deliveries: int
+    crashes: int
     max_deliveries: int
     spent: bool
     node: str | None
@@ -55,18 +58,49 @@ async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> Row | N
     return None if row is None else Row(**dict(row))
 
 
-async def claimable(db: Connection, topic: Topic, lows: Lows, before: Row | None = None) -> dict[Lane, int]:
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is out of a group: a job's seq, its state by the clock (None: nothing is, the next is being let through),
+    until when that lasts in ms since 1970, who holds it, its delivery; and how many wait before the job asked about."""
+
+    seq: int | None
+    state: str | None
+    node: str | None
+    until_ms: int | None
+    deliveries: int | None
+    before: int
+
+
+async def head(db: Connection, topic: Topic, row: Row, seq: int) -> Head:
+    """What stands before a job in its group; COUNTED of those that wait are counted."""
+    found = await db.fetchrow(_HEAD, topic.name, row.tenant, row.grp, seq, COUNTED)
+    assert found is not None, "it answers one row always"
+    return Head(**dict(found))
+
+
+async def claimable(
+    db: Connection, topic: Topic, lows: Lows, before: Row | None = None, *, by_time: bool = False
+) -> dict[Lane, int]:
     """How many jobs could be claimed now, by lane, COUNTED due and COUNTED fresh ones at most; of the lane of `before`,
-    only those that come before it."""
-    place = (None, None, None, None) if before is None else (before.tenant, before.priority, before.due, before.place)
+    only those that come before it. `by_time`: due ones come in turn with fresh ones, rather than before them."""
     rows = await db.fetch(
         _LANES,
         topic.name,
         COUNTED,
-        *place,
+        *_place(before, by_time=by_time),
         [reach.lane.tenant for reach in lows.lanes],
         [reach.lane.priority for reach in lows.lanes],
         [reach.after for reach in lows.lanes],
         [reach.due or 0 for reach in lows.lanes],
     )
     return {Lane(row["tenant"], row["priority"]): row["due"] + row["ready"] for row in rows}
+
+
+def _place(row: Row | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
+    """Where a job stands, as the statement takes it."""
+    if row is None:
+        return None, None, None, None
+    if row.due:
+        # Which fresh ones are older than it is not told by their positions.
+        return row.tenant, row.priority, row.place, None if by_time else 0
+    return row.tenant, row.priority, row.visible_ms * 1000 if by_time else None, row.place

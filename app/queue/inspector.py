@@ -47,7 +47,7 @@ class Lows:
 async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None, lows: Lows | None = None) -> Counts:
     """Count a topic's jobs, looking at no more than `bound` of those whose time has come or passed."""
     lows = lows or Lows()
-    tenants, priorities, _, times = _columns(lows.lanes)
+    tenants, priorities, _, times = columns(lows.lanes)
     row = await db.fetchrow(
         _COUNT,
         topic.name,
@@ -95,7 +95,7 @@ async def probe(db: Connection, topics: Sequence[str], marks: Sequence[tuple[str
 
     `marks`, by topic, are where lanes begin; nothing below them is looked at.
     """
-    rows = await db.fetch(_PROBE, topics, [topic for topic, _ in marks], *_columns([reach for _, reach in marks]))
+    rows = await db.fetch(_PROBE, topics, [topic for topic, _ in marks], *columns([reach for _, reach in marks]))
     return {row["topic"]: Probe(row["claimable"], row["wait_ms"], row["at"]) for row in rows}
 
 
@@ -181,7 +181,7 @@ class Head:
 
 async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[Head]:
     """For each (topic, reach): what comes first behind it."""
-    rows = await db.fetch(_HEADS, [topic for topic, _ in lanes], *_columns([reach for _, reach in lanes]))
+    rows = await db.fetch(_HEADS, [topic for topic, _ in lanes], *columns([reach for _, reach in lanes]))
     return [Head(row["ready"], row["due"], row["waited_ms"]) for row in rows]
 
 
@@ -212,12 +212,13 @@ async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], b
         [lows.tally for _, _, lows in queues],
         bound,
         [name for name, _ in marks],
-        *_columns([reach for _, reach in marks]),
+        *columns([reach for _, reach in marks]),
     )
     return {row["topic"]: Depth(**dict(row)) for row in rows}
 
 
-def _columns(reaches: Sequence[Reach]) -> tuple[list[str], list[int], list[int], list[int | None]]:
+def columns(reaches: Sequence[Reach]) -> tuple[list[str], list[int], list[int], list[int | None]]:
+    """Reaches as statements take them: tenants, priorities, positions and times."""
     return (
         [reach.lane.tenant for reach in reaches],
         [reach.lane.priority for reach in reaches],

@@ -68,6 +68,13 @@ class Reach:
     most_due: int | None = None
 
 
+class Share(NamedTuple):
+    """What a claim may take from lanes that stand together: from so many of them, so many jobs at most."""
+
+    lanes: int
+    most: int
+
+
 class Rest(NamedTuple):
     """What only the messages dialect shows of a job. Times are in ms since 1970; `first_*`: the job whose
     id a dead letter has."""
@@ -91,15 +98,17 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     tag: str | None
     metadata: str | None  # the text of a JSON object
     payload: bytes
-    original_topic: str | None
-    original_seq: int | None
-    original_deliveries: int | None
     content_type: str | None  # of the payload; None is application/json
-    key: str | None
-    group: str | None
-    crashes: int  # deliveries before this one that ended by their deadline
-    original_crashes: int | None  # of a dead letter
     more: asyncpg.Record | None  # where the claim asked for it
+    tenant: str
+    # What few jobs have, as the claim's `rare` has it.
+    original_topic: str | None = None
+    original_seq: int | None = None
+    original_deliveries: int | None = None
+    key: str | None = None
+    group: str | None = None
+    crashes: int = 0  # deliveries before this one that ended by their deadline
+    original_crashes: int | None = None  # of a dead letter
 
     @property
     def rest(self) -> Rest:
@@ -167,6 +176,13 @@ class Batch:
         priorities: list[int | None] = [*self.priorities, *([None] * short)]
         tenants: list[str | None] = [*self.tenants, *([None] * (len(self) - len(self.tenants)))]
         return {Lane(t or "", p or 0) for t, p in zip(tenants, priorities, strict=True)}
+
+    def owners(self) -> set[str]:
+        """Whose records these are."""
+        if not self.tenants:
+            return {""}
+        owners = {tenant or "" for tenant in self.tenants}
+        return owners if len(self.tenants) == len(self) else owners | {""}
 
 
 _COLUMNS = [f.name for f in fields(Batch)]

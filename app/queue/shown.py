@@ -73,6 +73,7 @@ class Shown:
     crashes: int
     original_crashes: int | None
     group: str | None
+    tenant: str  # a dead letter's is what it was before
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import archive, groups, inbox, runs, sweeps, timetable
+from app.reapers import archive, groups, inbox, reads, runs, sweeps, timetable
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -78,13 +78,14 @@ class Reapers:
         engine.metrics.levels.append(self._levels)
 
     def start(self) -> None:
-        """Start one loop a sweep, one that follows the schedule, one that fires topics' schedules, and one that looks
-        at the inbox."""
+        """Start one loop a sweep, and those that follow the schedule, fire topics' schedules, look at the inbox and for
+        groups, and write down what was read."""
         self._tasks = [asyncio.create_task(self._loop(sweep, sweep.every)) for sweep in SWEEPS if sweep.every]
         self._tasks.append(asyncio.create_task(self.deletion.follow()))
         self._tasks.append(asyncio.create_task(timetable.follow(self._engine)))
         self._tasks.append(asyncio.create_task(inbox.follow(self._pools, self._engine)))
         self._tasks.append(asyncio.create_task(groups.follow(self._engine)))
+        self._tasks.append(asyncio.create_task(reads.follow(self._engine)))
 
     async def stop(self) -> None:
         """Stop them, and runs that were asked for; a statement under way is rolled back."""

@@ -162,7 +162,8 @@ class Directory:
         known = {}
         for row in rows:
             until = None if row["seconds"] is None else asked_at + row["seconds"]
-            key = Key(row["digest"], scopes_of(row["scopes"]), tuple(row["prefixes"]), row["id"], row["name"], until)
+            scopes, prefixes = scopes_of(row["scopes"]), tuple(row["prefixes"])
+            key = Key(row["digest"], scopes, prefixes, row["id"], row["name"], until, tenant=row["tenant"])
             known[key.digest] = key
         users = await self._load_users()
         if not self.guarded:

@@ -33,6 +33,7 @@ _REVOKE = sql.load(__package__, "revoke")
 MOST_KEYS: Final = 10_000  # live ones: every process holds all of them
 MOST_PREFIXES: Final = 100
 MOST_NAME_BYTES: Final = 128
+MAX_TENANT: Final = 128  # characters
 _ID: Final = re.compile(r"key_[0-9a-f]{16}\Z")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 
@@ -51,6 +52,7 @@ class Kept:
     name: str
     scopes: Scope
     prefixes: tuple[str, ...]
+    tenant: str | None
     created_at: datetime
     created_by: str
     rotated_at: datetime | None
@@ -62,12 +64,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never."""
+    """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it is
+    for; None for all."""
 
     name: str
     scopes: Scope
     prefixes: tuple[str, ...] = ()
     expires_in_ms: int | None = None
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,10 @@ async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
         if count["live"] >= MOST_KEYS:
             raise Throttled(f"At most {MOST_KEYS} keys can be live.", {"limit": "max_keys", "max": MOST_KEYS})
         digest, expires, maker = digest_of(secret.encode()), asked.expires_in_ms, by.actor.id
-        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker)
+        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker, asked.tenant)
         detail = {"name": asked.name, "scopes": scopes, "prefixes": prefixes, "expires_in_ms": expires}
+        if asked.tenant is not None:
+            detail["tenant"] = asked.tenant
         await trail.record(db, by.actor, Action.KEY_MADE, key_id, detail)
         return await get(db, key_id, by), secret
 
@@ -165,6 +171,11 @@ def _check(asked: Asked) -> None:
         raise InvalidRequest(f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
     if not asked.scopes:
         raise InvalidRequest("scopes must name at least one of read, write, delete and admin.")
+    if asked.tenant is not None:
+        if not 1 <= len(asked.tenant) <= MAX_TENANT or "\0" in asked.tenant:
+            raise InvalidRequest(f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
+        if asked.scopes & (Scope.ADMIN | Scope.DELETE):
+            raise InvalidRequest("A key for one tenant can read and write only.")
     if len(asked.prefixes) > MOST_PREFIXES:
         raise InvalidRequest(f"At most {MOST_PREFIXES} prefixes a key.")
     for prefix in asked.prefixes:

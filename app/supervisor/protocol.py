@@ -8,7 +8,6 @@ once in a while, and remembers what it saw of each.
 from __future__ import annotations
 
 import asyncio
-import json
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import HeadersTooLarge, HoldfastError, InvalidRequest, RequestTimeout, Unavailable, UriTooLong
+from app.main import ERRORS
 from app.settings import Settings
 
 MAX_HEADERS: Final = 100
@@ -48,6 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, limits: Settings, **protocol: Any) -> None:
         super().__init__(**protocol)
+        self.url = b""  # of the request that is coming in, as far as it has
         self._limits = limits
         self._header_bytes = limits.max_header_bytes
         self._loose_bytes = limits.max_header_bytes + MAX_TARGET_BYTES + 1024
@@ -156,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # The application learns that nobody waits for its answer any more.
             cycle.disconnected = True
             cycle.message_event.set()
-        transport.write(_shown(error))
+        transport.write(_shown(error, self.url))
         transport.write_eof()
         self.flow.resume_reading()
         self._unset_keepalive_if_required()
@@ -239,10 +240,10 @@ async def watch(connections: set[BoundedProtocol], limits: Settings) -> None:
                 await asyncio.sleep(0)
 
 
-def _shown(error: HoldfastError) -> bytes:
-    """The whole answer, in the envelope of the v0 dialect."""
-    fields = {"code": error.code, "message": error.message} | ({"detail": dict(error.detail)} if error.detail else {})
-    body = json.dumps({"error": fields}).encode()
+def _shown(error: HoldfastError, target: bytes) -> bytes:
+    """The whole answer, in the envelope of the dialect that was asked, as far as the request's target has come."""
+    path = target.partition(b"?")[0].decode("latin-1")
+    body = ERRORS.renderer(path)(error)
     again = b"" if error.retry_after is None else b"retry-after: %d\r\n" % error.retry_after
     return b"%bcontent-type: application/json\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
         STATUS_LINE[error.status],

@@ -29,6 +29,10 @@ MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
 FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
+MOST_TENANTS: Final = 1_000  # that a topic's settings name
+
+MAX_TENANT: Final = 128  # characters
+Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT, pattern=r"^[^\u0000]*$")]
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 PriorityOrder = Literal["highest_first", "lowest_first"]
 RetryOrder = Literal["front", "back"]
@@ -98,10 +102,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
     ] = None
-    cap_records: Annotated[Unbounded | None, _about("Most records of a log; 0: no limit.", 0)] = None
-    cap_bytes: Annotated[Unbounded | None, _about("Most bytes of data and meta of a log; 0: no limit.", 0)] = None
+    cap_records: Annotated[Unbounded | None, _about("Most records of a log, live jobs of a queue; 0: no limit.", 0)] = (
+        None
+    )
+    cap_bytes: Annotated[
+        Unbounded | None, _about("Most bytes of data and meta of a log, of data of a queue; 0: no limit.", 0)
+    ] = None
     discard: Annotated[
-        Literal["old", "reject"] | None, _about("What a full log does: forget the oldest, or refuse.", "old")
+        Literal["old", "reject"] | None, _about("What a full topic does: forget the oldest, or refuse.", "old")
     ] = None
     idempotency_window_ms: Annotated[
         Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None, _about("How long a batch's key is remembered.", 120_000)
@@ -129,6 +137,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     aging_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about("After how long a waiting job counts as one step of priority better, and so on; 0: never.", 0),
+    ] = None
+    tenant_weights: Annotated[
+        Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=1_000)]], Meta(max_length=MOST_TENANTS)] | None,
+        _about("How much tenants get of claims that name none, beside 1 for those that are not listed.", {}),
+    ] = None
+    tenant_limits: Annotated[
+        Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=2**31 - 1)]], Meta(max_length=MOST_TENANTS)] | None,
+        _about("Most jobs in flight of tenants; those that are not listed have no limit.", {}),
     ] = None
     replayable: Annotated[bool | None, _about("Whether acknowledged jobs are kept for a replay.", False)] = None
     replay_window_ms: Annotated[
@@ -217,6 +233,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     priority_order: PriorityOrder = "highest_first"
     retry_order: RetryOrder = "front"
     aging_ms: int = 0
+    tenant_weights: dict[str, int] = {}
+    tenant_limits: dict[str, int] = {}
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
@@ -236,6 +254,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIELDS: Final = Chosen.__struct_fields__
+OBJECTS: Final = ("backoff", "tenant_weights", "tenant_limits")  # of them, those that are JSON
 
 
 class Config(Chosen, frozen=True, kw_only=True):
@@ -283,12 +302,12 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def bounds(self) -> Bounds | None:
-        """What it may hold before more is refused, if it is a queue; None: any number of jobs."""
+        """What it may hold, if it is a queue; None: any number of jobs."""
         config = self.config
-        if config.max_depth == 0 and (config.discard != "reject" or config.cap_records == config.cap_bytes == 0):
+        if config.max_depth == config.cap_records == config.cap_bytes == 0:
             return None
-        caps = (config.cap_records, config.cap_bytes) if config.discard == "reject" else (0, 0)
-        return Bounds(config.max_depth, *caps)
+        evicts = config.discard == "old" and config.cap_records + config.cap_bytes > 0
+        return Bounds(config.max_depth, config.cap_records, config.cap_bytes, evicts)
 
     @property
     def log_limits(self) -> Limits:

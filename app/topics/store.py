@@ -13,7 +13,7 @@ from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 from app.queue.model import Connection, Topic
-from app.topics.config import DEFAULTS, FIELDS, Chosen, Control, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Control, Defaults, Policy, TopicType, in_effect
 from app.topics.schemas import Text
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
 _DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
 _DELETE = sql.load(__package__, "delete")
 _DROP_TALLIES = sql.load(__package__, "drop_tallies")
+_DROP_READS = sql.load(__package__, "drop_reads")
 _COUNT = sql.load(__package__, "count")
 _CENSUS = sql.load(__package__, "census")
 _SHOWN = sql.load(__package__, "shown")
@@ -242,6 +243,7 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
             raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
         jobs = await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
         await db.execute(_DROP_TALLIES, topic_id)
+        await db.execute(_DROP_READS, topic_id)
         detail = {"config": _settings(locked["before"]), "jobs": jobs}
         await trail.record(db, by, Action.TOPIC_DELETED, name, detail)
         return True
@@ -254,10 +256,9 @@ def _settings(row: str | bytes) -> dict[str, object]:
 
 
 def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
-    fields = {name: row[name] for name in FIELDS}
-    if fields["backoff"] is not None:  # the only column with a structure of its own
-        fields["backoff"] = msgspec.json.decode(fields["backoff"])
-    chosen = msgspec.convert(fields, Chosen)
+    columns = {name: row[name] for name in FIELDS}
+    columns |= {name: msgspec.json.decode(columns[name]) for name in OBJECTS if columns[name] is not None}
+    chosen = msgspec.convert(columns, Chosen)
     topic = Topic(row["name"], row["id"], row["sequence"])
     config = in_effect(topic.name, chosen, defaults)
     return Policy(topic, config, row["version"], chosen, row["schema_version"], _control(row))

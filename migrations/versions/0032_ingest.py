@@ -6,7 +6,7 @@ Revision ID: 0032
 from alembic import op
 
 revision = "0032"
-down_revision = "0028"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 

@@ -105,7 +105,7 @@ Stream = TypeVar("Stream", bound=WorkStream)
 
 @contextlib.asynccontextmanager
 async def streaming(
-    http: httpx.AsyncClient, url: str, kind: type[Stream], headers: dict[str, str], **query: str | int
+    http: httpx.AsyncClient, url: str, kind: type[Stream], headers: dict[str, str], **query: str | int | list[str]
 ) -> AsyncIterator[Stream]:
     """A stream, open once its first frame has come; left at the end."""
     asked = http.build_request("GET", url, params=query, headers={"accept": "text/event-stream"} | headers)
@@ -123,6 +123,6 @@ async def streaming(
         await stream.close()
 
 
-def working(topic: Topic, node: str = "n", **query: str | int) -> AbstractAsyncContextManager[WorkStream]:
+def working(topic: Topic, node: str = "n", **query: str | int | list[str]) -> AbstractAsyncContextManager[WorkStream]:
     """A work stream of this queue."""
     return streaming(topic.http, f"{topic.path}/work", WorkStream, {}, node=node, **query)

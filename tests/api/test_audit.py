@@ -66,6 +66,23 @@ async def test_a_topic_made_by_a_write_is_its_writers(http: httpx.AsyncClient, t
     assert (entry["action"], entry["actor"], entry["actor_name"]) == ("topic.created", made["id"], "producers")
 
 
+async def test_purges_and_replays_are_in_it(http: httpx.AsyncClient, topic: str) -> None:
+    assert (await http.put(f"/api/topic-configs/{topic}", json={"replayable": True})).is_success
+    message = {"topic": topic, "payload": "x"}
+    assert (await http.post("/api/messages", json=message)).is_success
+    (claimed,) = (await http.post("/api/messages/dequeue", json={"topic": topic})).json()["messages"]
+    assert (await http.post(f"/api/messages/{claimed['id']}/ack")).is_success
+    assert (await http.post(f"/api/topics/{topic}/replay", json={})).json()["enqueued"] == 1
+    assert (await http.post(f"/api/topics/{topic}/purge", json={"statuses": ["pending"]})).json() == {"deleted": 1}
+    before = "2026-01-01T00:00:00Z"
+    assert (await http.delete(f"/api/topics/{topic}/message-log", params={"before": before})).is_success
+    log, purge, replay = (await entries(http, subject=topic))[:3]
+    assert (log["action"], log["detail"]) == ("log.purged", {"before": "2026-01-01T00:00:00+00:00"})
+    assert (purge["action"], purge["detail"]) == ("topic.purged", {"statuses": ["pending"]})
+    assert (replay["action"], sorted(replay["detail"])) == ("replay.started", ["from_time", "until_time"])
+    assert {entry["actor"] for entry in (log, purge, replay)} == {ROOT}
+
+
 async def test_a_dead_letter_topic_is_made_by_the_service(http: httpx.AsyncClient, topic: str) -> None:
     queue = Topic(http, topic)
     await queue.put(max_deliveries=1, dead_letter=f"{topic}.dead")

@@ -139,6 +139,57 @@ async def test_out_of_tokens(queue: Topic) -> None:
     assert told["reasons"][0]["detail"] == {"limit": 1, "refill_ms": 1000.0}
 
 
+async def test_behind_the_head_of_its_group(queue: Topic) -> None:
+    first, second, third = await queue.add(3, group="g")
+    told = await explain(queue, third)
+    assert (told["state"], [reason["code"] for reason in told["reasons"]]) == ("blocked", ["blocked"])
+    assert told["reasons"][0]["detail"] == {
+        **told["reasons"][0]["detail"],
+        **{"head": first, "state": "ready", "before": 1},
+    }
+    await queue.claim("w1", lease_ms=60_000)
+    [reason] = (await explain(queue, second))["reasons"]
+    assert (reason["detail"]["state"], reason["detail"]["node"], reason["detail"]["before"]) == ("leased", "w1", 0)
+    assert "w1" in reason["message"]
+    await queue.nack("w1", [first], delay_ms=60_000)
+    [reason] = (await explain(queue, second))["reasons"]
+    assert reason["detail"]["state"] == "scheduled"
+
+
+async def test_its_tenant_is_at_its_limit(queue: Topic) -> None:
+    await queue.put(tenant_limits={"acme": 1})
+    _, second = await queue.add(2, tenant="acme")
+    await queue.claim(max=2)
+    told = await explain(queue, second)
+    assert [reason["code"] for reason in told["reasons"]] == ["tenant_limit", "next"]
+    assert told["reasons"][0]["detail"] == {"tenant": "acme", "limit": 1, "in_flight": 1}
+
+
+async def test_a_paused_tenant_and_a_limit_come_in_this_order(queue: Topic) -> None:
+    await queue.put(tenant_limits={"acme": 1})
+    _, second = await queue.add(2, tenant="acme")
+    await queue.claim(max=2)
+    accepted(await queue.http.post(f"{queue.path}/pause", json={"tenant": "acme"}))
+    assert await codes(queue, second) == ["paused", "tenant_limit", "next"]
+
+
+async def test_the_topics_order_says_what_is_ahead(queue: Topic) -> None:
+    await queue.put(priority_order="lowest_first")
+    await queue.add(4, priority=9)
+    [low] = await queue.add(1)
+    assert (await codes(queue, low))[-1] == "next"
+    assert (await explain(queue, 1))["reasons"][-1]["detail"]["ahead"] == 1
+
+
+async def test_other_tenants_take_their_turns(queue: Topic) -> None:
+    await queue.put(tenant_weights={"b": 2})
+    await queue.add(100, tenant="a")
+    await queue.add(2, tenant="b")
+    [mine] = await queue.add(1, tenant="c")
+    assert (await explain(queue, mine))["reasons"][-1]["detail"]["ahead"] == 1 + 2
+    assert (await explain(queue, 1))["reasons"][-1]["detail"]["ahead"] == 2 + 1
+
+
 async def test_the_wait_is_right_within_a_factor_of_two(queue: Topic) -> None:
     await queue.add(400)
     [seq] = await queue.add(1)

@@ -139,6 +139,23 @@ async def test_what_is_not_http_is_told_so_in_the_envelope(client: Raw) -> None:
     assert (await refused(client, b"HELO example.org\r\n"))[:2] == (400, "invalid_request")
 
 
+async def test_what_fails_before_its_route_is_known_is_told_in_its_dialect(url: str) -> None:
+    """As far as the target has come by then: each way to be refused, and paths that only look alike."""
+    enqueue, large = "/api/messages", f"x: {'v' * 17 * KIB}"
+    for request, status, code in [
+        (get(enqueue, large), 431, "headers_too_large"),
+        (get(f"{enqueue}?{'q' * MAX_TARGET_BYTES}"), 414, "uri_too_long"),
+        (get(enqueue, "no colon"), 400, "invalid_request"),
+    ]:
+        async with raw(url) as client:
+            answer = await client.ask(request)
+            told = json.loads(answer.body)
+            assert (answer.status, told["code"], sorted(told)) == (status, code, ["code", "error"])
+    for other in ("/apiary", "/v0/topics/api"):
+        async with raw(url) as client:
+            assert (await refused(client, get(other, large)))[:2] == (431, "headers_too_large")
+
+
 async def test_the_bounds_hold_in_each_of_several_workers(serve: Serve) -> None:
     several = serve(WORKERS="2", MAX_HEADER_BYTES="1024", HEADER_SECONDS="0.2")
     there = await asyncio.to_thread(several.up)

@@ -74,6 +74,20 @@ async def test_a_full_log_that_refuses_takes_nothing(log: Topic) -> None:
     assert (await log.append({"data": 3}, {"data": 4}, idempotency_key="k"))["seqs"] == [3, 4]
 
 
+@pytest.mark.parametrize("extra", [{}, {"idempotency_key": "k"}, {"key": "k"}], ids=["plain", "once", "keyed"])
+async def test_a_full_queue_that_refuses_says_as_much(http: httpx.AsyncClient, topic: str, extra: Body) -> None:
+    queue = Topic(http, topic)
+    await queue.put(cap_records=2, discard="reject")
+    await queue.add(2)
+    await queue.ack("n", [(await queue.take("n"))["$seq"]])
+    await queue.add(1)
+    record = {"data": 1} | ({"key": "k"} if "key" in extra else {})
+    body = {"records": [record]} | ({} if "key" in extra else extra)
+    detail = refused(await http.post(queue.path, json=body), 422, "topic_full")["detail"]
+    assert detail.pop("head_seq") >= 3  # one that was refused may have drawn a seq
+    assert detail == {"cap_records": 2, "cap_bytes": 0, "earliest_seq": 2}
+
+
 @pytest.mark.parametrize(("settings", "records"), [({"cap_records": 2}, 3), ({"cap_bytes": 5}, 6)])
 async def test_a_batch_that_can_never_fit_is_refused_as_too_large(log: Topic, settings: Body, records: int) -> None:
     await log.put(type="log", discard="reject", **settings)

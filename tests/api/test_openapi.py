@@ -210,15 +210,14 @@ GOOD: dict[tuple[str, str], Any] = {
     ("POST", "/extend"): {"node": "n", "seqs": [1, 99], "lease_ms": 60_000, "lease_ids": ["", "lease_1a2b"]},
     ("POST", "/diff"): {"from_seq": 0, "limit": 10, "node": ["other"], "include_tags": True, "wait_ms": 0},
     ("POST", "/delete"): {"before_seq": 1, "match": ["tag", "Glob", "t*"]},
-    ("GET", ""): None,
-    ("DELETE", ""): None,
-    ("GET", "/work"): None,
+    **dict.fromkeys([("GET", ""), ("DELETE", ""), ("GET", "/work"), ("GET", "/stats")]),
 }
+QUERIES = {"/work": "?node=n", "/stats": "?by=tenant"}
 ORDER = [
     ("POST", ""),
     ("PUT", ""),
     *(("POST", f"/{verb}") for verb in ("claim", "diff", "extend", "nack", "fail", "ack", "delete")),
-    ("GET", ""),
+    *(("GET", verb) for verb in ("", "/stats")),
 ]
 
 
@@ -295,7 +294,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     queue, log, absent = (f"/v0/topics/{topic}{end}" for end in ("", ".log", ".absent"))
     for round_ in range(2):  # the second time with a dead letter
         for method, verb in ORDER:
-            answer = await send(http, method, queue + verb, body(method, verb))
+            answer = await send(http, method, queue + verb + QUERIES.get(verb, ""), body(method, verb))
             assert answer.is_success, (round_, verb)
     dead = accepted(await http.post(f"{queue}.dlq/claim", json={"node": "n"}))
     assert "$dead_letter_from" in dead["claimed"][0]["meta"]
@@ -328,7 +327,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
 
     big = b'{"node":"%b"}' % (b"x" * 3_000)
     for method, verb in GOOD:
-        query = "?node=n" if verb == "/work" else ""
+        query = QUERIES.get(verb, "")
         await send(http, method, queue + verb + query, body(method, verb), {"authorization": "Bearer wrong"})
         await send(http, method, queue + verb + query, body(method, verb), LIMITED)
         await send(http, method, f"/v0/topics/a b{verb}{query}", body(method, verb))

@@ -66,6 +66,39 @@ async def test_the_quota_holds_for_messages_too(services: Services, path: str, k
         assert (answer.status_code, answer.json()["code"]) == (429, "throttled")
 
 
+async def test_the_quota_holds_for_a_replay_which_goes_on_once_there_is_room(services: Services) -> None:
+    service = await services.start(max_total_bytes=MOST)
+    async with client(service) as http:
+        assert (await http.put("/api/topic-configs/t", json={"replayable": True})).is_success
+
+        async def put() -> bool:
+            return (await http.post("/api/messages", json={"topic": "t", "payload": "x" * 4_000})).is_success
+
+        async def two_taken() -> list[str]:
+            for _ in range(2):
+                await eventually(put)
+            taken = await http.post("/api/messages/dequeue", json={"topic": "t", "count": 2})
+            return [message["id"] for message in taken.json()["messages"]]
+
+        async def ack(messages: list[str]) -> None:
+            for message in messages:
+                assert (await http.post(f"/api/messages/{message}/ack")).is_success
+
+        await ack(await two_taken())
+        held = await two_taken()
+        answer = await http.post("/api/topics/t/replay", json={})
+        assert (answer.status_code, answer.json()["code"]) == (429, "throttled")
+        await ack(held)
+
+        async def replayed() -> Body | None:
+            answer = await http.post("/api/topics/t/replay", json={})
+            return answer.json() if answer.is_success else None
+
+        done = await eventually(replayed)
+        assert done is not None
+        assert (done["enqueued"], done["joined"]) == (2, True)
+
+
 async def empty(http: httpx.AsyncClient, topic: Topic) -> bool:
     """All of the quota is free again."""
     return (await http.post(topic.path, json={"records": [{"data": "w" * (MOST - 2)}]})).is_success

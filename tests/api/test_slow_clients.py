@@ -99,6 +99,16 @@ async def test_a_second_header_must_come_in_time_too(url: str) -> None:
         assert (await client.ask(b"GET /hea")).status == 408
 
 
+async def test_a_header_and_a_body_of_messages_that_are_late_are_told_so_in_their_dialect(url: str) -> None:
+    async with raw(url) as header, raw(url) as body:
+        await header.send(b"POST /api/messages HTTP/1.1\r\nhost: t\r\n")
+        await body.send(post("/api/messages", b"{", key="k", declared=100))
+        for client in (header, body):
+            answer = await client.answer()
+            told = json.loads(answer.body)
+            assert (answer.status, told["code"], sorted(told)) == (408, "request_timeout", ["code", "error"])
+
+
 @pytest.mark.parametrize("noise", [b"", b"\r\n" * 500], ids=["silent", "empty lines"])
 async def test_who_says_nothing_is_closed_without_a_word(url: str, noise: bytes) -> None:
     async with raw(url) as client:

@@ -29,6 +29,8 @@ DEFAULTS = {
     "priority_order": "highest_first",
     "retry_order": "front",
     "aging_ms": 0,
+    "tenant_weights": {},
+    "tenant_limits": {},
     "replayable": False,
     "replay_window_ms": 604_800_000,
     "dead_ttl_ms": 1_209_600_000,

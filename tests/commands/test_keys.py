@@ -82,6 +82,16 @@ async def test_a_keys_whole_life(services: Services) -> None:
     assert again.err.endswith("holdfast: This key is revoked: make another one.\n")
 
 
+async def test_a_key_for_a_tenant(services: Services) -> None:
+    made = await run(services.url, "add", "acme's", "--scopes", "rw", "--tenant", "acme")
+    assert made.code == 0
+    listed = (await run(services.url, "list")).out
+    assert re.search(r"key_\w+\s+live\s+read\+write\s+\(every topic\)\s+'acme'\s", listed)
+    refused = await run(services.url, "add", "k", "--scopes", "rw+admin", "--tenant", "acme")
+    assert (refused.code, refused.out) == (1, "")
+    assert "read and write only" in refused.err
+
+
 async def test_a_service_that_runs_takes_a_new_key_at_its_first_use(services: Services) -> None:
     service = await services.start(api_keys="root")
     made = await run(services.url, "add", "later", "--scopes", "read")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -103,10 +103,18 @@ class Machine:
         return await self.engine.enqueues.enqueue(policy, made, sum(map(len, made.payloads)))
 
     async def claim(
-        self, policy: Policy, most: int = 1, *, wait: float = 0, node: str = "worker", lease_ms: int = 60_000
+        self,
+        policy: Policy,
+        most: int = 1,
+        *,
+        wait: float = 0,
+        node: str = "worker",
+        lease_ms: int = 60_000,
+        tenants: Collection[str] | None = None,
     ) -> list[Job]:
-        """Claim up to `most` jobs, waiting up to `wait` seconds for the first."""
-        return await self.engine.claims.claim(Claimer(policy, node, most, lease_ms), wait)
+        """Claim up to `most` jobs, of these tenants if any are named, waiting up to `wait` seconds for the first."""
+        among = None if tenants is None else frozenset(tenants)
+        return await self.engine.claims.claim(Claimer(policy, node, most, lease_ms, tenants=among), wait)
 
 
 def new_machine(pools: Pools, *, max_waiting: int = 10_000) -> Machine:

@@ -9,11 +9,13 @@ from itertools import pairwise
 import pytest
 
 from app.db.pool import Pools
+from app.engine import passes
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import batch, events, held, lease_ended, outlived, row, until
+from tests.queue.tallies import tallied
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 
@@ -279,3 +281,109 @@ async def test_one_that_stands_behind_many_that_are_spent_is_claimed_at_once(
     for job in spent:
         await lease_ended(pools.rest, queue, job)
     assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]
+
+
+@pytest.mark.parametrize("seconds", [passes.CLEARING_SECONDS, 0.0])
+async def test_nothing_is_no_answer_while_a_job_stands_behind_any_number_that_are_spent(
+    seconds: float, machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one cohort gets through to it, or has to make room for others after each pass."""
+    monkeypatch.setattr(passes, "CLEARING_SECONDS", seconds)
+    for _ in range(5):
+        await machine.enqueue(queue, Batch(payloads=[b"1"] * 5_000, ttls_ms=[1] * 5_000))
+    (fresh,) = await machine.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+    assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]
+    assert machine.log.count("expire") > 20
+
+
+async def test_nothing_is_no_answer_because_others_took_out_what_stood_in_the_way(
+    start: Callable[[], Machine], queue: Policy, pools: Pools
+) -> None:
+    """Between the claim, which met them, and its own statement, which finds none of them left."""
+    claimer, other = start(), start()
+    await claimer.enqueue(queue, Batch(payloads=[b"1"] * 3, ttls_ms=[1] * 3))
+    (fresh,) = await claimer.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+
+    async def overtake() -> None:
+        await other.engine.exits.expire(queue)
+
+    claimer.log.before["expire"] = overtake
+    assert [job.seq for job in await claimer.claim(queue, 1)] == [fresh]
+    assert await events(pools.rest, queue, 1) == ["enqueued", "expired"]
+
+
+async def test_those_who_got_nothing_yet_ask_again_and_those_who_did_are_answered(
+    machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "CLEARING_SECONDS", 0.0)
+    (first,) = await machine.enqueue(queue, 1)
+    await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
+    (last,) = await machine.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+    one, two = await asyncio.gather(machine.claim(queue, 1), machine.claim(queue, 1))
+    assert [job.seq for job in one] == [first]
+    assert [job.seq for job in two] == [last]
+
+
+async def test_who_stops_lets_nobody_ask_again(
+    machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "CLEARING_SECONDS", 0.0)
+    await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
+    await machine.enqueue(queue, 1)
+    await outlived(pools.rest, queue)
+
+    async def stop() -> None:
+        machine.engine.stop()
+
+    machine.log.after["expire"] = stop
+    assert await machine.claim(queue, 1) == []
+    assert machine.log.count("expire") == 1
+
+
+@pytest.fixture
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim hands out a hundred bytes, give or take the last job."""
+    monkeypatch.setattr(passes, "MAX_BYTES", 100)
+
+
+@pytest.mark.usefixtures("few_bytes")
+async def test_a_claim_hands_out_no_more_than_so_many_bytes(machine: Machine, queue: Policy, pools: Pools) -> None:
+    await machine.enqueue(queue, Batch(payloads=[b"x" * size for size in (500, 40, 40, 40, 40, 100, 1)]))
+    shares = [[job.seq for job in await machine.claim(queue, 10)] for _ in range(4)]
+    assert shares == [[1], [2, 3, 4], [5, 6], [7]]
+    assert await events(pools.rest, queue, 7) == ["enqueued", "claimed"]
+    assert await tallied(pools.rest, queue)
+
+
+@pytest.mark.usefixtures("few_bytes")
+async def test_who_got_nothing_for_the_bytes_of_others_asks_again(machine: Machine, queue: Policy) -> None:
+    await machine.enqueue(queue, Batch(payloads=[b"x" * 60] * 6))
+    shares = await asyncio.gather(*(machine.claim(queue, 2) for _ in range(3)))
+    assert [[job.seq for job in share] for share in shares] == [[1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.usefixtures("few_bytes")
+async def test_jobs_that_are_left_for_their_bytes_are_not_locked_in_vain(machine: Machine, queue: Policy) -> None:
+    """A claim that was cut short is followed by ones that lock twice what it got, until they are not."""
+    await machine.enqueue(queue, Batch(payloads=[b"x" * 50] * 40))
+    for _ in range(2):
+        assert len(await machine.claim(queue, 40)) == 2
+    first, second = (arguments[1] for arguments in machine.log.arguments("claim"))
+    assert (first, second) == (40, 4)
+    while await machine.claim(queue, 40):
+        pass
+    await machine.enqueue(queue, Batch(payloads=[b"x"] * 40))
+    assert len(await machine.claim(queue, 40)) == 40
+
+
+async def test_the_bytes_of_a_claim_are_bounded_where_nobody_says_so(
+    machine: Machine, queue: Policy, pools: Pools
+) -> None:
+    """A thousand of the largest jobs would be a GiB."""
+    for _ in range(7):
+        await machine.enqueue(queue, Batch(payloads=[b"x" * 2**20] * 10))
+    assert len(await machine.claim(queue, 1_000)) == 64
+    assert len(await machine.claim(queue, 1_000)) == 6

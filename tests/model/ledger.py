@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-OUT = {"acked", "dead_lettered", "failed", "expired", "deleted"}
+OUT = {"acked", "dead_lettered", "failed", "expired", "deleted", "superseded"}
 
 
 @dataclass(slots=True)
@@ -45,6 +45,10 @@ def replay(events: Iterable[Any]) -> dict[int, Track]:
             assert track.word == "leased", told
         if event == "extended":
             track.until = row["until"]
+        elif event == "updated":
+            assert track.word in ("waiting", "leased"), told
+            if track.word == "leased":  # which had ended: it waits again
+                tracks[seq] = Track("waiting", row["deliveries"], until=row["until"])
         elif event == "released":
             tracks[seq] = Track("waiting", row["deliveries"], until=row["until"])
         else:

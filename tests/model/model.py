@@ -1,4 +1,4 @@
-"""What one queue does, in plain Python: docs/semantics.md, sections 1 to 4, 10 and 14.
+"""What one queue does, in plain Python: docs/semantics.md, sections 1 to 4, 7, 10 and 14.
 
 Time goes on between the model and the database. So whether a moment has passed during a call has three answers: True,
 False, and None for a moment that lies within the call. Then either outcome is right, and the model follows the answer.
@@ -17,6 +17,7 @@ from app.queue import model as queue
 Maybe: TypeAlias = bool | None
 DUE = ("leased", "scheduled")
 LIVE = ("ready", *DUE)
+PENDING = ("ready", "scheduled")
 ROUNDING = 1_000  # answers give deadlines in ms
 
 
@@ -50,6 +51,8 @@ class Row:
     node: str | None
     error: str | None
     payload: bytes
+    key: str | None
+    updated: int = field(compare=False)  # of a job with a key, when it was given its payload
     origin: tuple[str, int, int] | None  # topic, seq and deliveries there
 
 
@@ -86,6 +89,8 @@ class Job:
     lease: str | None = None
     node: str | None = None
     error: str | None = None
+    key: str | None = None
+    updated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,9 @@ class Range:
 
     least: int
     most: int
+
+    def holds(self, count: int) -> bool:
+        return self.least <= count <= self.most
 
 
 def both(one: Maybe, other: Maybe) -> Maybe:
@@ -113,8 +121,10 @@ class Queue:
     name: str
     limits: Limits
     jobs: dict[int, Job] = field(default_factory=dict)
-    gone: dict[int, str] = field(default_factory=dict)  # acked, dead_lettered or deleted
+    gone: dict[int, str] = field(default_factory=dict)  # acked, dead_lettered, superseded or deleted
     enqueued: int = 0
+    head: int = 0  # the last seq that a job was given
+    unused: int = 0  # seqs since then that were drawn, perhaps, for jobs with keys that were there already
     dead: list[DeadLetter] = field(default_factory=list)
     leases: set[str] = field(default_factory=set)  # every one ever given
 
@@ -176,7 +186,7 @@ class Queue:
         return {
             job.seq: Row(
                 job.seq, job.state, job.priority, job.visible_at, job.expires_at, job.deliveries, job.lease, job.node,
-                job.error, job.payload, None,
+                job.error, job.payload, job.key, job.updated, None,
             )
             for job in self.jobs.values()
         }  # fmt: skip
@@ -191,7 +201,8 @@ class Queue:
     # What happens.
 
     def add(self, seqs: Sequence[int], records: queue.Batch, rows: Mapping[int, Row], span: Span) -> None:
-        assert list(seqs) == list(range(self.enqueued + 1, self.enqueued + 1 + len(records))), "seqs ascend from 1"
+        assert list(seqs) == list(range(seqs[0], seqs[0] + len(records))), "seqs ascend"
+        self._drew(seqs[0], seqs[-1])
         self.enqueued += len(seqs)
         for i, seq in enumerate(seqs):
             delay, ttl, row = records.delays_ms[i], records.ttls_ms[i], rows[seq]
@@ -203,6 +214,30 @@ class Queue:
                 seq, records.payloads[i], records.priorities[i] or 0, records.max_deliveries[i],
                 "scheduled" if delay else "ready", row.visible_at, row.expires_at if ttl else None,
             )  # fmt: skip
+
+    def put(self, seq: int, updated: bool, records: queue.Batch, rows: Mapping[int, Row], span: Span) -> None:
+        """One record with a key, written into the job that waits, or one whose lease has ended, or a new one."""
+        [key], [payload], row = records.keys, records.payloads, rows[seq]
+        assert key is not None
+        pending = self._pending(key, rows, span)
+        if pending is not None:
+            assert (seq, updated) == (pending.seq, True), "what waits is updated in place"
+        elif updated:
+            job, free = self.jobs[seq], self._given_up(key, span)
+            assert free.get(seq, False) is not False, (
+                "one whose lease is good, or that is on its way out, is left alone"
+            )
+            newer = [other for other, sure in free.items() if sure and self._age(other) > self._age(seq)]
+            assert not newer, f"of those whose lease has ended, the newest: {newer}"
+            job.state, job.lease, job.node, job.visible_at = "scheduled", None, None, row.visible_at
+            assert span.after(0, job.visible_at), "it can be claimed at once"
+        else:
+            assert True not in self._given_up(key, span).values(), "one whose lease has ended is updated"
+            self.add([seq], records, rows, span)
+            self.jobs[seq].key = key
+        self.unused += updated
+        self.jobs[seq].payload, self.jobs[seq].updated = payload, row.updated
+        assert span.after(0, row.updated)
 
     def claim(
         self,
@@ -259,9 +294,28 @@ class Queue:
         if self.exhausted(job):
             self._take_out(job)
             return
-        assert seq in rows, "returned, and gone"
-        job.state, job.lease, job.node, job.visible_at = "scheduled", None, None, rows[seq].visible_at
-        assert span.after(delay_ms, job.visible_at), "the delay counts from the call"
+        if job.key is not None and self._gives_way(job, rows, span):
+            return
+        job.state, job.lease, job.node = "scheduled", None, None
+        if job.key is None or seq in rows:  # else a later one of the call has superseded it
+            assert seq in rows, "returned, and gone"
+            job.visible_at = rows[seq].visible_at
+            assert span.after(delay_ms, job.visible_at), "the delay counts from the call"
+
+    def supersede(self, rows: Mapping[int, Row], span: Span) -> None:
+        """The sweep: of one whose lease ended in silence and one of its key that waits, the older one ends."""
+        ends: dict[int, bool] = {}  # by seq: whether it must, rather than may
+        for waiting in [job for job in self.jobs.values() if job.key is not None and job.state in PENDING]:
+            assert waiting.key is not None
+            for seq, free in self._given_up(waiting.key, span).items():
+                can = both(free, opposite(self.outlived(waiting, span)))
+                older = seq if waiting.updated >= self.jobs[seq].updated else waiting.seq
+                if can is not False:
+                    ends[older] = ends.get(older, False) or can is True
+        for seq, must in ends.items():
+            assert seq not in rows or not must, f"{seq} is older, and still in"
+            if seq not in rows:
+                self._end(seq)
 
     def extend(self, seq: int, row: Row, span: Span, lease_ms: int, deadline_ms: int) -> None:
         self.jobs[seq].visible_at = self._ends(row, span, lease_ms, deadline_ms)
@@ -283,6 +337,47 @@ class Queue:
         """The topic ends, and everything in it."""
         self.gone.update(dict.fromkeys(self.jobs, "deleted"))
         self.jobs.clear()
+
+    def _drew(self, first: int, last: int) -> None:
+        assert self.head < first <= self.head + 1 + self.unused, "seqs ascend from 1"
+        self.head, self.unused = last, 0
+
+    def _age(self, seq: int) -> tuple[int, int]:
+        return self.jobs[seq].updated, seq
+
+    def _pending(self, key: str, rows: Mapping[int, Row], span: Span) -> Job | None:
+        """The one of a key that waits; if it has outlived its time, whoever looks marks it as expired."""
+        for job in self.jobs.values():
+            if job.key == key and job.state in PENDING:
+                over = self.outlived(job, span)
+                if over is None:
+                    over = job.seq in rows and rows[job.seq].state == "expired"
+                if not over:
+                    return job
+                job.state = "expired"
+        return None
+
+    def _given_up(self, key: str, span: Span) -> dict[int, Maybe]:
+        """Those of a key whose lease has ended, as far as it has, and that will be delivered again."""
+        return {
+            job.seq: self.claimable(job, span) for job in self.jobs.values() if job.key == key and job.state == "leased"
+        }
+
+    def _gives_way(self, job: Job, rows: Mapping[int, Row], span: Span) -> bool:
+        """Of one that is returned and one of its key that waits, the newer lives on: whether that is the other."""
+        assert job.key is not None
+        waiting = self._pending(job.key, rows, span)
+        if waiting is None:
+            return False
+        loses: Maybe = waiting.updated >= job.updated or self.outlived(job, span)
+        if loses is None:
+            loses = job.seq not in rows
+        self._end(job.seq if loses else waiting.seq)
+        return bool(loses)
+
+    def _end(self, seq: int) -> None:
+        del self.jobs[seq]
+        self.gone[seq] = "superseded"
 
     def _take_out(self, job: Job) -> None:
         if self.limits.on_exhausted == "fail":

@@ -9,8 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from asyncpg.pgproto.pgproto import UUID
@@ -33,52 +32,20 @@ from app.engine.cursors import LOOK_SECONDS
 from app.engine.engine import Engine
 from app.queue import inspector
 from app.queue.consumer import Return
-from app.queue.model import Batch, Held
+from app.queue.model import Batch, Held, Seq
 from app.reapers import sweeps
 from app.topics import store
 from app.topics.config import Asked, resolve
+from tests.model import draws
+from tests.model.draws import Handed, Keyed, Picks, Records
 from tests.model.ledger import replay
-from tests.model.model import DeadLetter, Limits, Queue, Range, Row, Span
+from tests.model.model import DeadLetter, Job, Limits, Queue, Row, Span
 from tests.model.world import World, micros
 from tests.queue.calls import until
 
 T = TypeVar("T")
-Records: TypeAlias = list[tuple[int, int | None, int | None, int | None]]
-Picks: TypeAlias = list[tuple[str, int, str]]
 AHEAD = 2  # with more jobs than claims, few examples would get to what is done with leases
 SHORT_US = 1_000_000  # what ends sooner is waited for
-
-FENCES = ("both", "both", "both", "lease", "node", "foreign", "foreign node", "forged")
-NODES = st.sampled_from(["a", "b"])
-LEASES = st.sampled_from([100, 60_000])
-DELAYS = st.sampled_from([0, 50])
-AT_ONCE = st.sampled_from([False, False, False, True])
-RECORDS = st.lists(
-    st.tuples(
-        st.integers(0, 3),
-        st.sampled_from([None, 0, 50]),
-        st.sampled_from([None, None, 80]),
-        st.sampled_from([None, 1, 2]),
-    ),
-    min_size=1,
-    max_size=5,
-)
-# Jobs that were handed out: one that is leased now, or an earlier hand-out; and how the caller names itself.
-PICKS = st.lists(
-    st.tuples(st.sampled_from(["leased", "leased", "any"]), st.integers(0, 8), st.sampled_from(FENCES)),
-    min_size=1,
-    max_size=4,
-)
-LIMITS = st.builds(Limits, st.sampled_from(["redeliver", "fail", "dead_letter"]), st.integers(0, 3))
-
-
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """A job as somebody was given it, perhaps in an earlier topic of the name."""
-
-    seq: int
-    lease: str
-    node: str
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -145,9 +112,10 @@ class QueueMachine(RuleBasedStateMachine):
     def named(self, picks: Picks) -> list[Held]:
         """Jobs and their holders as a caller names them, each seq once."""
         held: dict[int, Held] = {}
-        leased = [Handed(job.seq, job.lease, job.node or "") for job in self.model.jobs.values() if job.lease]
+        now = {"leased": [job for job in self.model.jobs.values() if job.lease], "keyed": self.keyed()}
         for whose, which, fence in picks if self.handed else []:
-            of = leased if whose == "leased" and leased else self.handed
+            of: Sequence[Handed | Job] = now[whose] or now["leased"] if whose != "any" else ()
+            of = of or self.handed
             job = of[-1 - which % len(of)]
             other = "b" if job.node == "a" else "a"
             lease, node = {
@@ -170,13 +138,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What may happen.
 
-    @initialize(limits=LIMITS, records=RECORDS)
-    def begin(self, limits: Limits, records: Records) -> None:
+    @initialize(limits=draws.LIMITS, record=draws.KEYED, records=draws.RECORDS)
+    def begin(self, limits: Limits, record: Keyed, records: Records) -> None:
         self.configure_now(limits)
+        self.enqueue_by_key(record)
         self.put(records)
 
     @precondition(lambda self: self.enqueues <= self.claims + AHEAD)
-    @rule(records=RECORDS)
+    @rule(records=draws.RECORDS)
     def enqueue(self, records: Records) -> None:
         self.put(records)
 
@@ -196,11 +165,49 @@ class QueueMachine(RuleBasedStateMachine):
         )
         self.model.add(seqs, batch, rows, span)
 
-    @rule(node=NODES, most=st.integers(1, 5), at_once=AT_ONCE)
+    @rule(record=draws.KEYED)
+    def enqueue_by_key(self, record: Keyed) -> None:
+        taken, key, delay, ttl, limit = record
+        if taken:
+            key = next((job.key for job in self.keyed() if job.key), key)
+        batch = Batch(
+            payloads=[b'{"n":%d}' % next(self.numbers)],
+            priorities=[0],
+            delays_ms=[delay],
+            ttls_ms=[ttl],
+            max_deliveries=[limit],
+            keys=[key],
+        )
+        policy = self.policy_now()
+        placed, span, rows = self.call(f"enqueue by key {record}", lambda: self.world.put(policy, batch))
+        self.returned = self.returned or placed.due > 0
+        self.model.put(placed.seqs[0], placed.updated[0], batch, rows, span)
+
+    @rule(record=draws.KEYED, lease_ms=draws.LEASES, delay_ms=draws.DELAYS)
+    def write_anew_what_is_worked_on(self, record: Keyed, lease_ms: int, delay_ms: int) -> None:
+        """And then give back what was being worked on, or let its lease end: of the two, one lives on."""
+        claims = self.claims
+        if not self.keyed():
+            self.enqueue_by_key(record)
+            self.take("a", 5, lease_ms, at_once=False)
+        self.claims = claims + 1  # whether it had to
+        for job in self.keyed()[-1:]:
+            held = Held(Seq(job.seq), UUID(job.lease or ""), job.node)
+            self.enqueue_by_key((True, *record[1:]))
+            if lease_ms > SHORT_US // 1000:
+                self.give_back([held], delay_ms, None)
+            else:
+                self.let_time_pass()
+
+    def keyed(self) -> list[Job]:
+        """Jobs with keys that are leased, as far as is known."""
+        return [job for job in self.model.jobs.values() if job.key and job.lease]
+
+    @rule(node=draws.NODES, most=st.integers(1, 5), at_once=draws.AT_ONCE)
     def claim(self, node: str, most: int, at_once: bool) -> None:
         self.take(node, most, 60_000, at_once=at_once)
 
-    @rule(node=NODES, most=st.integers(1, 5), at_once=AT_ONCE)
+    @rule(node=draws.NODES, most=st.integers(1, 5), at_once=draws.AT_ONCE)
     def claim_briefly(self, node: str, most: int, at_once: bool) -> None:
         self.take(node, most, 100, at_once=at_once)
 
@@ -223,7 +230,7 @@ class QueueMachine(RuleBasedStateMachine):
         return time.monotonic() > self.claimed_at + LOOK_SECONDS
 
     @precondition(lambda self: self.claims > 0)
-    @rule(picks=PICKS)
+    @rule(picks=draws.PICKS)
     def ack(self, picks: Picks) -> None:
         held, policy = self.named(picks), self.policy_now()
         done, span, _ = self.call(f"ack {held}", lambda: self.world.engine.settlements.ack(policy, held))
@@ -231,9 +238,12 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.ack(seq)
 
     @precondition(lambda self: self.claims > 0)
-    @rule(picks=PICKS, delay_ms=DELAYS, error=st.sampled_from([None, "it broke"]))
+    @rule(picks=draws.PICKS, delay_ms=draws.DELAYS, error=st.sampled_from([None, "it broke"]))
     def nack(self, picks: Picks, delay_ms: int, error: str | None) -> None:
-        held, policy = self.named(picks), self.policy_now()
+        self.give_back(self.named(picks), delay_ms, error)
+
+    def give_back(self, held: list[Held], delay_ms: int, error: str | None) -> None:
+        policy = self.policy_now()
         returns = [Return(delay_ms, error)] * len(held)
         done, span, rows = self.call(
             f"nack {held}, {delay_ms} ms, {error}", lambda: self.world.engine.settlements.nack(policy, held, returns)
@@ -243,7 +253,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.nack(seq, rows, span, delay_ms, error)
 
     @precondition(lambda self: self.claims > 0)
-    @rule(picks=PICKS, lease_ms=LEASES)
+    @rule(picks=draws.PICKS, lease_ms=draws.LEASES)
     def extend(self, picks: Picks, lease_ms: int) -> None:
         held, policy = self.named(picks), self.policy_now()
         done, span, rows = self.call(
@@ -270,7 +280,13 @@ class QueueMachine(RuleBasedStateMachine):
         is_out = self.model.expirable if sweep is sweeps.expiry else self.model.spent
         self.model.exits(rows, span, [seq for seq, job in self.model.jobs.items() if is_out(job, span)])
 
-    @rule(limits=LIMITS)
+    @precondition(lambda self: self.claims > 0)
+    @rule()
+    def clean_up_keys(self) -> None:
+        _, span, rows = self.call("superseded", lambda: sweeps.superseded(self.world.pools, self.world.engine))
+        self.model.supersede(rows, span)
+
+    @rule(limits=draws.LIMITS)
     def configure(self, limits: Limits) -> None:
         self.configure_now(limits)
 
@@ -298,11 +314,12 @@ class QueueMachine(RuleBasedStateMachine):
 
         (counts, state), span, rows = self.call("counts", look)
         assert rows == self.model.expected()
-        assert len(rows) + len(self.model.gone) == self.model.enqueued == state.head_seq
+        assert len(rows) + len(self.model.gone) == self.model.enqueued
+        assert self.model.head <= state.head_seq <= self.model.head + self.model.unused
         ready, in_flight, live = self.model.count(span)
-        assert within(counts.ready, ready), f"{counts.ready} ready, not {ready}"
-        assert within(counts.in_flight, in_flight), f"{counts.in_flight} in flight, not {in_flight}"
-        assert within(state.count, live), f"{state.count} live, not {live}"
+        assert ready.holds(counts.ready), f"{counts.ready} ready, not {ready}"
+        assert in_flight.holds(counts.in_flight), f"{counts.in_flight} in flight, not {in_flight}"
+        assert live.holds(state.count), f"{state.count} live, not {live}"
         assert state.dead_lettered == len(self.model.dead)
 
     @invariant()
@@ -338,10 +355,6 @@ class QueueMachine(RuleBasedStateMachine):
             if job.state == "leased" or (job.state == "scheduled" and job.deliveries > 0):
                 assert track.until is not None
                 assert micros(track.until) == job.visible_at
-
-
-def within(count: int, allowed: Range) -> bool:
-    return allowed.least <= count <= allowed.most
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from app.db.pool import Pools, open_pools
 from app.engine.engine import Engine
+from app.queue.model import Batch
+from app.queue.producer import Placed
 from app.topics.cache import Policies
 from app.topics.config import Policy
 from tests.model.model import Row
@@ -61,6 +63,12 @@ class World:
         """What the edges ask for before each verb."""
         return await self.policies.queue(topic)
 
+    async def put(self, policy: Policy, batch: Batch) -> Placed:
+        """Enqueue records with keys, and see what became of each."""
+        placed = await self.engine.enqueues.place(policy, batch, 100)
+        assert isinstance(placed, Placed)
+        return placed
+
     async def clock(self) -> int:
         """The database's, in µs since 1970."""
         return micros(await self.pools.rest.fetchval("SELECT clock_timestamp()"))
@@ -91,5 +99,7 @@ def _row(row: Any) -> Row:
         row["node"],
         row["last_error"],
         row["payload"],
+        row["key"],
+        micros(row["updated_at"]),
         None if origin == (None, None, None) else origin,
     )

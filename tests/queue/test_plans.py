@@ -34,7 +34,7 @@ INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priori
 SELECT t.name, t.id, n, n,
        CASE WHEN k < 80 THEN 'ready' WHEN k < 90 THEN 'scheduled' WHEN k < 97 THEN 'leased' ELSE 'failed'
        END::holdfast.job_state,
-       CASE WHEN k = 0 THEN 't1' ELSE '' END, CASE WHEN k = 1 THEN 5 ELSE 0 END,
+       CASE WHEN k IN (0, 95) THEN 't1' ELSE '' END, CASE WHEN k = 1 THEN 5 ELSE 0 END,
        now() + CASE WHEN k BETWEEN 80 AND 95 THEN interval '1 hour' ELSE interval '-1 minute' END, now(), now(),
        CASE WHEN k = 2 THEN now() - interval '1 minute' WHEN k = 3 THEN now() + interval '1 day' END,
        CASE WHEN k >= 90 THEN 3 ELSE 0 END,
@@ -57,7 +57,7 @@ WHERE topic = 'busy' AND state IN ('leased', 'scheduled')
 class Promise:
     """Indexes that a statement walks, and a bound on pages a job: about twice what was measured on 15 and 18, where a
     job took 13 in a claim, 9 in an ack, 5 in a nack, 17 in an extend, 4 in a look at a lease, 17 in a failure, 13 in
-    a move to the dead letters, 13 in an expiry, 6 in a deletion, and 1 where it is only looked at."""
+    a move to the dead letters, 13 in an expiry, 6 in a deletion or an eviction, and 1 where it is only looked at."""
 
     indexes: set[str]
     pages: int
@@ -66,6 +66,7 @@ class Promise:
 
 PROMISES = {
     "claim": Promise({"jobs_due", "jobs_ready"}, 30),
+    "in_flight": Promise({"jobs_held"}, 4, changes=False),
     "ack": Promise({"jobs_pkey"}, 20),
     "ack_archived": Promise({"jobs_pkey"}, 26),
     "nack": Promise({"jobs_pkey"}, 20),
@@ -77,6 +78,7 @@ PROMISES = {
     "held": Promise({"jobs_pkey"}, 8, changes=False),
     "leases": Promise({"jobs_pkey"}, 8, changes=False),
     "expire": Promise({"jobs_expiring"}, 30),
+    "evict": Promise({"jobs_due", "jobs_ready", "jobs_pkey"}, 14),
     "sweep_finished": Promise({"jobs_finished"}, 14),
     "exhausted": Promise({"jobs_due"}, 3, changes=False),
     "count": Promise({"jobs_due", "jobs_expiring"}, 4, changes=False),
@@ -125,7 +127,8 @@ class World:
         marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
-            "claim": (busy.name, count, *lanes, *slots, True, 3, False, []),
+            "claim": (busy.name, count, *lanes, *slots, True, 3, False, [1, 3], [2, 3], [count, count], [], 1 << 26),
+            "in_flight": (busy.name, ["t1", "t2"], [count, count]),
             "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
             "ack_archived": (busy.name, seqs, leases, nothing),
@@ -138,6 +141,7 @@ class World:
             "inter": (busy.name, await self.db.fetchval(PLACES, spent), nothing),
             "fail": (busy.name, spent, nothing, nothing, 3),
             "expire": (busy.name, count),
+            "evict": (busy.name, count // 3, 0, count // 3, True, 3, *marks),
             "sweep_finished": (busy.name, timedelta(0), count),
             "exhausted": (busy.name, "", 0, 3, count),
             "count": (busy.name, busy.id, True, 3, count, 0, *marks[:2], marks[3]),

@@ -87,7 +87,16 @@ async def test_a_claim_does_not_meet_jobs_whose_time_is_yet_to_come(new_database
             slots = [str(uuid4()) for _ in range(N)], [1] * N, ["w"], [30_000]
             for _ in range(2):  # the first reads pages in, and sets hint bits
                 plan = await plans.explain(
-                    db, statements.named("claim"), topic.name, N, [""], [0], [0], [0], *slots, True, 3, False
+                    db,
+                    statements.named("claim"),
+                    topic.name,
+                    N,
+                    [""],
+                    [0],
+                    [0],
+                    [0],
+                    *slots,
+                    *(True, 3, False, [], 1 << 26),
                 )
             return plan.met(), pages(plan)
 

@@ -58,10 +58,17 @@ def test_the_files_are_those_that_some_module_loads() -> None:
 
 
 async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Awaitable[Session]]) -> None:
-    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first."""
+    """consumer.claim hands the columns from seq on to Job in their order, with the lease behind the first; then `more`,
+    the tenant, which is the lane's, and what `rare` has."""
     columns = await _columns(await connect(), "claim")
     assert columns[:5] == [("kind", str), ("lane", int), ("due", bool), ("place", int), ("slot", int)]
-    assert columns[5:] == [pair for pair in _fields(Job) if pair[0] != "lease"]
+    made = [pair for pair in _fields(Job) if pair[0] != "lease"]
+    names = [name for name, _ in made]
+    common = names.index("more")
+    assert columns[5:-2] == made[:common]
+    assert [name for name, _ in columns[-2:]] == ["rare", "more"]
+    [rare] = re.findall(r"THEN ROW\((j\.original_topic.*?)\) END AS rare", statements.named("claim").body)
+    assert [name.strip().removeprefix("j.").replace("grp", "group") for name in rare.split(",")] == names[common + 2 :]
 
 
 async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
@@ -82,8 +89,8 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
 @pytest.mark.parametrize(
     ("name", "columns"),
     [
-        ("ack", {"done", "picked", "deliveries", "ages"}),
-        ("ack_archived", {"done", "picked", "deliveries", "ages"}),
+        ("ack", {"done", "picked", "deliveries", "ages", "tenants"}),
+        ("ack_archived", {"done", "picked", "deliveries", "ages", "tenants"}),
         ("nack", {"done", "picked", "refunded", "delays", "spent", "leases", "keyed"}),
         ("nack_keyed", {"done", "superseded", "refunded", "delays"}),
         ("extend", {"done", "picked", "deadlines"}),
@@ -155,7 +162,10 @@ def test_no_limit_is_left_to_a_subselect(statement: Statement) -> None:
     assert re.search(r"\bIN\s*\(\s*SELECT[^)]*SKIP LOCKED", statement.body, re.IGNORECASE) is None
     if "SKIP LOCKED" in statement.body:
         assert statement.body.count("SKIP LOCKED") == len(
-            re.findall(r"LIMIT (?:\$\d+::integer|l\.most_due|1) FOR UPDATE SKIP LOCKED", statement.body)
+            re.findall(
+                r"LIMIT (?:\$\d+::integer|coalesce\(l\.most_due, \$2::integer\)|1) FOR UPDATE SKIP LOCKED",
+                statement.body,
+            )
         ), "lock and limit belong to one level"
         assert "MATERIALIZED" in statement.body
 

@@ -56,6 +56,8 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         priority_order="lowest_first",
         retry_order="back",
         aging_ms=9,
+        tenant_weights={"a": 3},
+        tenant_limits={"b": 4},
         replayable=True,
         replay_window_ms=9,
         dead_ttl_ms=10,

@@ -20,6 +20,8 @@ from app.api.fields import time_of, topic_in
 from app.api.messages.errors import operation
 from app.api.openapi import TOPIC, query
 from app.api.paging import CURSOR, cursor_of, cursor_to
+from app.audit import trail
+from app.audit.trail import Action
 from app.edge.context import context_of
 from app.errors import InvalidRequest, InvalidTime
 from app.keys import Scope
@@ -138,7 +140,11 @@ async def replay(request: Request) -> Response:
         if not policy.config.replayable:  # it may have become so elsewhere
             context.policies.forget(name)
             policy = await context.policies.queue(name)
-        return await context.engine.replays.replay(policy, from_time)
+        return await context.engine.replays.replay(policy, from_time, begun)
+
+    async def begun(replay: Replay) -> None:
+        detail = {"from_time": replay.from_time.isoformat(), "until_time": replay.until_time.isoformat()}
+        await trail.record(context.pools.rest, context.access.actor(request), Action.REPLAY_STARTED, name, detail)
 
     await context.policies.queue(name)
     done = await while_connected(request, context.policies.confirmed(name, replayed))
@@ -206,6 +212,8 @@ async def purge_log(request: Request) -> Response:
         raise InvalidRequest("before is needed: up to which time is the log to be deleted?")
     before = time_of(given, "before")
     topic, count = (await context.policies.queue(name)).topic, 0
+    actor = context.access.actor(request)
+    await trail.record(context.pools.rest, actor, Action.LOG_PURGED, name, {"before": before.isoformat()})
     while gone := await archive.delete(
         context.pools.rest, (topic.name, topic.id), archive.THE_BEGINNING, before, BATCH
     ):

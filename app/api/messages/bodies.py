@@ -8,13 +8,24 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.bounds import MAX_ERROR_BYTES, MAX_META_KEYS, MAX_RECORDS, MAX_SEQS, DedupeId, Group, Key, about, text
+from app.api.bounds import (
+    MAX_ERROR_BYTES,
+    MAX_META_KEYS,
+    MAX_RECORDS,
+    MAX_SEQS,
+    DedupeId,
+    Group,
+    Key,
+    Tenants,
+    about,
+    text,
+)
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.users import UserId
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
-from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS
+from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
 MOST_LEASE_SECONDS = 86_400
@@ -82,8 +93,7 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
     user_id: Annotated[
         UserId | None, about("The user that it is for, an id of the application's own: in metadata as $user_id.")
     ] = None
-    # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
+    tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
 
 
 class EnqueueBody(Enqueued, kw_only=True, gc=False):
@@ -128,6 +138,7 @@ class DequeueBody(msgspec.Struct):
         Annotated[float, Meta(ge=0, le=30)] | None, about("How long to wait for the first message.", 0)
     ] = None
     encoding: Encoding = None
+    tenants: Tenants = None
     consumer_group: Literal[""] | None = None
 
 
@@ -231,6 +242,7 @@ class Message(msgspec.Struct, kw_only=True):
     topic: str
     key: str | UnsetType = UNSET
     group: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
     payload: str
     encoding: Literal["base64"] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET

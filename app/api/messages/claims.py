@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import read_json
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left, while_connected
@@ -43,7 +43,7 @@ async def dequeue(request: Request) -> Response:
     """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
     with `wait_seconds`, wait so long for the first. A topic that is absent has none."""
     context = context_of(request)
-    key = context.access.check(request, NEEDED, consumes=True)
+    key = context.access.check(request, NEEDED, consumes=True, confines=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(body.topic)
     must_cover(key, body.topic)
@@ -57,7 +57,10 @@ async def dequeue(request: Request) -> Response:
         if found is None:
             return _answer([])
         policy, wait = found
-    claimer = Claimer(policy, NODE, body.count or 1, lease_of(policy, body.visibility_timeout_seconds), whole=True)
+    context.engine.reads.note(policy.topic.id)
+    lease_ms = lease_of(policy, body.visibility_timeout_seconds)
+    tenants = tenancy.claimed_by(key, body.tenants)
+    claimer = Claimer(policy, NODE, body.count or 1, lease_ms, whole=True, tenants=tenants)
     claims, settlements = context.engine.claims, context.engine.settlements
     jobs: list[Job]
     if wait or policy.config.claim_jitter_ms:

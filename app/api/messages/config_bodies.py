@@ -116,6 +116,8 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     dead_ttl_ms: int
     dedupe_window_ms: int
     priority: int | UnsetType = UNSET
+    tenant_weights: dict[str, int] | UnsetType = UNSET
+    tenant_limits: dict[str, int] | UnsetType = UNSET
     auto_priority: bool
     priority_order: str
     retry_order: str

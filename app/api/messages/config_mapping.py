@@ -35,6 +35,8 @@ OF_V0: Final = (
     "dead_ttl_ms",
     "dedupe_window_ms",
     "priority",
+    "tenant_weights",
+    "tenant_limits",
     "auto_priority",
     "priority_order",
     "retry_order",
@@ -171,4 +173,4 @@ def _in_seconds(millis: int | None) -> tuple[int | UnsetType, int | UnsetType]:
 
 
 def _unless_none(value: T | None) -> T | UnsetType:
-    return UNSET if value is None else value
+    return UNSET if value is None or value == {} else value

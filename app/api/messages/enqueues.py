@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import has_nul, read_json
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
@@ -21,7 +21,7 @@ from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.enqueues import Gone
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
-from app.keys import Scope
+from app.keys import Key, Scope
 from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
@@ -44,11 +44,11 @@ _many = msgspec.json.Decoder(BatchBody)
 async def enqueue(request: Request) -> Response:
     """Enqueue a message. Its topic is made if it is absent."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE)
+    key = context.access.check(request, Scope.WRITE, confines=True)
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     must_cover(key, body.topic)
-    (shown,), duplicates = await _enqueue(request, context, body.topic, [body])
+    (shown,), duplicates = await _enqueue(request, context, key, body.topic, [body])
     return _created(b'{"id":"%b"%b}' % (shown.encode(), b',"duplicate":true' if duplicates else b""))
 
 
@@ -61,7 +61,7 @@ async def enqueue(request: Request) -> Response:
 async def enqueue_batch(request: Request) -> Response:
     """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE)
+    key = context.access.check(request, Scope.WRITE, confines=True)
     body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     must_cover(key, body.topic)
@@ -69,16 +69,17 @@ async def enqueue_batch(request: Request) -> Response:
         raise InvalidRequest("messages must hold at least one message.")
     if len(body.messages) > MAX_RECORDS:
         raise BatchTooLarge(f"At most {MAX_RECORDS} messages a call.")
-    ids, duplicates = await _enqueue(request, context, body.topic, body.messages)
+    ids, duplicates = await _enqueue(request, context, key, body.topic, body.messages)
     return _created(encode({"ids": ids, "duplicates": duplicates} if duplicates else {"ids": ids}))
 
 
 async def _enqueue(
-    request: Request, context: Context, name: str, messages: Sequence[Enqueued]
+    request: Request, context: Context, key: Key | None, name: str, messages: Sequence[Enqueued]
 ) -> tuple[list[str], list[int]]:
     """Their ids, and the places of those that are duplicates of earlier ones."""
     batch, size = _columns(messages)
     check_groups(name, batch)
+    tenancy.enqueued_by(key, batch)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
     try:
@@ -161,6 +162,7 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         ttls_ms=_unless_default([_ms(message.ttl_seconds) for message in messages]),
         max_deliveries=_unless_default([message.max_deliveries for message in messages]),
         content_types=_unless_default(types),
+        tenants=_unless_default([message.tenant for message in messages]),
         keys=_unless_default([message.key for message in messages]),
         groups=_unless_default([message.group for message in messages]),
         dedupe_ids=_unless_default([message.dedupe_id for message in messages]),

@@ -116,7 +116,7 @@ async def page(request: Request) -> Response:
 async def get(request: Request) -> Response:
     """A message, in whatever status; one that was acknowledged is gone."""
     context = context_of(request)
-    key = context.access.check(request, Scope.READ)
+    key = context.access.check(request, Scope.READ, confines=True)
     base64 = _base64(request)
     message_id: str = request.path_params["id"]
     if message_id in VERBS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from app.api import tenancy
 from app.errors import NotAQueue, TopicNotFound
 from app.queue import shown
 from app.queue.model import Seq
@@ -21,7 +22,7 @@ async def first_place(context: Context, key: Key | None, job: tuple[int, Seq]) -
     """Where it was at first, and is unless it is a dead letter; None where there is no such topic for this key."""
     topic_id, seq = job
     name = await context.names.of(topic_id)
-    policy = None if name is None else await _policy(context, key, name, topic_id)
+    policy = None if name is None else await _policy(context, key, name, topic_id, seq)
     return None if policy is None else (policy, seq)
 
 
@@ -30,14 +31,15 @@ async def later_places(context: Context, key: Key | None, jobs: Sequence[tuple[i
     found = await shown.letters(context.pools.rest, jobs)
     places = {}
     for i, place in found.items():
-        policy = await _policy(context, key, place.topic, place.topic_id)
+        policy = await _policy(context, key, place.topic, place.topic_id, place.seq)
         if policy is not None:
             places[i] = (policy, place.seq)
     return places
 
 
-async def _policy(context: Context, key: Key | None, name: str, topic_id: int) -> Policy | None:
-    """The topic of this id; None for one that was deleted, and perhaps made anew, or that the key is not for."""
+async def _policy(context: Context, key: Key | None, name: str, topic_id: int, seq: Seq) -> Policy | None:
+    """The topic of this id; None for one that was deleted, and perhaps made anew, or that the key is not for; and for a
+    job of a tenant that it is not for."""
     if key is not None and not key.covers(name):
         return None
     try:
@@ -47,4 +49,6 @@ async def _policy(context: Context, key: Key | None, name: str, topic_id: int) -
             policy = await context.policies.queue(name)
     except (TopicNotFound, NotAQueue):
         return None
-    return policy if policy.topic.id == topic_id else None
+    if policy.topic.id != topic_id or await tenancy.own(context, key, policy.topic, [seq]) == []:
+        return None
+    return policy

@@ -68,7 +68,7 @@ def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struc
 async def ack(request: Request) -> Response:
     """Complete a message: it is gone then. 404 if the caller does not hold it any more."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
     settlements = context.engine.settlements
 
@@ -90,7 +90,7 @@ async def nack(request: Request) -> Response:
     `refund` the answer is a 200, which says whether the delivery was given back. 404 if the caller does not hold it any
     more."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
     error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
     delay_ms = None if body.delay_seconds is None else round(body.delay_seconds * 1000)
@@ -138,7 +138,7 @@ async def fail(request: Request) -> Response:
 async def extend(request: Request) -> Response:
     """Hide a message for so long from now: the heartbeat of long work. 404 if the caller does not hold it any more."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
     settlements = context.engine.settlements
     until: list[int] = []
@@ -161,7 +161,7 @@ async def extend(request: Request) -> Response:
 async def ack_batch(request: Request) -> Response:
     """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
     context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _ack_batch_body, context.settings.max_body_bytes)
     if len(body.ids) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} ids a call.")

@@ -95,8 +95,11 @@ def _origin(topic: str | None, crashes: int | None) -> bytes:
 
 
 def _names(job: Job | Shown) -> bytes:
-    key = b"" if job.key is None else b',"key":%b' % encode(job.key)
-    return key if job.group is None else key + b',"group":%b' % encode(job.group)
+    """What it has of key, group and tenant."""
+    shown = b"" if job.key is None else b',"key":%b' % encode(job.key)
+    if job.group is not None:
+        shown += b',"group":%b' % encode(job.group)
+    return shown + b',"tenant":%b' % encode(job.tenant) if job.tenant else shown
 
 
 def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.fields import encode
 from app.api.openapi import operation
-from app.api.v0.bodies import HorizonAnswer
+from app.api.v0.admin_bodies import HorizonAnswer
 from app.api.v0.fields import answer
 from app.db import horizon
 from app.edge.context import context_of

@@ -12,9 +12,10 @@ from app.api.bounds import about, text
 from app.api.openapi import NAME
 from app.api.v0.bodies import Performance
 from app.audit.trail import Entry
+from app.db.horizon import Horizon
 from app.signin import store
 from app.signin.store import Kept, State
-from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS
+from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS, Tenant
 
 ScopeWord = Literal["read", "write", "delete", "admin"]
 
@@ -39,6 +40,9 @@ class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
     expires_in_ms: Annotated[
         Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None, about("How long it is good; without it, for ever.")
     ] = None
+    tenant: Annotated[
+        Tenant | None, about("Whose jobs it is for, and no others; then its scopes are read and write at most.")
+    ] = None
 
 
 class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,6 +59,7 @@ class KeyShown(msgspec.Struct):
     name: str
     scopes: list[str]
     prefixes: list[str]
+    tenant: str | None
     state: Literal["live", "expired", "revoked"]
     created_at: int
     created_by: str
@@ -85,6 +90,12 @@ class KeysAnswer(msgspec.Struct):
     next_cursor: str | UnsetType = UNSET
 
 
+class HorizonAnswer(Horizon, frozen=True):
+    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
+
+    performance: Performance
+
+
 class AuditEntry(msgspec.Struct):
     """A change that was made. `at` is in ms since 1970, `address` where the request came from."""
 
@@ -113,6 +124,7 @@ def shown(kept: Kept) -> KeyShown:
         name=kept.name,
         scopes=kept.scopes.words,
         prefixes=list(kept.prefixes),
+        tenant=kept.tenant,
         state=kept.state.value,
         created_at=_ms(kept.created_at),
         created_by=kept.created_by,

@@ -14,6 +14,7 @@ from app.api.bounds import (
     Holder,
     LeaseMs,
     Seq,
+    Tenants,
     Wait,
     about,
     text,
@@ -111,6 +112,7 @@ class ClaimBody(msgspec.Struct):
     max: Annotated[Count | None, about("Most jobs, clamped to 1 to 1000.", 1)] = None
     lease_ms: Annotated[LeaseMs | None, about("The topic's if absent.")] = None
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
+    tenants: Tenants = None
 
 
 class Performance(msgspec.Struct, omit_defaults=True):
@@ -200,7 +202,7 @@ class JobShown(msgspec.Struct, kw_only=True):
     data: Raw
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     key: str | UnsetType = UNSET
-    group: str | UnsetType = UNSET
+    tenant: str | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = UNSET
     token: str
 

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import read_json
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left, while_connected
@@ -45,12 +45,13 @@ async def claim(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    key = context.access.check(request, NEEDED, name, consumes=True)
+    key = context.access.check(request, NEEDED, name, consumes=True, confines=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
-    claimer = claimer_of(policy, body.node, body.max, body.lease_ms)
+    context.engine.reads.note(policy.topic.id)
+    claimer = claimer_of(policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants))
     claims, settlements = context.engine.claims, context.engine.settlements
     if body.wait_ms:
         count_as(request, "claim_wait")  # its time is the wait's
@@ -63,7 +64,7 @@ async def claim(request: Request) -> Response:
     else:
         jobs = await claims.claim(claimer)
     try:
-        counts = await context.engine.counters.read(policy)
+        ready, _ = await tenancy.counts(context, key, policy)
     except Unavailable:
         await settlements.give_back(policy, body.node, jobs)
         raise
@@ -76,12 +77,14 @@ async def claim(request: Request) -> Response:
         name.encode(),
         b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),
         len(jobs),
-        counts.ready,
+        ready,
     )
     return answer(fields, began, b',"throttle_wait_ms":0.0')
 
 
-def claimer_of(policy: Policy, node: str, most: int | None, lease_ms: int | None) -> Claimer:
+def claimer_of(
+    policy: Policy, node: str, most: int | None, lease_ms: int | None, tenants: frozenset[str] | None = None
+) -> Claimer:
     """A claimer with its bounds clamped; what is absent is the topic's, or one job."""
     lease = policy.config.lease_ms if lease_ms is None else clamp_lease(lease_ms)
-    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease)
+    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease, tenants=tenants)

@@ -128,6 +128,7 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
         ]
     )
     batch.ttls_ms = _unless_default([record.ttl_ms for record in records])
+    batch.tenants = _unless_default([record.tenant for record in records])
     batch.keys = _unless_default([record.key for record in records])
     batch.groups = _unless_default([record.group for record in records])
     batch.dedupe_ids = _unless_default([record.dedupe_id for record in records])

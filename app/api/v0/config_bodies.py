@@ -34,6 +34,8 @@ class ResolvedConfig(msgspec.Struct):
     priority_order: str
     retry_order: str
     aging_ms: int
+    tenant_weights: dict[str, int]
+    tenant_limits: dict[str, int]
     replayable: bool
     replay_window_ms: int
     dead_ttl_ms: int

@@ -60,10 +60,15 @@ async def diff(request: Request) -> Response:
     check_name(name)
     nodes = nodes_of(body.node)
     diffs = context.engine.diffs
+
+    def ask(policy: Policy) -> Ask:
+        context.engine.reads.note(policy.topic.id)
+        return ask_of(policy, body, nodes)
+
     if body.wait_ms:
         seconds = min(body.wait_ms, MAX_WAIT_MS) / 1000
         count_as(request, "diff_wait")  # its time is the wait's
-        reading = context.policies.confirmed(name, lambda p: diffs.read(p, ask_of(p, body, nodes), seconds))
+        reading = context.policies.confirmed(name, lambda p: diffs.read(p, ask(p), seconds))
         found = await while_connected(request, reading)
         if not context.access.still_good(key):
             raise Unauthorized("This key was revoked or has expired.")
@@ -71,7 +76,7 @@ async def diff(request: Request) -> Response:
             ended_with(request, LEFT)
             return Response(status_code=499)  # nobody reads it
     else:
-        found = await context.policies.confirmed(name, lambda p: diffs.once(p, ask_of(p, body, nodes)))
+        found = await context.policies.confirmed(name, lambda p: diffs.once(p, ask(p)))
     return shown(name, body.from_seq or 0, found, began)
 
 

@@ -51,7 +51,7 @@ async def make(request: Request) -> Response:
     context = context_of(request)
     by = await _changer(request, context)
     body = await read_json(request, _make_body, context.settings.max_body_bytes)
-    asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), body.expires_in_ms)
+    asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), body.expires_in_ms, body.tenant)
     kept, secret = await store.create(context.pools.rest, asked, by)
     await context.access.directory.changed()
     return _with_secret(kept, secret, began, 201)

@@ -11,7 +11,7 @@ from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.users import UserId
 from app.api.v0.bodies import Performance
-from app.topics.config import TEN_YEARS_MS, AskedInFull
+from app.topics.config import TEN_YEARS_MS, AskedInFull, Tenant
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
@@ -58,8 +58,8 @@ class Record(msgspec.Struct, gc=False):
     user_id: Annotated[
         UserId | None, about("The user that it is for, an id of the application's own: in meta as $user_id.")
     ] = None
+    tenant: Annotated[Tenant | None, about("Whose job it is: claims share fairly between tenants.", "")] = None
     # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    tenant: None = None
     webhook: None = None
 
 

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import read_json
 from app.api.bounds import MAX_KEY_BYTES
 from app.api.calls import count_as
@@ -18,9 +18,9 @@ from app.api.openapi import TOPIC, header, operation, query
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer, fsync_since
 from app.api.v0.record_bodies import AppendAnswer, AppendBody, LogAppendBody
-from app.api.v0.topics import configure
+from app.api.v0.topics import configure, extent_of
 from app.edge.context import Context, context_of
-from app.errors import InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicNotFound
+from app.errors import Forbidden, InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
@@ -78,10 +78,12 @@ async def append(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.WRITE, name)
+    by = context.access.check(request, Scope.WRITE, name, confines=True)
     # Before the body: what its fields may be depends on the topic.
     policy = await _known(context, name)
     kind = None if policy is None else policy.config.type
+    if by is not None and by.tenant is not None and kind is not TopicType.QUEUE:
+        raise Forbidden("This key is for the jobs of one tenant, and this is no queue.")
     decoder = _jobs if kind is TopicType.QUEUE else _either if kind is None else _records
     body = await read_json(request, decoder, context.settings.max_body_bytes)
     if policy is None:
@@ -89,7 +91,8 @@ async def append(request: Request) -> Response:
     batch, size = columns_of(body)
     if isinstance(body, AppendBody):
         check_groups(name, batch)
-    key = _key(request, body.idempotency_key)
+    tenancy.enqueued_by(by, batch)
+    key = tenancy.batch_key(by, _key(request, body.idempotency_key))
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
         resolve(name, body.config)  # which counts for nothing here; but what makes no sense is said every time
@@ -104,7 +107,12 @@ async def append(request: Request) -> Response:
         count_as(request, "append")
         seqs, deduped = await _append(context, policy, batch, size, key)
     else:
-        found = await context.engine.enqueues.place(policy, batch, size, key)
+        try:
+            found = await context.engine.enqueues.place(policy, batch, size, key)
+        except TopicFull as full:
+            extent, _ = await extent_of(context, policy)
+            where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
+            raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
         if not isinstance(found, Placed):
             seqs = found
         elif found.repeated:

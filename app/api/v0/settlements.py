@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct
+from app.api import direct, tenancy
 from app.api.body import read_json
 from app.api.bounds import DAY_MS, MAX_ERROR_BYTES
 from app.api.fields import check_text, encode, topic_in
@@ -27,7 +28,7 @@ from app.api.v0.settlement_bodies import (
 )
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest
-from app.keys import Scope
+from app.keys import Key, Scope
 from app.queue.backoff import MOST_REFUNDS
 from app.queue.consumer import Return
 from app.topics.config import Policy, check_name, clamp_lease
@@ -49,15 +50,20 @@ def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct]) -> dict[s
 async def ack(request: Request) -> Response:
     """Complete jobs: the ack is the delete. Safe to repeat."""
     began = time.perf_counter()
-    context, name = _open(request)
+    context, name, key = _open(request)
     body = await read_json(request, _ack_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     policy = await context.policies.queue(name)
     sent = time.perf_counter()
-    done = await context.engine.settlements.ack(policy, held)
+    own = await tenancy.own(context, key, policy.topic, body.seqs)
+    if own is None:
+        done = await context.engine.settlements.ack(policy, held)
+    else:
+        done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own])}
     timings = fsync_since(sent) if policy.config.durable else b""
-    return answer(await _settled(context, policy, b"acked", body.seqs, done), began, timings)
+    counts = await tenancy.counts(context, key, policy)
+    return answer(_settled(counts, policy, b"acked", body.seqs, done), began, timings)
 
 
 @router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer))
@@ -65,17 +71,20 @@ async def nack(request: Request) -> Response:
     """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
     its last delivery goes out instead."""
     began = time.perf_counter()
-    context, name = _open(request)
+    context, name, key = _open(request)
     body = await read_json(request, _nack_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     returns = _returns(body)
     policy = await context.policies.queue(name)
+    mine = await _mine(context, key, policy, body.seqs)
     refunded: set[int] = set()
-    done = await context.engine.settlements.nack(policy, held, returns, refunded)
-    fields = await _settled(context, policy, b"nacked", body.seqs, done)
+    settlements = context.engine.settlements
+    back = await settlements.nack(policy, [held[i] for i in mine], [returns[i] for i in mine], refunded)
+    done = {mine[i] for i in back}
+    fields = _settled(await tenancy.counts(context, key, policy), policy, b"nacked", body.seqs, done)
     if body.refund:
-        fields += b',"refunded":%b' % encode([body.seqs[i] for i in sorted(refunded)])
+        fields += b',"refunded":%b' % encode([body.seqs[mine[i]] for i in sorted(refunded)])
     return answer(fields, began)
 
 
@@ -83,26 +92,33 @@ async def nack(request: Request) -> Response:
 async def fail(request: Request) -> Response:
     """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
     began = time.perf_counter()
-    context, name = _open(request)
+    context, name, key = _open(request)
     body = await read_json(request, _fail_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     errors = _errors(body)
     policy = await context.policies.queue(name)
-    done = await context.engine.settlements.fail(policy, held, errors)
-    return answer(await _settled(context, policy, b"failed", body.seqs, done), began)
+    mine = await _mine(context, key, policy, body.seqs)
+    out = await context.engine.settlements.fail(policy, [held[i] for i in mine], [errors[i] for i in mine])
+    done = {mine[i] for i in out}
+    return answer(_settled(await tenancy.counts(context, key, policy), policy, b"failed", body.seqs, done), began)
 
 
 @router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
 async def extend(request: Request) -> Response:
     """Set leases to end `lease_ms` from now: the heartbeat of a long job."""
     began = time.perf_counter()
-    context, name = _open(request)
+    context, name, key = _open(request)
     body = await read_json(request, _extend_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     policy = await context.policies.queue(name)
-    done = await context.engine.settlements.extend(policy, held, clamp_lease(body.lease_ms))
+    lease_ms, own = clamp_lease(body.lease_ms), await tenancy.own(context, key, policy.topic, body.seqs)
+    if own is None:
+        done = await context.engine.settlements.extend(policy, held, lease_ms)
+    else:
+        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms)
+        done = {own[i]: deadline for i, deadline in extended.items()}
     fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b' % (
         name.encode(),
         len(done),
@@ -112,11 +128,16 @@ async def extend(request: Request) -> Response:
     return answer(fields, began)
 
 
-def _open(request: Request) -> tuple[Context, str]:
+def _open(request: Request) -> tuple[Context, str, Key | None]:
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.WRITE, name, consumes=True)
-    return context, name
+    return context, name, context.access.check(request, Scope.WRITE, name, consumes=True, confines=True)
+
+
+async def _mine(context: Context, key: Key | None, policy: Policy, seqs: list[int]) -> Sequence[int]:
+    """The places in `seqs` that a key may know of, ascending."""
+    own = await tenancy.own(context, key, policy.topic, seqs)
+    return range(len(seqs)) if own is None else own
 
 
 def _returns(body: NackBody) -> list[Return]:
@@ -135,13 +156,11 @@ def _errors(body: NackBody | FailBody) -> list[str | None]:
     return [error and check_text(error, "an error", MAX_ERROR_BYTES) for error in body.errors]
 
 
-async def _settled(context: Context, policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
-    counts = await context.engine.counters.read(policy)
+def _settled(counts: tuple[int, int], policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
     return b'"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d' % (
         policy.topic.name.encode(),
         verb,
         len(done),
         encode([seq for i, seq in enumerate(seqs) if i not in done]),
-        counts.ready,
-        counts.in_flight,
+        *counts,
     )

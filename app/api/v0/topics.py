@@ -39,7 +39,8 @@ from app.topics.schemas import Format, Text, text_of
 router = direct.router("topics")
 
 EXACT: Final = 10_000
-TOUCH = query("touch", "Accepted; changes nothing.", {"type": "boolean"})
+TOUCH = query("touch", "Whether this look counts as a read of the topic.", {"type": "boolean", "default": True})
+TOUCH_ALL = query("touch", "Whether it counts as a read of those listed.", {"type": "boolean", "default": False})
 IF_EMPTY = query(
     "if_empty", "true refuses to delete what holds live jobs or records.", {"type": "boolean", "default": False}
 )
@@ -82,7 +83,7 @@ async def get(request: Request) -> Response:
     context = context_of(request)
     name = topic_in(request)
     context.access.check(request, Scope.READ, name)
-    flag(request, "touch", default=True)
+    touch = flag(request, "touch", default=True)
     # Not from the cache: what is shown here is what is stored.
     policy = await store.get(context.pools.rest, check_name(name), context.policies.defaults)
     if policy is None:
@@ -94,8 +95,10 @@ async def get(request: Request) -> Response:
         "next_seq": extent["head_seq"] + 1,
         "config": config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
         "effective_priority": _effective(policy),
-        "last_read_ts": None,
+        "last_read_ts": await context.engine.reads.last(policy.topic),
     }
+    if touch:
+        context.engine.reads.note(policy.topic.id)
     return answer(encode(fields)[1:-1], began)
 
 
@@ -122,7 +125,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
             query("prefix", "Only topics whose names start with this.", {"type": "string", "pattern": NO_NUL}),
             PAGE_SIZE,
             CURSOR,
-            TOUCH,
+            TOUCH_ALL,
         ],
         answers={200: ListAnswer},
         errors=[400, 401, 403, 503],
@@ -134,7 +137,7 @@ async def page(request: Request) -> Response:
     context = context_of(request)
     context.access.check(request, Scope.READ)
     given = request.query_params
-    flag(request, "touch", default=False)
+    touch = flag(request, "touch", default=False)
     size = page_size(request)
     after = _after(request)
     prefix = given.get("prefix", "")
@@ -145,6 +148,9 @@ async def page(request: Request) -> Response:
     shown = policies[:size]
     extents = await _extents(context, shown)
     items = [_item(policy, extents[policy.topic.name]) for policy in shown if policy.topic.name in extents]
+    if touch:
+        for policy in shown:
+            context.engine.reads.note(policy.topic.id)
     fields: dict[str, Any] = {"topics": items}
     if len(policies) > size:
         fields["next_cursor"] = cursor_to({"after": policies[size - 1].topic.name})

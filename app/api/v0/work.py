@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
-from app.api import direct
-from app.api.bounds import MAX_NODE_BYTES, NO_NUL
-from app.api.fields import encode, topic_in
+from app.api import direct, tenancy
+from app.api.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
+from app.api.fields import check_tenants, encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.events import (
@@ -63,6 +63,11 @@ _described = operation(
         ),
         query("max", "Most jobs in flight on this stream, clamped to 1 to 1000.", {**_WHOLE, "default": 1}),
         query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000; the topic's if absent.", _WHOLE),
+        query(
+            "tenants",
+            f"Only jobs of these tenants, 1 to {MAX_NAMED}; the parameter may be repeated. Absent: of all.",
+            {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": NO_NUL}},
+        ),
         query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
     ],
     answers={},
@@ -83,18 +88,21 @@ async def work(request: Request) -> Response:
     settled. When the connection ends, what was not settled is released at once."""
     context = context_of(request)
     name = topic_in(request)
-    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True)
+    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True, confines=True)
     must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params
     node = check_node(given.get("node", ""))
     if "\0" in node:
         raise InvalidRequest("node has a NUL character.")
+    named = check_tenants(given.getlist("tenants")) if "tenants" in given else None
+    tenants = tenancy.claimed_by(key, named)
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
     policy = await context.policies.queue(name)
+    context.engine.reads.note(policy.topic.id)
     context.quota.take_stream(request.scope, key)
     streams = context.engine.streams
-    stream = streams.open(claimer_of(policy, node, most, lease_ms))
+    stream = streams.open(claimer_of(policy, node, most, lease_ms, tenants))
     return WorkStream(streams, stream, context.access.watch(key, stream.end))
 
 

@@ -2,7 +2,7 @@
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; one each per seq
 -- Answers one row: `done`, the places in $2 (from 1) that were completed, and `picked`, those that were locked.
 -- Beside `done`, in no order: `deliveries` of those that were completed, and `ages`, the time since their last claim in
--- ms (NULL: not known).
+-- ms (NULL: not known), and whose they were, `tenants`.
 -- What was picked and not done was changed by a verb that this one waited for: the caller runs the statement again
 -- for those, or a good lease's ack would be lost. The rest is no longer the caller's.
 -- state::text keeps the planner off jobs_due, whose predicate would fit; the LATERAL leaves it no join to choose.
@@ -19,7 +19,7 @@ WITH picked AS MATERIALIZED (
 ), done AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
-              octet_length(j.payload) AS bytes
+              octet_length(j.payload) AS bytes, j.tenant
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
@@ -29,4 +29,5 @@ WITH picked AS MATERIALIZED (
 )
 SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked) AS picked,
        array(SELECT deliveries FROM done) AS deliveries,
-       array(SELECT (date_part('epoch', clock_timestamp() - leased_at) * 1000)::bigint FROM done) AS ages
+       array(SELECT (date_part('epoch', clock_timestamp() - leased_at) * 1000)::bigint FROM done) AS ages,
+       array(SELECT tenant FROM done) AS tenants

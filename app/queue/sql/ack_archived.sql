@@ -36,4 +36,5 @@ WITH picked AS MATERIALIZED (
 )
 SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked) AS picked,
        array(SELECT deliveries FROM done) AS deliveries,
-       array(SELECT (date_part('epoch', clock_timestamp() - leased_at) * 1000)::bigint FROM done) AS ages
+       array(SELECT (date_part('epoch', clock_timestamp() - leased_at) * 1000)::bigint FROM done) AS ages,
+       array(SELECT tenant FROM done) AS tenants

@@ -9,10 +9,10 @@ SELECT CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
             WHEN j.state::text = 'blocked' THEN 'blocked'
             WHEN j.visible_at > now() THEN 'scheduled'
             ELSE 'ready' END AS state,
-       j.state::text IN ('leased', 'scheduled') AS due, j.tenant, j.priority,
+       j.state::text IN ('leased', 'scheduled') AS due, j.tenant, j.grp, j.priority,
        CASE WHEN j.state::text = 'ready' THEN j.position
             ELSE (date_part('epoch', j.visible_at) * 1000000)::bigint END AS place,
-       j.deliveries, coalesce(j.max_deliveries, $5::integer) AS max_deliveries,
+       j.deliveries, j.crashes, coalesce(j.max_deliveries, $5::integer) AS max_deliveries,
        $4::boolean AND coalesce(j.max_deliveries, $5::integer) > 0
            AND j.deliveries >= coalesce(j.max_deliveries, $5::integer) AS spent,
        j.node, j.last_error, j.original_topic, j.original_seq, j.original_deliveries,

@@ -1,6 +1,6 @@
 -- How many jobs of a topic could be claimed now, by lane.   $1 topic  $2 most jobs of a part of a lane to look at
 --   a job's place, or NULLs: of its lane, only what is before it counts:  $3 tenant  $4 priority
---   $5 whether it stands in the due part  $6 its position there, or its time in µs since 1970
+--   $5 due jobs before this time, in µs since 1970 (NULL: all)  $6 fresh ones below this position (NULL: all; 0: none)
 --   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 positions  $10 times in µs since 1970
 -- One row for each of the first 2000 lanes: due and ready jobs, $2 of each at most.
 -- Plain reads: takes no lock and waits for none.   Indexes: primary key of lanes, jobs_ready, jobs_due.
@@ -14,10 +14,9 @@ WITH lane AS MATERIALIZED (
     WHERE l.topic = $1 ORDER BY l.tenant, l.priority LIMIT 2000
 ), bound AS MATERIALIZED (
     SELECT l.*,
-           CASE WHEN l.own AND $5::boolean
-                THEN least(now(), timestamptz 'epoch' + $6::bigint * interval '1 microsecond') ELSE now() END AS until,
-           CASE WHEN l.own AND $5::boolean THEN 0
-                WHEN l.own THEN $6::bigint ELSE 9223372036854775807 END AS below
+           CASE WHEN l.own THEN least(now(), timestamptz 'epoch' + $5::bigint * interval '1 microsecond')
+                ELSE now() END AS until,
+           CASE WHEN l.own THEN coalesce($6::bigint, 9223372036854775807) ELSE 9223372036854775807 END AS below
     FROM lane l
 )
 SELECT b.tenant, b.priority, due.n AS due, ready.n AS ready

@@ -5,7 +5,7 @@
 -- Of several with one key, the last that was completed counts, and a pending job of the key goes before it: the others
 -- are skipped. A dead letter's key and group are data, and are left behind. A job with a group comes back as blocked, and is
 -- let through by `promote`.
--- Answers one row: the new place, count of this batch, enqueued and skipped in all, and done: there was nothing left.
+-- Answers one row: the new place, count and bytes of this batch, enqueued and skipped in all, and done: there was nothing left.
 -- No row: it is no longer at $6, $7. Another process has taken that batch, and nothing was done here.
 -- The lock on the replay's row and the look at its place make batches of one replay follow each other. That is all in
 -- one statement with the jobs: after a crash it goes on at its place, and no batch comes twice.
@@ -74,7 +74,7 @@ WITH run AS MATERIALIZED (
 ), last AS (
     SELECT coalesce(max(n.finished_at), $6::timestamptz) AS finished_at,
            coalesce(max(n.seq) FILTER (WHERE n.newest), $7::bigint) AS seq, count(*) AS looked,
-           (SELECT count(*) FROM job) AS count
+           (SELECT count(*) FROM job) AS count, (SELECT coalesce(sum(bytes), 0)::bigint FROM job) AS bytes
     FROM (SELECT seq, finished_at, finished_at = max(finished_at) OVER () AS newest FROM next) n
 ), moved AS (
     UPDATE holdfast.replays r
@@ -82,6 +82,6 @@ WITH run AS MATERIALIZED (
         skipped = r.skipped + l.looked - l.count, done = l.looked = 0, updated_at = clock_timestamp()
     FROM run, last l
     WHERE r.topic = $1 AND r.topic_id = $2::integer AND r.asked_from = run.asked_from
-    RETURNING r.after_time, r.after_seq, l.count, r.enqueued, r.skipped, r.done
+    RETURNING r.after_time, r.after_seq, l.count, l.bytes, r.enqueued, r.skipped, r.done
 )
-SELECT m.after_time, m.after_seq, m.count, m.enqueued, m.skipped, m.done FROM moved m
+SELECT m.after_time, m.after_seq, m.count, m.bytes, m.enqueued, m.skipped, m.done FROM moved m

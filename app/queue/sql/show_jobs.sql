@@ -4,7 +4,7 @@
 -- A status is what the database's clock says, not the stored word; so is whether a lease has ended in a crash.   Index: primary key.
 SELECT p.topic, p.topic_id, p.seq, p.status, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
        p.payload, p.content_type, p.created_ms, p.updated_ms, p.visible_ms, p.expires_ms, p.original_topic, p.dlq_moved_ms,
-       p.first_topic_id, p.first_seq, p.key, p.grp AS "group", p.crashes, p.original_crashes
+       p.first_topic_id, p.first_seq, p.key, p.grp AS "group", p.tenant, p.crashes, p.original_crashes
 FROM (
     SELECT l.topic, l.topic_id, l.ord, s.*, sum(octet_length(s.payload)) OVER (ORDER BY l.ord) - octet_length(s.payload) AS before
     FROM unnest($1::text[], $2::integer[], $3::bigint[])
@@ -21,7 +21,7 @@ FROM (
                (date_part('epoch', j.visible_at) * 1000)::bigint AS visible_ms,
                (date_part('epoch', j.expires_at) * 1000)::bigint AS expires_ms,
                j.original_topic, (date_part('epoch', j.dlq_moved_at) * 1000)::bigint AS dlq_moved_ms, j.first_topic_id,
-               j.first_seq, j.key, j.grp,
+               j.first_seq, j.key, j.grp, coalesce(j.original_tenant, j.tenant) AS tenant,
                j.crashes + (j.state::text = 'leased' AND j.visible_at < now())::integer AS crashes, j.original_crashes
         FROM holdfast.jobs j WHERE j.topic = l.topic AND j.topic_id = l.topic_id AND j.seq = l.seq
     ) s

@@ -9,6 +9,7 @@ from tests.benchmarks.bars import (
     batch,
     depth,
     expiry,
+    fairness,
     fleet,
     logs,
     sharing,
@@ -41,6 +42,7 @@ BARS: Final[Mapping[str, Bar]] = {
     "scheduled": depth.scheduled,
     "deep": depth.deep,
     "starvation": starvation.starvation,
+    "fairness": fairness.fairness,
     "cycle": peers.cycle,
     "worker": peers.worker,
 }

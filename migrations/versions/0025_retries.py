@@ -1,13 +1,13 @@
 """Backoff by topic; deliveries that ended with a crash, and those that were given back, by job.
 
-Revision ID: 0024
+Revision ID: 0025
 """
 
 from alembic import op
 from sqlalchemy import Connection
 
-revision = "0024"
-down_revision = "0023"
+revision = "0025"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 

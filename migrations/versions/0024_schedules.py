@@ -1,12 +1,12 @@
 """Schedules: jobs that are made when a cron expression is due.
 
-Revision ID: 0023
+Revision ID: 0024
 """
 
 from alembic import op
 
-revision = "0023"
-down_revision = "0022"
+revision = "0024"
+down_revision = "0023"
 branch_labels = None
 depends_on = None
 

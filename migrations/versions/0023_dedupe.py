@@ -1,12 +1,12 @@
 """Dedupe: ids of records that were enqueued, and idempotency keys of batches, in the statement that enqueues.
 
-Revision ID: 0022
+Revision ID: 0023
 """
 
 from alembic import op
 
-revision = "0022"
-down_revision = "0021b"
+revision = "0023"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 

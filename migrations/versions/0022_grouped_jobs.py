@@ -1,6 +1,6 @@
 """What groups change in how jobs come: enqueued, requeued, replayed, and from SQL users.
 
-Revision ID: 0021b
+Revision ID: 0022
 """
 
 import runpy
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from alembic import op
 
-revision = "0021b"
+revision = "0022"
 down_revision = "0021"
 branch_labels = None
 depends_on = None

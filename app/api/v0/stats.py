@@ -1,0 +1,93 @@
+"""GET /v0/topics/:topic/stats."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct
+from app.api.bounds import about
+from app.api.fields import encode, known_parameters, topic_in
+from app.api.openapi import TOPIC, operation, query
+from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.v0.bodies import Performance
+from app.api.v0.fields import answer
+from app.edge.context import context_of
+from app.errors import InvalidRequest
+from app.keys import Scope
+from app.queue.tenants import Stats
+from app.topics.config import check_name
+
+router = direct.router("topics")
+
+MOST = 100  # tenants of a page
+
+
+class TenantStats(msgspec.Struct):
+    """What a tenant has. What is dead is failed, or a dead letter."""
+
+    tenant: str
+    ready: int
+    scheduled: int
+    in_flight: int
+    blocked: int
+    dead: int
+    at_least: Annotated[bool, about("Whether there may be more: counts end at 10000 of a priority.")]
+    oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
+
+
+class TenantStatsAnswer(msgspec.Struct):
+    """A page of tenants by name, as of the last second; `next_cursor` is absent on the last one."""
+
+    topic: str
+    tenants: list[TenantStats]
+    performance: Performance
+    next_cursor: str | msgspec.UnsetType = msgspec.UNSET
+
+
+@router.get(
+    "/v0/topics/{topic}/stats",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[
+            TOPIC,
+            query("by", "By what.", {"type": "string", "enum": ["tenant"]}, required=True),
+            query("page_size", "1 to 100, clamped.", {"type": "integer", "default": MOST}),
+            CURSOR,
+        ],
+        answers={200: TenantStatsAnswer},
+        errors=[400, 401, 403, 404, 409, 503],
+    ),
+)
+async def stats(request: Request) -> Response:
+    """What each tenant of a queue has."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name = topic_in(request)
+    key = context.access.check(request, Scope.READ, name, confines=True)
+    known_parameters(request, ("by", "page_size", "cursor"))
+    if request.query_params.get("by") != "tenant":
+        raise InvalidRequest("by must be tenant.")
+    size = min(page_size(request), MOST)
+    place = cursor_of(request, dict[str, str])
+    begin = "" if place is None else place.get("from")
+    if begin is None or "\0" in begin:
+        raise foreign_cursor()
+    policy = await context.policies.queue(check_name(name))
+    found = await context.engine.census.read(
+        policy, begin=begin, limit=size + 1, only=None if key is None else key.tenant
+    )
+    fields: dict[str, object] = {"topic": name, "tenants": [_shown(one) for one in found[:size]]}
+    if len(found) > size:
+        fields["next_cursor"] = cursor_to({"from": found[size].tenant})
+    return answer(encode(fields)[1:-1], began)
+
+
+def _shown(one: Stats) -> TenantStats:
+    return TenantStats(
+        one.tenant, one.ready, one.scheduled, one.in_flight, one.blocked, one.dead, one.at_least, one.oldest_ms
+    )

@@ -1,0 +1,232 @@
+"""Fair shares: which tenants a claim that names none takes from, and how much. docs/semantics.md, section 5.
+
+Virtual time, as in weighted fair queueing: each job moves its tenant on by what jobs of that tenant take, over its
+weight, and the next job is that of the tenant which is furthest behind. Who has had nothing to do begins where the
+others are: idleness earns nothing, and who takes what others leave owes nothing for it.
+
+A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
+at, the furthest behind first, and with them a few of the others, those that rest longest. docs/adr/0032.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from app.queue.model import Lane, Share
+
+if TYPE_CHECKING:
+    from app.engine.cursors import Plan
+    from app.queue.consumer import Claimed
+
+MOST: Final = 256  # tenants that one statement asks
+FEW: Final = 32  # and so many at least, where fewer jobs are wanted: some may have nothing by now
+GUESSES: Final = 64  # of them, most that had nothing, where others have something
+REST_SECONDS: Final = 0.4  # how soon a tenant that had nothing is asked again, if nothing is heard of it
+LEARNING: Final = 0.1  # what a new measurement counts, beside those before
+LEAST_MS: Final = 1.0  # what a job takes at least
+
+
+class _Tenant:
+    """What is remembered of one. `time` is its virtual time; `pace` the mean time of its jobs in ms, None if none was
+    seen; `asked` when it had nothing, 0 if it must be asked; `heard` when it was last said to have something."""
+
+    __slots__ = ("asked", "heard", "lanes", "name", "pace", "time")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lanes: list[Lane] = []
+        self.time = 0.0
+        self.pace: float | None = None
+        self.asked = 0.0
+        self.heard = 0.0
+
+
+@dataclass(slots=True)
+class Turn:
+    """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be."""
+
+    at: float
+    open: bool
+    tenants: list[_Tenant]
+    most: list[int] = field(default_factory=list)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Their lanes, tenant by tenant, each tenant's in claim order."""
+        return [lane for tenant in self.tenants for lane in tenant.lanes]
+
+    @property
+    def shares(self) -> list[Share]:
+        """How those are shared out."""
+        return [Share(len(tenant.lanes), most) for tenant, most in zip(self.tenants, self.most, strict=True)]
+
+
+class Tenants:
+    """The tenants of one topic, as one process knows them."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, _Tenant] = {}
+        self._busy: dict[str, _Tenant] = {}  # had something when last asked, or were never asked
+        self._resting: dict[str, _Tenant] = {}  # had nothing; those that were asked longest ago come first
+        self._lanes: Sequence[Lane] = ()
+        self._now = 0.0  # virtual
+        self._pace = LEAST_MS
+        self._heard = 0.0
+
+    def know(self, lanes: Sequence[Lane]) -> bool:
+        """These are the topic's lanes, in claim order. Whether there is more than one tenant."""
+        if lanes is not self._lanes:
+            self._lanes = lanes
+            for tenant in self._all.values():
+                tenant.lanes = []
+            for lane in lanes:
+                known = self._all.get(lane.tenant)
+                if known is None:
+                    known = self._all[lane.tenant] = _Tenant(lane.tenant)
+                    self._wake(known)
+                known.lanes.append(lane)
+        return len(self._all) > 1
+
+    def heard(self, names: Collection[str] | None) -> None:
+        """Something was made claimable: of these tenants, or of who knows whom."""
+        now = time.monotonic()
+        if names is None:
+            self._heard = now
+            return
+        for name in names:
+            tenant = self._all.get(name)
+            if tenant is not None:
+                tenant.heard = now
+                self._wake(tenant)
+
+    def measured(self, names: Iterable[str], ages_ms: Iterable[float]) -> None:
+        """Jobs of these tenants took so long from claim to ack."""
+        for name, age in zip(names, ages_ms, strict=True):
+            took = max(age, LEAST_MS)
+            self._pace += LEARNING * (took - self._pace)
+            tenant = self._all.get(name)
+            if tenant is not None:
+                tenant.pace = took if tenant.pace is None else tenant.pace + LEARNING * (took - tenant.pace)
+
+    def turn(self, wanted: int, among: Collection[str] | None = None) -> Turn:
+        """Whom to ask next for so many jobs: of all tenants, or of these. Nobody: there is nothing to be had."""
+        at = time.monotonic()
+        before = max(at - REST_SECONDS, self._heard)
+        busy, resting = list(self._busy.values()), iter(self._resting.values())
+        if among is not None:
+            named = [self._all[name] for name in dict.fromkeys(among) if name in self._all]
+            busy = [tenant for tenant in named if tenant.name in self._busy]
+            resting = iter(sorted((one for one in named if one.name in self._resting), key=lambda one: one.asked))
+        busy = heapq.nsmallest(min(max(wanted, FEW), MOST), busy, key=lambda tenant: tenant.time)
+        guesses = itertools.takewhile(lambda tenant: tenant.asked <= before, resting)
+        return Turn(at, among is None, [*itertools.islice(guesses, GUESSES if busy else MOST), *busy])
+
+    def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
+        """Share `wanted` jobs out among them. `left`: of whom no more may be had; who has none left rests."""
+        may: list[_Tenant] = []
+        for tenant in turn.tenants:
+            if left.get(tenant.name, 1) > 0:
+                may.append(tenant)
+            else:
+                self._rest(tenant, turn.at)
+        for tenant in may:
+            if tenant.name in self._resting:
+                tenant.time = max(tenant.time, self._now)
+        most = [0] * len(may)
+        queue = [(tenant.time, i) for i, tenant in enumerate(may) if tenant.name in self._busy]
+        heapq.heapify(queue)
+        spare = wanted
+        while queue and spare:
+            when, i = queue[0]
+            most[i] += 1
+            spare -= 1
+            if most[i] >= left.get(may[i].name, wanted):
+                heapq.heappop(queue)
+            else:
+                heapq.heapreplace(queue, (when + self._cost(may[i], weights), i))
+        # Who rests takes nothing from the others unless it has something; each of them gets its chance.
+        for i, tenant in enumerate(may):
+            even = wanted // len(may) if tenant.name in self._resting else most[i]
+            most[i] = min(max(even, 1), left.get(tenant.name, wanted))
+        return Turn(turn.at, turn.open, may, most)
+
+    def learn(self, turn: Turn, plan: Plan, claimed: Claimed, weights: Mapping[str, int], *, full: bool) -> None:
+        """Charge the tenants for what they were given, and let those rest that had no more. `plan` is made of the turn.
+
+        `full`: the statement met as many jobs as it could seat, and went no further.
+        """
+        last = max(claimed.seen, default=-1)
+        given: dict[str, int] = {}
+        for jobs in claimed.jobs:
+            for job in jobs:
+                given[job.tenant] = given.get(job.tenant, 0) + 1
+        end = 0
+        for tenant, share in zip(turn.tenants, plan.shares, strict=True):
+            begin, end = end, end + share.lanes
+            if full and begin > last:
+                break  # those from here on were not asked
+            tenant.time += given.get(tenant.name, 0) * self._cost(tenant, weights)
+            seen = [claimed.seen[i] for i in range(begin, end) if i in claimed.seen]
+            lost = any(one.ready_lost is not None or one.due_lost is not None for one in seen)
+            unseen = any(plan.reaches[i].due is None for i in range(begin, end))
+            if sum(one.met for one in seen) >= share.most or lost or (full and last < end):
+                self._wake(tenant)
+            elif not unseen:
+                self._rest(tenant, turn.at)
+        if turn.open:
+            times = [one.time for one in turn.tenants]
+            behind = [one.time for one in turn.tenants if one.name in self._busy]
+            if behind or not self._busy:
+                self._now = max(self._now, min(behind) if behind else max(times))
+
+    def _cost(self, tenant: _Tenant, weights: Mapping[str, int]) -> float:
+        return (self._pace if tenant.pace is None else tenant.pace) / weights.get(tenant.name, 1)
+
+    def _wake(self, tenant: _Tenant) -> None:
+        if tenant.name not in self._busy:
+            self._resting.pop(tenant.name, None)
+            tenant.time = max(tenant.time, self._now)
+            self._busy[tenant.name] = tenant
+
+    def _rest(self, tenant: _Tenant, at: float) -> None:
+        if max(tenant.heard, self._heard) >= at:
+            return  # something came meanwhile
+        self._busy.pop(tenant.name, None)
+        self._resting.pop(tenant.name, None)
+        self._resting[tenant.name] = tenant
+        tenant.asked = at
+
+
+class Fairness:
+    """The tenants by topic id."""
+
+    def __init__(self) -> None:
+        self._topics: dict[int, Tenants] = {}
+
+    def of(self, topic_id: int) -> Tenants:
+        """A topic's, new where there were none."""
+        tenants = self._topics.get(topic_id)
+        if tenants is None:
+            tenants = self._topics[topic_id] = Tenants()
+        return tenants
+
+    def heard(self, topic_id: int, names: Collection[str] | None = None) -> None:
+        """See Tenants.heard."""
+        tenants = self._topics.get(topic_id)
+        if tenants is not None:
+            tenants.heard(names)
+
+    def measured(self, topic_id: int, names: Sequence[str], ages_ms: Sequence[float]) -> None:
+        """See Tenants.measured."""
+        tenants = self._topics.get(topic_id)
+        if tenants is not None:
+            tenants.measured(names, ages_ms)
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._topics.pop(topic_id, None)

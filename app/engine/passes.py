@@ -1,0 +1,275 @@
+"""One cohort's statements: a claim runs as often as another pass may find more for those who lack jobs.
+
+Where jobs that are spent stand in the way they are taken out, where tenants share a topic each pass asks some of them.
+docs/semantics.md, sections 4 and 5; docs/adr/0010, 0012 and 0032.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.engine import ordering
+from app.metrics import catalogue
+from app.metrics.numbers import Verb
+from app.queue import consumer
+from app.queue.consumer import MAX_BYTES, Claimed, Slots
+from app.queue.model import Connection, Job, Lane, Reach
+from app.topics.config import Policy
+
+if TYPE_CHECKING:
+    from app.engine.claims import Claimer
+    from app.engine.cursors import Plan
+    from app.engine.exits import Exits
+    from app.engine.fairness import Turn
+    from app.engine.shared import Shared
+
+MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
+CLEARING_SECONDS: Final = 0.5  # how long one cohort takes out what stands in its way, before it makes room for others
+MOST_IDLE: Final = 20  # passes in a row that met what stands in the way, and took out none of it: others did
+
+log = logging.getLogger(__name__)
+
+
+class _Next(Enum):
+    """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, IDLE as well, but
+    what stood in the way was gone before it could be taken out; LATER there are more, and this cohort has as many bytes
+    as it may."""
+
+    DONE = "done"
+    AGAIN = "again"
+    IDLE = "idle"
+    LATER = "later"
+
+
+class Passes:
+    """Fills cohorts, each as far as there are jobs for it."""
+
+    def __init__(self, shared: Shared, exits: Exits) -> None:
+        self._shared = shared
+        self._exits = exits
+        numbers = shared.metrics
+        self.numbers = Verb(numbers, "claim")
+        # By whether the pass was a sweep, and whether it took all seats.
+        self._counts = [
+            [numbers.counter(catalogue.PASSES, begin, full) for full in ("no", "yes")] for begin in ("cursor", "mark")
+        ]
+        self._seconds = [numbers.counter(catalogue.PASS_SECONDS, begin) for begin in ("cursor", "mark")]
+
+    async def fill(
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
+    ) -> bool:
+        """Claim up to `most` jobs for the cohort, into `shares`: whether those without any need not ask again. Raises
+        only where nobody got one."""
+        began, idle, step = time.monotonic(), 0, _Next.AGAIN
+        try:
+            if policy.config.aging_ms:
+                await self._overtake(policy, cohort, shares, lanes, most)
+            while step in {_Next.AGAIN, _Next.IDLE} and idle < MOST_IDLE:
+                step = await self._pass(policy, cohort, shares, lanes, most)
+                idle = idle + 1 if step is _Next.IDLE else 0
+                if time.monotonic() >= began + CLEARING_SECONDS:
+                    break
+        except Exception as error:
+            if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
+                self._shared.cursors.reset()
+            # Those who got something get it: an error would strand their leases until the deadline.
+            if not any(shares):
+                raise
+            log.exception("a claim of topic %s was cut short", policy.topic.name)
+        self.numbers.shared([len(share) for share in shares])
+        if any(shares):
+            soonest = min(claimer.lease_ms for claimer in cohort)
+            self._shared.waiters.due_in(policy.topic.id, soonest / 1000)
+        return step is _Next.DONE or idle >= MOST_IDLE
+
+    async def _overtake(
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
+    ) -> None:
+        """Claim jobs that have waited for so long that they come before those of better lanes."""
+        cursor = self._shared.cursors.of(policy.topic)
+        wanted = min(sum(claimer.max for claimer in cohort), most)
+        among, limits = cohort[0].tenants, policy.config.tenant_limits
+        mine = [lane for lane in lanes if (among is None or lane.tenant in among) and lane.tenant not in limits]
+        first = await ordering.overtaking(self._shared.pools.hot, cursor, policy.config, mine, wanted)
+        if first is not None:
+            reach, seats = first
+            await self._pass(policy, cohort, shares, [reach.lane], seats, overtaking=reach)
+
+    async def _pass(
+        self,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+        most: int,
+        *,
+        overtaking: Reach | None = None,
+    ) -> _Next:
+        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; `overtaking`: from one lane,
+        which begins there."""
+        slots = seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
+        if not slots.callers:
+            return _Next.DONE
+        room = MAX_BYTES - sum(len(job.payload) for share in shares for job in share)
+        if room <= 0:
+            return _Next.LATER
+        cursor = self._shared.cursors.of(policy.topic)
+        bitten = len(slots.callers) > cursor.bite
+        del slots.callers[cursor.bite :]
+        among, limits = cohort[0].tenants, policy.config.tenant_limits
+        whole = any(claimer.whole for claimer in cohort)
+        in_turn = overtaking is None and (
+            self._shared.fairness.of(policy.topic.id).know(lanes) or among is not None or bool(limits)
+        )
+        if in_turn:
+            found = await self._in_turn(policy, slots, room, among, lanes, whole=whole)
+            if found is None:
+                return _Next.DONE
+            plan, claimed = found
+        else:
+            plan = cursor.plan(lanes) if overtaking is None else cursor.plan_at(overtaking)
+            plan, claimed = await self._claim(self._shared.verbs(policy), policy, plan, slots, room, whole=whole)
+        for share, jobs in zip(shares, claimed.jobs, strict=True):
+            share.extend(jobs)
+        step = await self._clear(policy, lanes, plan, claimed, len(slots.callers), bitten=bitten)
+        # Where tenants take turns, others may have something.
+        return _Next.AGAIN if step is _Next.DONE and in_turn else step
+
+    async def _in_turn(
+        self,
+        policy: Policy,
+        slots: Slots,
+        room: int,
+        among: frozenset[str] | None,
+        lanes: Sequence[Lane],
+        *,
+        whole: bool,
+    ) -> tuple[Plan, Claimed] | None:
+        """Claim from those tenants whose turn it is, of all or of some. None: there is nobody to ask."""
+        tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
+        tenants.know(lanes)
+        weights = policy.config.tenant_weights
+        while True:
+            turn = tenants.turn(wanted, among)
+            if not turn.tenants:
+                return None
+            async with self._limited(policy, turn) as (db, left):
+                turn = tenants.share(turn, wanted, left, weights)
+                if not turn.tenants:
+                    continue  # they are at their limits, and rest now
+                plan = self._shared.cursors.of(policy.topic).plan(turn.lanes, turn.shares)
+                plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
+            tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
+            return plan, claimed
+
+    async def _claim(
+        self, db: Connection, policy: Policy, plan: Plan, slots: Slots, room: int, *, whole: bool
+    ) -> tuple[Plan, Claimed]:
+        """One statement; and how it reached into the lanes."""
+        cursor, began = self._shared.cursors.of(policy.topic), time.monotonic()
+        by_time = policy.config.retry_order == "back"
+        if by_time:
+            plan = await ordering.by_time(self._shared.pools.hot, cursor, plan, len(slots.callers))
+        claimed = await consumer.claim(
+            db,
+            policy.topic,
+            policy.budget,
+            plan.reaches,
+            slots,
+            shares=plan.shares,
+            whole=whole,
+            by_time=by_time,
+            most_bytes=room,
+        )
+        took = time.monotonic() - began
+        cursor.learn(plan, claimed, len(slots.callers), took)
+        self._counts[plan.sweeps][claimed.met == len(slots.callers)].add()
+        self._seconds[plan.sweeps].add(took)
+        return plan, claimed
+
+    async def _clear(
+        self, policy: Policy, lanes: Sequence[Lane], plan: Plan, claimed: Claimed, wanted: int, *, bitten: bool
+    ) -> _Next:
+        """Count what was claimed, and take out what stood in the way; whether that, or what was not looked at, is a
+        reason for another pass. `bitten`: the cohort lacked more than the statement had seats for."""
+        topic = policy.topic
+        if claimed.count:
+            self._count(policy, claimed)
+        if claimed.met:
+            self._shared.moved(topic, ready=-claimed.count, in_flight=claimed.count)
+        if claimed.met == wanted:
+            # There may be more, for those who were not woken yet: not for who waits for some tenants.
+            self._shared.waiters.wake(topic.id, 1, ())
+        moved = 0
+        if claimed.exhausted:
+            moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
+        if claimed.expired:
+            moved += await self._exits.expire(policy)
+        if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):
+            self._shared.cursors.returned(topic.id)
+            return _Next.AGAIN
+        cursor = self._shared.cursors.of(topic)
+        if claimed.cut:
+            cursor.bite = max(2 * claimed.count, 2)
+            return _Next.LATER
+        if bitten:
+            cursor.bite = min(2 * cursor.bite, MAX_SLOTS)
+        if moved or (bitten and claimed.met == wanted):
+            return _Next.AGAIN
+        return _Next.IDLE if claimed.exhausted or claimed.expired else _Next.DONE
+
+    def _count(self, policy: Policy, claimed: Claimed) -> None:
+        numbers = self._shared.metrics.topic(policy.topic.name)
+        numbers.claimed.add(claimed.count)
+        numbers.crashes.add(claimed.crashes)
+        numbers.suspected.add(claimed.suspects)
+        numbers.wait_us.observe_all(claimed.waits_us)
+        if any(job.group is not None for jobs in claimed.jobs for job in jobs):
+            self._shared.groups.met(policy.topic.id)
+
+    @asynccontextmanager
+    async def _limited(self, policy: Policy, turn: Turn) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
+        """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
+        transaction, and nobody else gives them any before its end."""
+        pool, limits = self._shared.verbs(policy), policy.config.tenant_limits
+        limited = [one.name for one in turn.tenants if one.name in limits]
+        if not limited:
+            yield pool, {}
+            return
+        async with pool.acquire() as db, db.transaction():
+            yield db, await consumer.room_of(db, policy.topic, {name: limits[name] for name in limited})
+
+
+def seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:
+    """One seat for each job that is still wanted, as far as `most` jobs in all allow: caller by caller, or, evenly, one
+    each in turn."""
+    lacking = [claimer.max - len(share) for claimer, share in zip(cohort, shares, strict=True)]
+    callers: list[int] = []
+    if even:
+        open_callers = [i for i, n in enumerate(lacking) if n > 0]
+        while open_callers and len(callers) < MAX_SLOTS:
+            callers.extend(open_callers)
+            for i in open_callers:
+                lacking[i] -= 1
+            open_callers = [i for i in open_callers if lacking[i] > 0]
+    else:
+        for i, n in enumerate(lacking):
+            callers.extend([i] * n)
+    del callers[max(most - sum(map(len, shares)), 0) :]
+    return Slots(callers, [claimer.node for claimer in cohort], [claimer.lease_ms for claimer in cohort])

@@ -1,0 +1,71 @@
+-- What a topic's tenants have.   $1 topic  $2 tenants from this name on  $3 most tenants  $4 only this one, or NULL
+--   $5 most entries to count of each lane and kind, and of all that is dead  $6 whether deliveries run out here
+--   $7 the topic's max_deliveries  $8 where its dead letters go, or NULL
+--   low marks of lanes that have one:  $9 tenants  $10 priorities  $11 positions  $12 times in µs since 1970
+-- One row a tenant, by name: tenant; ready (fresh, or their time has come; not what has outlived its time or has no
+-- delivery left), scheduled, in_flight, blocked; dead, the failed ones and dead letters; at_least, whether there may be
+-- more of any; and oldest_ms, for how long the oldest could have been claimed (NULL: there is none).
+-- Indexes: primary key of lanes, jobs_ready, jobs_due, jobs_blocked, jobs_finished, jobs_dead.
+WITH name AS MATERIALIZED (
+    SELECT DISTINCT l.tenant FROM holdfast.lanes l
+    WHERE l.topic = $1 AND l.tenant >= $2 AND ($4::text IS NULL OR l.tenant = $4::text)
+    ORDER BY l.tenant LIMIT $3::integer
+), lane AS MATERIALIZED (
+    SELECT l.tenant, l.priority, coalesce(m.low, 0) AS low,
+           coalesce(timestamptz 'epoch' + m.due_low * interval '1 microsecond', '-infinity') AS due_low
+    FROM name n JOIN holdfast.lanes l ON l.topic = $1 AND l.tenant = n.tenant
+    LEFT JOIN unnest($9::text[], $10::smallint[], $11::bigint[], $12::bigint[]) AS m(tenant, priority, low, due_low)
+        ON m.tenant = l.tenant AND m.priority = l.priority
+), part AS MATERIALIZED (
+    SELECT l.tenant, fresh.ready + due.ready AS ready, due.scheduled, due.held, fresh.n >= $5 OR due.n >= $5 AS more,
+           least(fresh.since, due.since) AS since
+    FROM lane l CROSS JOIN LATERAL (
+        SELECT count(*) AS n, count(*) FILTER (WHERE lives) AS ready, min(visible_at) FILTER (WHERE lives) AS since
+        FROM (
+            SELECT j.visible_at, j.expires_at IS NULL OR j.expires_at > now() AS lives FROM holdfast.jobs j
+            WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority AND j.state = 'ready'
+              AND j.position > l.low
+            ORDER BY j.position LIMIT $5::integer
+        ) one
+    ) fresh CROSS JOIN LATERAL (
+        SELECT count(*) AS n, count(*) FILTER (WHERE come AND NOT spent) AS ready,
+               count(*) FILTER (WHERE NOT come AND leased) AS held, count(*) FILTER (WHERE NOT come AND NOT leased) AS scheduled,
+               min(visible_at) FILTER (WHERE come AND NOT spent) AS since
+        FROM (
+            SELECT j.visible_at, j.visible_at < now() AS come, j.state::text = 'leased' AS leased,
+                   coalesce(j.expires_at <= now(), false)
+                   OR ($6::boolean AND coalesce(j.max_deliveries, $7::integer) > 0
+                       AND j.deliveries >= coalesce(j.max_deliveries, $7::integer)) AS spent
+            FROM holdfast.jobs j
+            WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
+              AND j.state IN ('leased', 'scheduled') AND j.visible_at > l.due_low
+            ORDER BY j.visible_at LIMIT $5::integer
+        ) one
+    ) due
+), dead AS MATERIALIZED (
+    SELECT f.tenant FROM (
+        SELECT j.tenant, j.state::text AS state FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.state IN ('failed', 'expired') ORDER BY j.updated_at DESC LIMIT $5::integer
+    ) f WHERE f.state = 'failed'
+    UNION ALL
+    SELECT d.tenant FROM (SELECT $8::text AS topic) t CROSS JOIN LATERAL (
+        SELECT coalesce(j.original_tenant, j.tenant) AS tenant, j.original_topic FROM holdfast.jobs j
+        WHERE j.topic = t.topic AND j.dlq_moved_at IS NOT NULL ORDER BY j.dlq_moved_at DESC, j.seq DESC LIMIT $5::integer
+    ) d WHERE d.original_topic = $1
+), letters AS MATERIALIZED (
+    SELECT d.tenant, count(*) AS n FROM dead d GROUP BY d.tenant
+)
+SELECT p.tenant, p.ready, p.scheduled, p.in_flight, blocked.n AS blocked, coalesce(l.n, 0) AS dead,
+       p.more OR blocked.n >= $5 OR coalesce(l.n, 0) >= $5 AS at_least,
+       (date_part('epoch', now() - p.since) * 1000)::bigint AS oldest_ms
+FROM (
+    SELECT tenant, sum(ready)::bigint AS ready, sum(scheduled)::bigint AS scheduled, sum(held)::bigint AS in_flight,
+           bool_or(more) AS more, min(since) AS since
+    FROM part GROUP BY tenant
+) p CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+        SELECT 1 FROM holdfast.jobs j WHERE j.topic = $1 AND j.tenant = p.tenant AND j.state = 'blocked' LIMIT $5::integer
+    ) one
+) blocked
+LEFT JOIN letters l ON l.tenant = p.tenant
+ORDER BY p.tenant
