@@ -261,6 +261,10 @@ async def test_who_may_send(guarded: Running) -> None:
         taken(await post("in.public", {}))
         taken(await post("in.public", others))
         taken(await post("in.keyed", writer))
+        acme = bearer((await make(root, scopes=["write"], tenant="acme"))["secret"])
+        seq = taken(await post("in.keyed", acme))["seq"]
+        jobs = (await Topic(root, "in.keyed").claim(max=9, tenants=["acme"]))["claimed"]
+        assert [job["$seq"] for job in jobs] == [seq]
         refused(await post("in.public", bearer("hf_guess")), 401, "unauthorized")
         # Neither tells whether there is such a topic.
         for topic in ("in.keyed", "in.none", "%20"):
