@@ -100,6 +100,16 @@ class KeyConflict(HoldfastError):
     code, status = "key_conflict", 409
 
 
+class NotPending(HoldfastError):
+    code, status = "not_pending", 409
+
+    def __init__(self, topic: str, seq: int, status: str) -> None:
+        super().__init__(
+            f"Job {seq} of topic {topic!r} is {status}: only one that waits can be changed.",
+            {"topic": topic, "seq": seq, "status": status},
+        )
+
+
 class Draining(HoldfastError):
     code, status = "draining", 409
 

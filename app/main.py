@@ -23,14 +23,31 @@ from app.api.calls import Service
 from app.api.errors import Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
 from app.api.messages import archive as message_log
+from app.api.messages import cancels as message_cancels
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
 from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
+from app.api.messages import results as message_results
 from app.api.messages import schedules as message_schedules
 from app.api.messages import settlements as message_settlements
-from app.api.v0 import admin, audit, claims, controls, deletions, diffs, records, settlements, topics, watches, work
+from app.api.v0 import (
+    admin,
+    audit,
+    cancels,
+    claims,
+    controls,
+    deletions,
+    diffs,
+    jobs,
+    records,
+    results,
+    settlements,
+    topics,
+    watches,
+    work,
+)
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import explain as explanations
 from app.api.v0 import failures as failure_routes
@@ -74,6 +91,7 @@ ROUTERS = (
     enqueues.router,
     message_claims.router,
     message_settlements.router,
+    message_cancels.router,
     work.router,
     ingest.router,
     user_event_routes.router,
@@ -85,7 +103,10 @@ ROUTERS = (
     topics.router,
     failure_routes.router,
     explanations.router,
+    results.router,
     controls.router,
+    cancels.router,
+    jobs.router,
     stats_routes.router,
     key_routes.router,
     audit.router,
@@ -95,6 +116,7 @@ ROUTERS = (
     reaper_routes.router,
     schedule_routes.router,
     lists.router,
+    message_results.router,
     purges.router,
     message_failures.router,
     by_key.router,

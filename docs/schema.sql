@@ -70,7 +70,8 @@ CREATE TYPE holdfast.job_event AS ENUM (
     'updated',
     'superseded',
     'requeued',
-    'unblocked'
+    'unblocked',
+    'cancelled'
 );
 
 --
@@ -233,7 +234,7 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
             SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since,
                    coalesce(e.detail, '') AS detail
             FROM holdfast.lease_events e
-            WHERE e.topic_id = of_topic_id AND e.at <= instant AND e.event NOT IN ('updated')
+            WHERE e.topic_id = of_topic_id AND e.at <= instant AND (e.event <> 'updated' OR e.until IS NOT NULL)
             ORDER BY e.seq, e.at DESC, e.tx DESC
         ), older AS (
             SELECT j.state, j.visible_at FROM holdfast.jobs j
@@ -244,9 +245,9 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
                         WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
                              OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
                         WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued') AND l.since > instant
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated') AND l.since > instant
                             THEN 'scheduled'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'claimed', 'extended')
+                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed', 'extended')
                             THEN 'ready'
                         WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                         ELSE 'gone' END AS state, l.since
@@ -305,10 +306,10 @@ CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS big
     $$;
 
 --
--- Name: complete(text); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: complete(text, json); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.complete(token text) RETURNS void
+CREATE FUNCTION holdfast.complete(token text, result json DEFAULT NULL::json) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -316,19 +317,38 @@ CREATE FUNCTION holdfast.complete(token text) RETURNS void
     AS $_$
     DECLARE
         parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
+        handed_in json := CASE WHEN json_typeof(result) <> 'null' THEN result END;
         job holdfast.jobs;
+        kept_ms bigint;
+        completed timestamptz;
+        expires timestamptz;
     BEGIN
         IF parts IS NULL THEN
             RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
         END IF;
+        IF octet_length(handed_in::text) > 1048576 OR holdfast.json_depth(handed_in::text) > 128 THEN
+            RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
+                USING ERRCODE = 'program_limit_exceeded';
+        END IF;
+        PERFORM handed_in::jsonb;  -- raises for what can be stored, and not be shown
+        
         DELETE FROM holdfast.jobs j
         WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
           AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
         RETURNING j.* INTO job;
+
         IF NOT FOUND THEN
+            IF handed_in IS NOT NULL AND EXISTS (
+                SELECT 1 FROM holdfast.results r JOIN holdfast.topics t ON t.name = r.topic AND t.id = r.topic_id
+                WHERE r.topic = parts[1] AND r.seq = parts[2]::bigint AND r.lease_id = parts[3]::uuid
+                  AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())
+            ) THEN
+                RETURN;
+            END IF;
             RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
                 USING ERRCODE = 'object_not_in_prerequisite_state';
         END IF;
+        
         INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
                                       max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
                                       metadata, payload, key, content_type, first_topic_id, first_seq, grp)
@@ -337,9 +357,21 @@ CREATE FUNCTION holdfast.complete(token text) RETURNS void
                job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
                job.first_topic_id, job.first_seq, job.grp
         FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
-        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
-        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node);
+
+        IF handed_in IS NOT NULL THEN
+            SELECT t.result_ttl_ms INTO kept_ms FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id;
+            completed := clock_timestamp();
+            expires := CASE WHEN kept_ms > 0 THEN completed + kept_ms * interval '1 ms' END;
+            INSERT INTO holdfast.results (completed_at, expires_at, topic, topic_id, seq, first_topic_id, first_seq,
+                                          lease_id, deliveries, node, result)
+            VALUES (completed, expires, job.topic, job.topic_id, job.seq, job.first_topic_id, job.first_seq,
+                    job.lease_id, job.deliveries, job.node, handed_in);
+        END IF;
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
+        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires);
+        
         INSERT INTO holdfast.tallies (topic_id, leased, bytes) VALUES (job.topic_id, -1, -octet_length(job.payload));
+
     END $_$;
 
 --
@@ -475,6 +507,39 @@ CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS intege
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$ SELECT holdfast.drop_day_partitions('lease_events', keep_days) $$;
+
+--
+-- Name: drop_result_partitions(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_result_partitions() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $$
+    DECLARE
+        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+        gone integer := 0;
+        needed boolean;
+        name text;
+    BEGIN
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.results', 0));
+        FOR name IN
+            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = 'holdfast.results'::regclass
+              AND c.relname < 'results_' || to_char(today - 1, 'YYYYMMDD')
+            ORDER BY c.relname
+        LOOP
+            EXECUTE format(
+                'SELECT EXISTS (SELECT 1 FROM holdfast.%I r WHERE (r.expires_at IS NULL OR r.expires_at > now())
+                                AND EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.id = r.topic_id))', name)
+                INTO needed;
+            CONTINUE WHEN needed;
+            EXECUTE format('DROP TABLE holdfast.%I', name);
+            gone := gone + 1;
+        END LOOP;
+        RETURN gone;
+    END $$;
 
 --
 -- Name: drop_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1130,6 +1195,24 @@ CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
     $$;
 
 --
+-- Name: last_events(integer, bigint, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.last_events(of_topic_id integer, of_seq bigint, most integer) RETURNS SETOF holdfast.lease_events
+    LANGUAGE plpgsql STABLE
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    AS $$
+    BEGIN
+        RETURN QUERY
+        SELECT e.* FROM holdfast.lease_events e
+        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= '-infinity'
+        ORDER BY e.at DESC, e.tx DESC LIMIT most;
+    END $$;
+
+--
 -- Name: let_next(text, integer, oid, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1347,6 +1430,7 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
         LOOP
             DELETE FROM holdfast.jobs j
             WHERE j.topic = of_topic AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+              AND j.cancelled_at IS NULL
               AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
             RETURNING j.* INTO job;
             CONTINUE WHEN NOT FOUND;
@@ -1494,6 +1578,11 @@ CREATE TABLE holdfast.jobs (
     crashes integer DEFAULT 0 NOT NULL,
     refunds smallint DEFAULT 0 NOT NULL,
     original_crashes integer,
+    cancelled_at timestamp with time zone,
+    progress smallint,
+    progress_note text,
+    progress_at timestamp with time zone,
+    progress_lease uuid,
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -1600,7 +1689,8 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                 FROM holdfast.jobs j
                 WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id
                   AND (j.state::text IN ('failed', 'expired')
-                       OR (j.original_topic IS NOT NULL AND (j.state::text <> 'leased' OR j.visible_at < now())))
+                       OR (j.original_topic IS NOT NULL AND (j.state::text <> 'leased' OR j.visible_at < now())
+                           AND j.cancelled_at IS NULL))
                   AND (only_from IS NULL OR j.original_topic = only_from)
                   AND (cardinality(starts) = 0
                        OR EXISTS (SELECT 1 FROM unnest(starts) AS s(s)
@@ -2332,6 +2422,7 @@ CREATE TABLE holdfast.topics (
     paused boolean DEFAULT false NOT NULL,
     paused_tenants text[] DEFAULT '{}'::text[] NOT NULL,
     draining boolean DEFAULT false NOT NULL,
+    result_ttl_ms bigint DEFAULT 86400000 NOT NULL,
     accepts text[] DEFAULT '{application/json,application/x-www-form-urlencoded,multipart/form-data,text/plain}'::text[] NOT NULL,
     ingest text DEFAULT 'key'::text NOT NULL,
     user_events boolean DEFAULT false NOT NULL,
@@ -2353,6 +2444,7 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'::text)),
     CONSTRAINT topics_priority_order_check CHECK ((priority_order = ANY (ARRAY['highest_first'::text, 'lowest_first'::text]))),
     CONSTRAINT topics_replay_window_ms_check CHECK (((replay_window_ms >= 0) AND (replay_window_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_result_ttl_ms_check CHECK (((result_ttl_ms >= 0) AND (result_ttl_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_retry_order_check CHECK ((retry_order = ANY (ARRAY['front'::text, 'back'::text]))),
     CONSTRAINT topics_schema_version_check CHECK ((schema_version > 0)),
     CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
@@ -2486,6 +2578,102 @@ CREATE TABLE holdfast.replays (
     CONSTRAINT replays_skipped_check CHECK ((skipped >= 0))
 )
 WITH (fillfactor='50');
+
+--
+-- Name: results; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results (
+    completed_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint NOT NULL,
+    first_seq bigint,
+    topic_id integer NOT NULL,
+    first_topic_id integer,
+    deliveries integer NOT NULL,
+    lease_id uuid NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json NOT NULL
+)
+PARTITION BY RANGE (completed_at);
+ALTER TABLE ONLY holdfast.results ALTER COLUMN result SET STORAGE EXTERNAL;
+
+--
+-- Name: results_20261122; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results_20261122 (
+    completed_at timestamp with time zone CONSTRAINT results_completed_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint CONSTRAINT results_seq_not_null NOT NULL,
+    first_seq bigint,
+    topic_id integer CONSTRAINT results_topic_id_not_null NOT NULL,
+    first_topic_id integer,
+    deliveries integer CONSTRAINT results_deliveries_not_null NOT NULL,
+    lease_id uuid CONSTRAINT results_lease_id_not_null NOT NULL,
+    topic text CONSTRAINT results_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json CONSTRAINT results_result_not_null NOT NULL
+);
+ALTER TABLE ONLY holdfast.results_20261122 ALTER COLUMN result SET STORAGE EXTERNAL;
+
+--
+-- Name: results_20261123; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results_20261123 (
+    completed_at timestamp with time zone CONSTRAINT results_completed_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint CONSTRAINT results_seq_not_null NOT NULL,
+    first_seq bigint,
+    topic_id integer CONSTRAINT results_topic_id_not_null NOT NULL,
+    first_topic_id integer,
+    deliveries integer CONSTRAINT results_deliveries_not_null NOT NULL,
+    lease_id uuid CONSTRAINT results_lease_id_not_null NOT NULL,
+    topic text CONSTRAINT results_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json CONSTRAINT results_result_not_null NOT NULL
+);
+ALTER TABLE ONLY holdfast.results_20261123 ALTER COLUMN result SET STORAGE EXTERNAL;
+
+--
+-- Name: results_20261124; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results_20261124 (
+    completed_at timestamp with time zone CONSTRAINT results_completed_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint CONSTRAINT results_seq_not_null NOT NULL,
+    first_seq bigint,
+    topic_id integer CONSTRAINT results_topic_id_not_null NOT NULL,
+    first_topic_id integer,
+    deliveries integer CONSTRAINT results_deliveries_not_null NOT NULL,
+    lease_id uuid CONSTRAINT results_lease_id_not_null NOT NULL,
+    topic text CONSTRAINT results_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json CONSTRAINT results_result_not_null NOT NULL
+);
+ALTER TABLE ONLY holdfast.results_20261124 ALTER COLUMN result SET STORAGE EXTERNAL;
+
+--
+-- Name: results_20261125; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results_20261125 (
+    completed_at timestamp with time zone CONSTRAINT results_completed_at_not_null NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint CONSTRAINT results_seq_not_null NOT NULL,
+    first_seq bigint,
+    topic_id integer CONSTRAINT results_topic_id_not_null NOT NULL,
+    first_topic_id integer,
+    deliveries integer CONSTRAINT results_deliveries_not_null NOT NULL,
+    lease_id uuid CONSTRAINT results_lease_id_not_null NOT NULL,
+    topic text CONSTRAINT results_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json CONSTRAINT results_result_not_null NOT NULL
+);
+ALTER TABLE ONLY holdfast.results_20261125 ALTER COLUMN result SET STORAGE EXTERNAL;
 
 --
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
@@ -2673,6 +2861,30 @@ CREATE TABLE holdfast.watches (
     places json NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: results_20261122; Type: TABLE ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.results ATTACH PARTITION holdfast.results_20261122 FOR VALUES FROM ('2026-11-22 00:00:00+00') TO ('2026-11-23 00:00:00+00');
+
+--
+-- Name: results_20261123; Type: TABLE ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.results ATTACH PARTITION holdfast.results_20261123 FOR VALUES FROM ('2026-11-23 00:00:00+00') TO ('2026-11-24 00:00:00+00');
+
+--
+-- Name: results_20261124; Type: TABLE ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.results ATTACH PARTITION holdfast.results_20261124 FOR VALUES FROM ('2026-11-24 00:00:00+00') TO ('2026-11-25 00:00:00+00');
+
+--
+-- Name: results_20261125; Type: TABLE ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.results ATTACH PARTITION holdfast.results_20261125 FOR VALUES FROM ('2026-11-25 00:00:00+00') TO ('2026-11-26 00:00:00+00');
 
 --
 -- Name: alembic_version alembic_version_pkc; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -3056,6 +3268,66 @@ CREATE INDEX operations_under_way ON holdfast.operations USING btree (heartbeat_
 CREATE INDEX records_tagged ON holdfast.records USING btree (topic, tag, seq) WHERE (tag IS NOT NULL);
 
 --
+-- Name: results_first; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_first ON ONLY holdfast.results USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: results_20261122_first_topic_id_first_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261122_first_topic_id_first_seq_idx ON holdfast.results_20261122 USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: results_job; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_job ON ONLY holdfast.results USING btree (topic, topic_id, seq);
+
+--
+-- Name: results_20261122_topic_topic_id_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261122_topic_topic_id_seq_idx ON holdfast.results_20261122 USING btree (topic, topic_id, seq);
+
+--
+-- Name: results_20261123_first_topic_id_first_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261123_first_topic_id_first_seq_idx ON holdfast.results_20261123 USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: results_20261123_topic_topic_id_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261123_topic_topic_id_seq_idx ON holdfast.results_20261123 USING btree (topic, topic_id, seq);
+
+--
+-- Name: results_20261124_first_topic_id_first_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261124_first_topic_id_first_seq_idx ON holdfast.results_20261124 USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: results_20261124_topic_topic_id_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261124_topic_topic_id_seq_idx ON holdfast.results_20261124 USING btree (topic, topic_id, seq);
+
+--
+-- Name: results_20261125_first_topic_id_first_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261125_first_topic_id_first_seq_idx ON holdfast.results_20261125 USING btree (first_topic_id, first_seq) WHERE (first_topic_id IS NOT NULL);
+
+--
+-- Name: results_20261125_topic_topic_id_seq_idx; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX results_20261125_topic_topic_id_seq_idx ON holdfast.results_20261125 USING btree (topic, topic_id, seq);
+
+--
 -- Name: schedules_due; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -3078,6 +3350,54 @@ CREATE UNIQUE INDEX users_username ON holdfast.users USING btree (username) WHER
 --
 
 CREATE INDEX watches_expiring ON holdfast.watches USING btree (expires_at);
+
+--
+-- Name: results_20261122_first_topic_id_first_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_first ATTACH PARTITION holdfast.results_20261122_first_topic_id_first_seq_idx;
+
+--
+-- Name: results_20261122_topic_topic_id_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_job ATTACH PARTITION holdfast.results_20261122_topic_topic_id_seq_idx;
+
+--
+-- Name: results_20261123_first_topic_id_first_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_first ATTACH PARTITION holdfast.results_20261123_first_topic_id_first_seq_idx;
+
+--
+-- Name: results_20261123_topic_topic_id_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_job ATTACH PARTITION holdfast.results_20261123_topic_topic_id_seq_idx;
+
+--
+-- Name: results_20261124_first_topic_id_first_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_first ATTACH PARTITION holdfast.results_20261124_first_topic_id_first_seq_idx;
+
+--
+-- Name: results_20261124_topic_topic_id_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_job ATTACH PARTITION holdfast.results_20261124_topic_topic_id_seq_idx;
+
+--
+-- Name: results_20261125_first_topic_id_first_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_first ATTACH PARTITION holdfast.results_20261125_first_topic_id_first_seq_idx;
+
+--
+-- Name: results_20261125_topic_topic_id_seq_idx; Type: INDEX ATTACH; Schema: holdfast; Owner: -
+--
+
+ALTER INDEX holdfast.results_job ATTACH PARTITION holdfast.results_20261125_topic_topic_id_seq_idx;
 
 --
 -- Name: new_lanes add_new_lanes; Type: TRIGGER; Schema: holdfast; Owner: -

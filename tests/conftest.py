@@ -217,7 +217,7 @@ class Running:
         await self._serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Running]]]:
     """Starts further services on this worker's database, with settings of their own."""
     running: list[Running] = []
@@ -229,13 +229,12 @@ async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Runn
         return service
 
     yield start
-    for service in running:
-        await service.stop()
+    await asyncio.gather(*(service.stop() for service in running))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def service(serve: Callable[..., Awaitable[Running]]) -> Running:
-    """The service that most tests share."""
+    """The service that a module's tests share. It ends with them: its reapers look after whatever topics there are."""
     return await serve()
 
 

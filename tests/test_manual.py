@@ -34,6 +34,8 @@ COMMANDS: Final = {
     "docs/users.md": 5,
     "docs/explain.md": 5,
     "docs/control.md": 2,
+    "docs/jobs.md": 8,
+    "docs/results.md": 4,
     "docs/ingest.md": 2,
     "docs/user-events.md": 3,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SERVER = "import app.__main__, app.supervisor.server"
+SERVER = "from app.__main__ import load_server; load_server()"
 SCHEMAS = {"fastavro", "jsonschema_rs"}  # until a topic has one
 YARDSTICK = "import asyncio, fastapi"  # what a service of this kind can't do without
 
@@ -24,15 +25,19 @@ def loaded(code: str) -> set[str]:
     return set(run(f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})").split())
 
 
-def seconds(code: str) -> float:
-    """Processor time, the least of three: what else the machine does can only make it longer."""
+def seconds(code: str, compiled: Path) -> float:
+    """Processor time of a start from bytecode, as an installation has it: the least of three after a first one, as what
+    else the machine does can only make it longer."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(compiled)
 
     def once() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run(code)
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
+    once()
     return min(once() for _ in range(3))
 
 
@@ -61,7 +66,7 @@ def test_it_loads_nothing_that_it_does_not_use(code: str, unwanted: set[str]) ->
     assert loaded(code) & unwanted == set()
 
 
-def test_a_start_is_little_more_than_its_framework() -> None:
-    yardstick = seconds(YARDSTICK)
-    assert seconds("import app.__main__") < yardstick
-    assert seconds(SERVER) < 2 * yardstick
+def test_a_start_is_little_more_than_its_framework(tmp_path: Path) -> None:
+    yardstick = seconds(YARDSTICK, tmp_path)
+    assert seconds("import app.__main__", tmp_path) < yardstick
+    assert seconds(SERVER, tmp_path) < 2 * yardstick

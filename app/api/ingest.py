@@ -27,7 +27,8 @@ from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
 from app.signin.people import UserKey
-from app.topics.config import NAME, Policy, TopicType, check_groups
+from app.topics.config import NAME, Policy, TopicType
+from app.topics.fifo import check_groups
 
 router = direct.router("ingest")
 

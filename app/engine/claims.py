@@ -13,7 +13,8 @@ from app.engine.group import GroupCommit
 from app.engine.passes import MAX_SLOTS, Passes
 from app.errors import TopicNotFound
 from app.queue.model import Job, Lane
-from app.topics.config import FREE, Control, Policy
+from app.topics.config import Policy
+from app.topics.control import FREE, Control
 
 if TYPE_CHECKING:
     from app.engine.exits import Exits
@@ -149,7 +150,7 @@ class Claims:
             latest = await self._shared.policies.get(policy.topic.name)
         except TopicNotFound:
             return policy
-        return latest if latest.topic.id == policy.topic.id else policy
+        return latest if latest.topic.id == policy.topic.id and latest.version >= policy.version else policy
 
     async def _spend(
         self, policy: Policy, cohort: Sequence[Claimer], shares: Sequence[list[Job]], lanes: Sequence[Lane]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app.engine.census import Census
+from app.engine.changes import Changes
 from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
@@ -21,6 +22,7 @@ from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
+from app.engine.outcomes import Outcomes
 from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.reads import Reads
@@ -99,6 +101,7 @@ class Engine:
         self.logs = Logs(shared)
         self.replays = Replays(shared)
         self.purges = Purges(shared)
+        self.changes = Changes(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
         self.reads = Reads(pools)
@@ -107,6 +110,7 @@ class Engine:
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
+        self.outcomes = Outcomes(shared, self.settlements)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements)
         self.levels = Levels(pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics)
@@ -144,6 +148,7 @@ class Engine:
         self.watches.stop()
         self.users.stop()
         self.readers.stop()
+        self.outcomes.stop()
         self.replays.stop()
         self.redrives.stop()
         self.claims.stop()
@@ -154,6 +159,7 @@ class Engine:
         self.throttle.close()
         self.marks.close()
         self.readers.close()
+        self.outcomes.close()
         self.watches.close()
         await self.levels.close()
         await self.redrives.drain()

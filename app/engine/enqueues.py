@@ -19,7 +19,8 @@ from app.queue import bounds, producer
 from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.queue.producer import Placed
-from app.topics.config import Policy, check_groups
+from app.topics.config import Policy
+from app.topics.fifo import check_groups
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared

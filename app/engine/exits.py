@@ -32,8 +32,8 @@ class Exits:
         """Take out jobs that have no delivery left, or whose holder gives them up: the places in `spent` (ascending by
         seq) that went.
 
-        To the dead-letter topic, which is created as a queue when it is absent, and gets records if it is a log; where
-        none is named, or on_exhausted is fail, they stay as failed.
+        Those that were cancelled for good, the others to the dead-letter topic, which is created as a queue when it is
+        absent, and gets records if it is a log; where none is named, or on_exhausted is fail, they stay as failed.
         """
         try:
             return await self._retire(policy, spent)
@@ -46,14 +46,26 @@ class Exits:
             return await self._retire(policy, spent)
 
     async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        plain = [i for i, job in enumerate(spent) if not job.cancelled]
+        gone = {plain[i] for i in await self._give_up(policy, [spent[i] for i in plain])} if plain else set()
+        # Also what was cancelled since it was looked at, which is left then.
+        left = [i for i, job in enumerate(spent) if i not in gone and job.lease is not None]
+        if left:
+            ended = await exits.cancel_held(self._shared.verbs(policy), policy.topic, [spent[i] for i in left])
+            self._shared.metrics.topic(policy.topic.name).cancelled.add(len(ended))
+            gone |= {left[i] for i in ended}
+        if gone:
+            await self._shared.groups.left(policy)
+        return gone
+
+    async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        """Take them out, and let their users hear of it."""
         whose = await self._shared.users.whose(policy, [job.seq for job in spent])
         gone = await self._take_out(policy, spent)
         if whose:
             event = "failed" if _stays(policy) else "dead_lettered"
             seqs = [spent[i].seq for i in sorted(gone)]
             self._shared.users.tell(policy, event, [(seq, whose[seq]) for seq in seqs if seq in whose])
-        if gone:
-            await self._shared.groups.left(policy)
         return gone
 
     async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
@@ -106,12 +118,14 @@ class Exits:
         return await self.exhaust(policy, await consumer.lanes(self._shared.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
-        """Mark up to `limit` jobs whose time to live has passed: how many. `db`: by another pool than the topic's."""
+        """Mark up to `limit` jobs whose time to live has passed, and end those that were cancelled, once nobody holds
+        them: how many. `db`: by another pool than the topic's."""
         seen = exits.Seen()
         count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit, seen=seen)
         if count:
             numbers = self._shared.metrics.topic(policy.topic.name)
-            numbers.expired.add(count)
+            numbers.expired.add(count - seen.cancelled)
+            numbers.cancelled.add(seen.cancelled)
             numbers.suspected.add(seen.suspects)
             await self._shared.groups.left(policy)
         return count

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from app.db.pool import TOO_SLOW
 from app.engine import reasons
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
-from app.queue import consumer, explained, inspector, ledger, shown
+from app.queue import explained, inspector, ledger, results, shown, turns
 from app.queue.explained import COUNTED, Row
 from app.queue.ledger import Event, Recent
 from app.queue.model import Topic
+from app.queue.results import Result
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
@@ -73,8 +74,11 @@ class Explain:
                     {"topic": letter.topic, "seq": letter.seq, "error": letter.last_error, "at": letter.dlq_moved_ms},
                 )
                 return Explained(None, Verdict([dead], None))
-        events = await ledger.history(db, topic, seq)
-        return Explained(None, Verdict([_ended(events[-1])], None)) if events else None
+        events = await ledger.last(db, topic, seq, 1)
+        if not events:
+            return None
+        kept = await results.find(db, topic, seq) if events[0].event == "acked" else None
+        return Explained(None, Verdict([_ended(topic, seq, events[0], kept)], None))
 
     async def _ahead(self, policy: Policy, row: Row) -> Ahead:
         """How many jobs come before one: of its tenant those that do, and of each other tenant as many as fair turns
@@ -102,7 +106,7 @@ class Explain:
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None
-        held = await consumer.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
+        held = await turns.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
         return Room(tenant, limit, held[tenant])
 
     async def _pace(self, policy: Policy) -> Pace:
@@ -128,8 +132,12 @@ class Explain:
         return recent, seconds
 
 
-def _ended(last: Event) -> Reason:
-    """What the ledger says of a job that is gone."""
-    return Reason(
-        Code.ENDED, f"It is gone: {last.event} at {reasons.clock(last.at_ms)}.", {"event": last.event, "at": last.at_ms}
-    )
+def _ended(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason:
+    """What the ledger says of a job that is gone, and where its result is."""
+    text = f"It is gone: {last.event} at {reasons.clock(last.at_ms)}."
+    numbers: dict[str, object] = {"event": last.event, "at": last.at_ms}
+    if result is not None and result.kept:
+        until = result.expires_ms
+        text += f" Its result is kept {'for good' if until is None else f'until {reasons.clock(until)}'}."
+        numbers |= {"result": f"/v0/topics/{topic.name}/jobs/{seq}/result", "result_expires_at": until}
+    return Reason(Code.ENDED, text, numbers)

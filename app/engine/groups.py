@@ -10,7 +10,8 @@ from app.db.pool import UNREACHABLE
 from app.engine.group import tried_again
 from app.errors import TopicNotFound
 from app.queue import groups
-from app.topics.config import FIFO, Policy
+from app.topics.config import Policy
+from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
     from app.db.pool import Pools

@@ -7,6 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from app import tasks
 from app.db.pool import UNREACHABLE
 from app.errors import HoldfastError
 from app.metrics import catalogue
@@ -75,8 +76,7 @@ class Levels:
     async def close(self) -> None:
         """Stop looking."""
         if self._look is not None:
-            self._look.cancel()
-            await asyncio.gather(self._look, return_exceptions=True)
+            await tasks.end(self._look)
 
     def names(self) -> frozenset[str]:
         """The topics that are shown one by one: those of the last look, and those met since."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from app.queue import consumer, inspector
+from app.queue import inspector, turns
 from app.queue.model import Lane, Reach
 
 if TYPE_CHECKING:
@@ -96,4 +96,4 @@ async def by_time(db: Connection, cursor: Cursor, plan: Plan, wanted: int) -> Pl
     """The plan of a claim for `wanted` jobs that takes jobs whose time has come in turn with fresh ones."""
     if all(reach.due is None for reach in plan.reaches):
         return plan
-    return replace(plan, reaches=await consumer.in_turn(db, cursor.topic, plan.reaches, wanted))
+    return replace(plan, reaches=await turns.in_turn(db, cursor.topic, plan.reaches, wanted))

@@ -17,7 +17,7 @@ from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine import ordering
 from app.metrics import catalogue
 from app.metrics.numbers import Verb
-from app.queue import consumer
+from app.queue import consumer, turns
 from app.queue.consumer import MAX_BYTES, Claimed, Slots
 from app.queue.model import Connection, Job, Lane, Reach
 from app.topics.config import Policy
@@ -253,7 +253,7 @@ class Passes:
             yield pool, {}
             return
         async with pool.acquire() as db, db.transaction():
-            yield db, await consumer.room_of(db, policy.topic, {name: limits[name] for name in limited})
+            yield db, await turns.room_of(db, policy.topic, {name: limits[name] for name in limited})
 
 
 def seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:

@@ -13,7 +13,7 @@ from typing import Final
 
 from app.queue.explained import Head, Row
 from app.queue.ledger import Recent
-from app.topics.config import Control
+from app.topics.control import Control
 
 IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
 _NOTHING: Final = Recent(0, 0, 0, None, None)
@@ -27,6 +27,7 @@ class Code(Enum):
     DEAD_LETTERED = "dead_lettered"  # it is in another topic by now
     FAILED = "failed"
     EXPIRED = "expired"
+    CANCELLED = "cancelled"  # while it is leased: it ends with the lease
     PAUSED = "paused"
     BLOCKED = "blocked"  # behind the head of its group
     EXHAUSTED = "exhausted"  # its last delivery is over: the next claim or sweep takes it out
@@ -119,7 +120,7 @@ def of_job(row: Row, facts: Facts) -> Verdict:
     """Why a job is not running."""
     paused = [] if row.state == "leased" else [*_paused(row.tenant, facts.control)]
     held_up = [*_held_up(row), *_blocked(facts.head)]
-    reasons = [*_out(row)] or [*paused, *held_up, *_in_turn(row, facts)]
+    reasons = [*_cancelled(row)] or [*_out(row)] or [*paused, *held_up, *_in_turn(row, facts)]
     wait = None
     if row.state in {"ready", "scheduled"} and not row.spent and not paused:
         own = max(row.visible_ms - row.now_ms, 0) if row.state == "scheduled" else 0
@@ -172,6 +173,23 @@ def _out(row: Row) -> Iterator[Reason]:
         )
 
 
+def _cancelled(row: Row) -> Iterator[Reason]:
+    if row.cancelled and row.state == "leased":
+        left = row.visible_ms - row.now_ms
+        yield Reason(
+            Code.CANCELLED,
+            f"It was cancelled, and {row.node or 'a holder without a name'} still has it: it ends with the lease, in "
+            f"{_span(left)} unless that is extended.",
+            {"node": row.node, "until": row.visible_ms, "in_ms": left},
+        )
+    elif row.cancelled:
+        yield Reason(
+            Code.CANCELLED,
+            f"It was cancelled, and its lease ended at {clock(row.visible_ms)}. The next claim or sweep takes it out.",
+            {"node": row.node, "until": row.visible_ms, "in_ms": 0},
+        )
+
+
 def _paused(tenant: str | None, control: Control) -> Iterator[Reason]:
     """What an operator has done: to the topic, or, where that is a job's, to a tenant."""
     if control.paused:
@@ -205,8 +223,15 @@ def _held_up(row: Row) -> Iterator[Reason]:
         yield Reason(
             Code.LEASED,
             f"It is running: leased by {row.node or 'a holder without a name'} for {_span(row.now_ms - since)}, "
-            f"and for {_span(left)} more unless that is extended. Delivery {row.deliveries}.",
-            {"node": row.node, "since": since, "until": row.visible_ms, "in_ms": left, "deliveries": row.deliveries},
+            f"and for {_span(left)} more unless that is extended. Delivery {row.deliveries}.{_progress(row)}",
+            {
+                "node": row.node,
+                "since": since,
+                "until": row.visible_ms,
+                "in_ms": left,
+                "deliveries": row.deliveries,
+                **_said(row),
+            },
         )
 
 
@@ -285,6 +310,19 @@ def _turn_ms(pace: Pace, ahead: Ahead) -> int | None:
 
 def _error(row: Row) -> str:
     return "its lease ended without a word." if row.last_error is None else f'"{row.last_error[:200]}".'
+
+
+def _said(row: Row) -> dict[str, object]:
+    said = row.progress
+    return {} if said is None else {"progress": {"percent": said.percent, "note": said.note, "at": said.at_ms}}
+
+
+def _progress(row: Row) -> str:
+    said = row.progress
+    if said is None:
+        return ""
+    note = "" if said.note is None else f': "{said.note[:200]}"'
+    return f" Its holder says: {said.percent} per cent{note}."
 
 
 def _times(deliveries: int) -> str:

@@ -6,16 +6,18 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncpg.pgproto.pgproto import UUID
 
 from app.engine.group import GroupCommit, shown, tried_again
 from app.metrics.numbers import Verb
 from app.queue import consumer
-from app.queue.consumer import Ended, Return, ReturnedKeyed
+from app.queue import results as handed_in
+from app.queue.consumer import Ended, Ending, Return, ReturnedKeyed
 from app.queue.exits import Spent
-from app.queue.model import Held, Job, LeaseId
+from app.queue.model import Held, Job
+from app.queue.results import Keep, Progress
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
@@ -27,14 +29,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One caller's jobs; `returns` and `leases_ms` stand beside `held` for nack, fail and extend. What a nack has given
-    back is added to `refunded`."""
+    """One caller's jobs; `returns`, `leases_ms`, and, unless they are empty, `results` (texts of JSON) and `progress`
+    stand beside `held`. What a nack has given back is added to `refunded`, what an extend finds cancelled to
+    `cancelled`."""
 
     policy: Policy
     held: Sequence[Held]
     returns: Sequence[Return] = field(default_factory=tuple)
     leases_ms: Sequence[int] = field(default_factory=tuple)
     refunded: set[int] = field(default_factory=set)
+    cancelled: set[int] = field(default_factory=set)
+    results: Sequence[str | None] = ()
+    progress: Sequence[Progress | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +60,24 @@ class Settlements:
         self._acked, self._nacked, self._failed, self._extended = (
             Verb(shared.metrics, verb) for verb in ("ack", "nack", "fail", "extend")
         )
-        # Told of (topic id, seqs) that are no longer leased by their holder's own doing.
+        # Told of (topic id, seqs) that are no longer leased by their holder's own doing: streams, and who waits for the
+        # end of a job.
         self.on_settled: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
+        self.on_ended: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
-        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=shared.max_waiting, weight=size)
+        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(
+            self._ack, max_waiting=shared.max_waiting, weight=_weight
+        )
         self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=shared.max_waiting, weight=size)
         self._fails: GroupCommit[_Call, set[int]] = GroupCommit(self._fail, max_waiting=shared.max_waiting, weight=size)
         self._extends: GroupCommit[_Call, dict[int, int]] = GroupCommit(
             self._extend, max_waiting=shared.max_waiting, weight=size
         )
 
-    async def ack(self, policy: Policy, held: Sequence[Held]) -> set[int]:
-        """Complete jobs: the places in `held` that were."""
-        return await self._acks.submit(policy.topic.id, _Call(policy, held)) if held else set()
+    async def ack(self, policy: Policy, held: Sequence[Held], results: Sequence[str | None] = ()) -> set[int]:
+        """Complete jobs: the places in `held` that were. results[i], the text of JSON, is what held[i] hands in; what
+        was completed with a result under this very lease before is among them."""
+        return await self._acks.submit(policy.topic.id, _Call(policy, held, results=results)) if held else set()
 
     async def nack(
         self, policy: Policy, held: Sequence[Held], returns: Sequence[Return], refunded: set[int] | None = None
@@ -85,11 +96,21 @@ class Settlements:
         returns = [Return(error=error) for error in errors]
         return await self._fails.submit(policy.topic.id, _Call(policy, held, returns))
 
-    async def extend(self, policy: Policy, held: Sequence[Held], lease_ms: int) -> dict[int, int]:
-        """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970."""
+    async def extend(
+        self,
+        policy: Policy,
+        held: Sequence[Held],
+        lease_ms: int,
+        progress: Sequence[Progress | None] = (),
+        cancelled: set[int] | None = None,
+    ) -> dict[int, int]:
+        """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970. progress[i] is how far
+        the holder of held[i] is. Adds to `cancelled` those whose job was cancelled."""
         if not held:
             return {}
-        return await self._extends.submit(policy.topic.id, _Call(policy, held, (), [lease_ms] * len(held)))
+        found = set() if cancelled is None else cancelled
+        call = _Call(policy, held, (), [lease_ms] * len(held), cancelled=found, progress=progress)
+        return await self._extends.submit(policy.topic.id, call)
 
     async def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> None:
         """Return jobs that their holder can't work on. Best effort: where it fails, the deadline returns them."""
@@ -114,15 +135,16 @@ class Settlements:
 
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
-        ended = Ended()
-        whose = await self._shared.users.whose(policy, [entry.held.seq for entry in entries])
-        done = await consumer.ack(
-            self._shared.verbs(policy),
-            policy.topic,
-            [entry.held for entry in entries],
-            ended,
-            archived=policy.config.replayable,
-        )
+        held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
+        whose = await self._shared.users.whose(policy, [one.seq for one in held])
+        again: set[int] = set()
+        if any(call.results for call in calls):
+            results = [_beside(calls[entry.call].results, entry.place) for entry in entries]
+            keep = Keep(policy.config.result_ttl_ms, policy.config.replayable)
+            done = await handed_in.ack(db, policy.topic, held, results, keep, ended=ended)
+            again = await self._completed_before(policy, held, results, done)
+        else:
+            done = await consumer.ack(db, policy.topic, held, ended, archived=policy.config.replayable)
         self._acked.shared([len(call.held) for call in calls])
         topic = self._shared.metrics.topic(policy.topic.name)
         topic.acked.add(len(done))
@@ -137,7 +159,22 @@ class Settlements:
             self._shared.users.tell(policy, "completed", [(seq, whose[seq]) for seq in seqs if seq in whose])
         if done:
             await self._shared.groups.left(policy)
-        return _shares(calls, entries, done)
+        return _shares(calls, entries, done | again)
+
+    async def _completed_before(
+        self, policy: Policy, held: Sequence[Held], results: Sequence[str | None], done: set[int]
+    ) -> set[int]:
+        """Places that were not done now, since they were before, with a result under the lease that is named again."""
+        leases = {
+            i: (one.seq, one.lease)
+            for i, one in enumerate(held)
+            if i not in done and one.lease is not None and results[i] is not None
+        }
+        if not leases:
+            return set()
+        places = list(leases)
+        found = await handed_in.completed(self._shared.verbs(policy), policy.topic, list(leases.values()))
+        return {places[i] for i in found}
 
     async def _nack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
@@ -204,7 +241,7 @@ class Settlements:
         return shares
 
     async def _retire(
-        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseId]
+        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, Ending]
     ) -> tuple[set[int], BaseException | None]:
         """Take out what had its last delivery: the places that went, and an error if that failed.
 
@@ -215,7 +252,7 @@ class Settlements:
             rest = [place for place in sorted(leases) if place not in gone]
             if not rest:
                 break
-            spent = [Spent(entries[i].held.seq, leases[i], returns[i].error) for i in rest]
+            spent = [Spent(entries[i].held.seq, leases[i].lease, returns[i].error, leases[i].cancelled) for i in rest]
             try:
                 done = await tried_again(functools.partial(self._exits.retire, policy, spent))
             except Exception as error:
@@ -225,12 +262,16 @@ class Settlements:
 
     async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
-        done = await consumer.extend(
-            self._shared.verbs(policy),
-            policy.topic,
-            [entry.held for entry in entries],
-            [calls[entry.call].leases_ms[entry.place] for entry in entries],
-        )
+        cancelled: set[int] = set()
+        held, db = [entry.held for entry in entries], self._shared.verbs(policy)
+        leases_ms = [calls[entry.call].leases_ms[entry.place] for entry in entries]
+        if any(call.progress for call in calls):
+            progress = [_beside(calls[entry.call].progress, entry.place) for entry in entries]
+            done = await handed_in.extend(db, policy.topic, held, leases_ms, progress, cancelled=cancelled)
+        else:
+            done = await consumer.extend(db, policy.topic, held, leases_ms, cancelled)
+        for i in cancelled:
+            calls[entries[i].call].cancelled.add(entries[i].place)
         self._extended.shared([len(call.held) for call in calls])
         self._shared.metrics.topic(policy.topic.name).extended.add(len(done))
         shares: list[dict[int, int] | BaseException] = []
@@ -242,10 +283,23 @@ class Settlements:
 
     def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
         self._shared.moved(policy.topic, in_flight=-len(done))
-        self.on_settled(policy.topic.id, [entries[i].held.seq for i in done])
+        seqs = [entries[i].held.seq for i in done]
+        self.on_settled(policy.topic.id, seqs)
+        self.on_ended(policy.topic.id, seqs)
 
 
 _NONE: Final = ReturnedKeyed(set(), set(), set(), [])
+_Column = TypeVar("_Column")
+BYTES_A_JOB: Final = 64 * 1024  # of results: those of one statement are 64 MiB at most, or one call's
+
+
+def _weight(call: _Call) -> int:
+    return len(call.held) + sum(len(one) for one in call.results if one) // BYTES_A_JOB
+
+
+def _beside(column: Sequence[_Column | None], place: int) -> _Column | None:
+    """What stands there; nothing in a column that is not there at all."""
+    return column[place] if column else None
 
 
 def _sorted(calls: Sequence[_Call]) -> list[_Entry]:

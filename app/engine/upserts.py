@@ -14,7 +14,8 @@ from app.queue import bounds, producer
 from app.queue.bounds import Refusal, Room
 from app.queue.model import Batch, merge
 from app.queue.producer import Placed, Windows
-from app.topics.config import FIFO, Policy
+from app.topics.config import Policy
+from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
     from app.db.pool import Pool

@@ -182,6 +182,7 @@ TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed: deliver
 TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
 TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
 TOPIC_EXTENDED: Final = _counter("topic_extended", "topic", "Leases extended.")
+TOPIC_CANCELLED: Final = _counter("topic_cancelled", "topic", "Jobs that ended as they were cancelled.")
 TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that outlived their time to live.")
 TOPIC_EVICTED: Final = _counter("topic_evicted", "topic", "Jobs that a queue above its caps let go of, oldest first.")
 TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries, or given up, that stayed as failed.")

@@ -71,6 +71,7 @@ class TopicNumbers:
     __slots__ = (
         "acked",
         "appended",
+        "cancelled",
         "claimed",
         "crashes",
         "dead_lettered",
@@ -104,6 +105,7 @@ class TopicNumbers:
         self.acked = numbers.counter(catalogue.TOPIC_ACKED, name)
         self.nacked = numbers.counter(catalogue.TOPIC_NACKED, name)
         self.extended = numbers.counter(catalogue.TOPIC_EXTENDED, name)
+        self.cancelled = numbers.counter(catalogue.TOPIC_CANCELLED, name)
         self.expired = numbers.counter(catalogue.TOPIC_EXPIRED, name)
         self.evicted = numbers.counter(catalogue.TOPIC_EVICTED, name)
         self.failed = numbers.counter(catalogue.TOPIC_FAILED, name)

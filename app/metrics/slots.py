@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from app import __version__
+from app import __version__, tasks
 from app.metrics import catalogue
 from app.metrics.catalogue import FAMILIES, Family, Merge
 from app.metrics.numbers import MOST_TOPICS, Counter, Histogram, Labels, Numbers
@@ -88,8 +88,7 @@ class Metrics(Numbers):
     async def stop(self) -> None:
         """Stop it. What was counted stays for who comes after."""
         if self._writer is not None and self._folder is not None:
-            self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
+            await tasks.end(self._writer)
             with contextlib.suppress(OSError):
                 await self._write(self._folder, ended=True)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.db import sql
 from app.queue.backoff import SUSPECTED_FROM, Backoff
 from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Share, Topic
+from app.queue.turns import sort_keys
 
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
@@ -29,9 +30,6 @@ _EXTEND = sql.load(__package__, "extend")
 _HELD = sql.load(__package__, "held")
 _LEASES = sql.load(__package__, "leases")
 _LANES = sql.load(__package__, "lanes")
-_TURNS = sql.load(__package__, "turns")
-_LOCK_TENANTS = sql.load(__package__, "lock_tenants")
-_IN_FLIGHT = sql.load(__package__, "in_flight")
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
@@ -104,7 +102,7 @@ async def claim(
 
     `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
     are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
-    ones are next is for `reaches` to say (see in_turn).
+    ones are next is for `reaches` to say (see turns.py).
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
@@ -166,58 +164,13 @@ async def claim(
         elif kind == "heavy":
             cut = True
     if by_time:
-        turns = _turns(places)
+        turns = sort_keys(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
 
 
 _LEFT: Final = {"lost", "heavy"}
-
-
-def _turns(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
-    """Sort keys by seq, from (lane, due, place, time of enqueueing in µs, seq): lanes in order, in each what was there
-    earlier before what came later. Fresh jobs stay in the order of their places."""
-    keys: dict[Seq, tuple[int, int, int]] = {}
-    latest: dict[int, int] = {}
-    for lane, due, place, at, seq in sorted(places):
-        if not due:
-            latest[lane] = max(at, latest.get(lane, 0))
-        keys[seq] = (lane, place, 0) if due else (lane, latest[lane], place)
-    return keys
-
-
-async def in_turn(db: Connection, topic: Topic, reaches: Sequence[Reach], most: int) -> list[Reach]:
-    """The same reaches, with as many due jobs of each lane as are among the next `most`, if jobs whose time has come
-    stand behind those that came earlier. Plain reads: what happens before the claim is not in it."""
-    rows = await db.fetch(
-        _TURNS,
-        topic.name,
-        most,
-        [reach.lane.tenant for reach in reaches],
-        [reach.lane.priority for reach in reaches],
-        [reach.after for reach in reaches],
-        [reach.due for reach in reaches],
-    )
-    if sum(row["next"] for row in rows) < most:
-        return list(reaches)  # all of them are next
-    limits = dict.fromkeys(range(len(reaches)), 0)
-    limits |= {row["ord"] - 1: row["due"] if row["more"] else None for row in rows}
-    return [replace(reach, most_due=limits[i]) for i, reach in enumerate(reaches)]
-
-
-async def room_of(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
-    """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: whoever
-    else asks waits for its end."""
-    await db.execute(_LOCK_TENANTS, topic.id)
-    held = await in_flight(db, topic, limits)
-    return {tenant: limit - held[tenant] for tenant, limit in limits.items()}
-
-
-async def in_flight(db: Connection, topic: Topic, most: Mapping[str, int]) -> dict[str, int]:
-    """How many jobs of these tenants are under a good lease, counted up to so many of each."""
-    rows = await db.fetch(_IN_FLIGHT, topic.name, list(most), list(most.values()))
-    return {row["tenant"]: row["held"] for row in rows}
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
@@ -243,6 +196,14 @@ class Ended:
     ages_ms: list[int] = field(default_factory=list)
     tenants: list[str] = field(default_factory=list)
 
+    def add(self, row: Any) -> None:
+        """Of what an ack's statement answers."""
+        self.deliveries += row["deliveries"]
+        for age, tenant in zip(row["ages"], row["tenants"], strict=True):
+            if age is not None:
+                self.ages_ms.append(age)
+                self.tenants.append(tenant)
+
 
 async def ack(
     db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
@@ -258,11 +219,7 @@ async def ack(
         row = await _one(db, statement, topic.name, *_columns(held, places))
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
-            ended.deliveries += row["deliveries"]
-            for age, tenant in zip(row["ages"], row["tenants"], strict=True):
-                if age is not None:
-                    ended.ages_ms.append(age)
-                    ended.tenants.append(tenant)
+            ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
     return done
@@ -281,14 +238,22 @@ class Return:
     refunds: int | None = 0
 
 
+class Ending(NamedTuple):
+    """The lease under which a job goes out, and whether that is since the job was cancelled."""
+
+    lease: LeaseId
+    cancelled: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, with the
-    lease that still holds the job. Of those that were returned: which were refunded, and all delays in ms."""
+    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, or
+    cancelled, with the lease that still holds the job. Of those that were returned: which were refunded, and all delays
+    in ms."""
 
     done: set[int]
     keyed: set[int]
-    spent: dict[int, LeaseId]
+    spent: dict[int, Ending]
     refunded: set[int]
     delays_ms: list[int]
 
@@ -304,11 +269,12 @@ async def nack(
 ) -> Returned:
     """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
 
-    What is `spent` has had its last delivery: the caller takes it out (`retire`). What is `keyed` takes `nack_keyed`.
+    What is `spent` has had its last delivery, or was cancelled: the caller takes it out (`retire`). What is `keyed`
+    takes `nack_keyed`.
     """
     done: set[int] = set()
     keyed: set[int] = set()
-    spent: dict[int, LeaseId] = {}
+    spent: dict[int, Ending] = {}
     refunded: set[int] = set()
     delays: list[int] = []
     policy = _policy(backoff)
@@ -327,7 +293,8 @@ async def nack(
             policy,
         )
         done.update(places[i - 1] for i in row["done"])
-        spent.update((places[i - 1], lease) for i, lease in zip(row["spent"], row["leases"], strict=True))
+        endings = map(Ending, row["leases"], row["cancelled"])
+        spent.update((places[i - 1], ending) for i, ending in zip(row["spent"], endings, strict=True))
         keyed.update(places[i - 1] for i in row["keyed"])
         refunded.update(places[i - 1] for i in row["refunded"])
         delays += row["delays"]
@@ -368,13 +335,22 @@ async def nack_keyed(
     return ReturnedKeyed(done, ended, refunded - ended, row["delays"])
 
 
-async def extend(db: Connection, topic: Topic, held: Sequence[Held], leases_ms: Sequence[int]) -> dict[int, int]:
-    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq."""
+async def extend(
+    db: Connection,
+    topic: Topic,
+    held: Sequence[Held],
+    leases_ms: Sequence[int],
+    cancelled: set[int] | None = None,
+) -> dict[int, int]:
+    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq. Adds to
+    `cancelled` those whose job was cancelled."""
     done: dict[int, int] = {}
     for _ in range(MAX_RUNS):
         places = _open(held, done)
         row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places])
         done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
+        if cancelled is not None:
+            cancelled.update(places[i - 1] for i in row["cancelled"])
         if len(row["done"]) == len(row["picked"]):
             break
     return done
@@ -386,10 +362,11 @@ async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, L
     return {place - 1 for place in places}
 
 
-async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, LeaseId]:
-    """Under which leases holders have jobs: by the places in `held` that are theirs."""
+async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, Ending]:
+    """Under which leases holders have jobs, and which of those were cancelled: by the places in `held` that are
+    theirs."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
-    return {row["ord"] - 1: row["lease_id"] for row in rows}
+    return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"]) for row in rows}
 
 
 def _policy(backoff: Backoff | None) -> str | None:

@@ -24,6 +24,7 @@ _DELETE_EXPIRED = sql.load(__package__, "delete_expired")
 _DELETE_JOBS = sql.load(__package__, "delete_jobs")
 _DELETE_KEY = sql.load(__package__, "delete_key")
 _SUPERSEDE = sql.load(__package__, "supersede")
+_CANCEL_HELD = sql.load(__package__, "cancel_held")
 
 RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one transaction moves to a log
 
@@ -31,18 +32,21 @@ RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one tran
 @dataclass(frozen=True, slots=True)
 class Spent:
     """A job that goes out. With a lease, its holder gives it up, whatever is left of its deliveries; without, nobody
-    holds it any more, and it goes if it has none left."""
+    holds it any more, and it goes if it has none left. `cancelled`, as far as is known: it goes for good."""
 
     seq: int
     lease: LeaseId | None = None
     error: str | None = None
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
 class Seen:
-    """Of jobs that went out, how many are suspected from now on: the lease that ended in silence was their second."""
+    """Of jobs that went out, how many are suspected from now on: the lease that ended in silence was their second. And
+    how many were cancelled."""
 
     suspects: int = 0
+    cancelled: int = 0
 
 
 async def bury(
@@ -117,6 +121,13 @@ async def fail(
     return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent)), seen)
 
 
+async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> set[int]:
+    """End jobs that were cancelled, whose holders give them up: the places in `spent` that are gone. `spent` must
+    ascend by seq."""
+    *who, _ = _who(topic, Budget(ends=False, max_deliveries=0), spent)
+    return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
+
+
 async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, limit: int) -> list[Spent]:
     """Jobs of a lane whose last lease ended in silence, at most `limit`, ascending by seq."""
     rows = await db.fetch(_EXHAUSTED, topic.name, lane.tenant, lane.priority, budget.max_deliveries, limit)
@@ -124,12 +135,14 @@ async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, li
 
 
 async def expire(db: Connection, topic: str, limit: int, *, seen: Seen | None = None) -> int:
-    """Mark jobs whose time to live has passed, at most `limit`: how many. Adds to `seen`."""
+    """Mark jobs whose time to live has passed, and end those that were cancelled under leases that have ended, at most
+    `limit` together: how many. Adds to `seen`."""
     row = await db.fetchrow(_EXPIRE, topic, limit)
     assert row is not None, "it answers one row always"
     if seen is not None:
         seen.suspects += row["suspects"]
-    count: int = row["expired"]
+        seen.cancelled += row["cancelled"]
+    count: int = row["expired"] + row["cancelled"]
     return count
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from app.db import sql
 from app.queue.inspector import Lows
 from app.queue.model import Budget, Connection, Lane, Topic
+from app.queue.results import Progress
 
 _JOB = sql.load(__package__, "explain_job")
 _LANES = sql.load(__package__, "lanes_ahead")
@@ -22,6 +23,8 @@ class Row:
 
     `state` is ready, scheduled, blocked, leased (by a good lease), failed or expired. `due`: it stands in the due part
     of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery is over.
+    `cancelled`: somebody has cancelled it while it was leased.
+    `percent`, `note`, `progress_ms`: what the holder of this lease said last of its progress; percent None: nothing.
     """
 
     state: str
@@ -34,17 +37,28 @@ class Row:
     crashes: int
     max_deliveries: int
     spent: bool
+    cancelled: bool
     node: str | None
     last_error: str | None
     original_topic: str | None
     original_seq: int | None
     original_deliveries: int | None
+    percent: int | None
+    note: str | None
+    progress_ms: int | None
     now_ms: int
     created_ms: int
     updated_ms: int
     visible_ms: int
     leased_ms: int | None
     expires_ms: int | None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the work is, as far as its holder has said."""
+        if self.percent is None or self.state != "leased":
+            return None
+        return Progress(self.percent, self.note, self.progress_ms or self.now_ms)
 
     @property
     def lane(self) -> Lane:

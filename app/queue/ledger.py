@@ -10,6 +10,7 @@ from app.db import sql
 from app.queue.model import Connection, Topic
 
 _HISTORY = sql.load(__package__, "history")
+_LAST = sql.load(__package__, "last_events")
 _AS_OF = sql.load(__package__, "as_of")
 _RECENT = sql.load(__package__, "recent_events")
 
@@ -70,6 +71,11 @@ async def history(
 ) -> list[Event]:
     """What happened to a job, oldest first: up to `limit` events, no earlier than `since`."""
     return [Event(**dict(row)) for row in await db.fetch(_HISTORY, topic.id, seq, since, limit)]
+
+
+async def last(db: Connection, topic: Topic, seq: int, limit: int) -> list[Event]:
+    """What happened to a job last, the newest first: up to `limit` events."""
+    return [Event(**dict(row)) for row in await db.fetch(_LAST, topic.id, seq, limit)]
 
 
 async def recent(db: Connection, topic: Topic, seconds: float) -> Recent:

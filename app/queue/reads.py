@@ -11,9 +11,9 @@ _KEEP = sql.load(__package__, "keep_reads")
 _LAST = sql.load(__package__, "last_read")
 
 
-async def keep(db: Connection, ages_ms: Mapping[int, int]) -> None:
-    """Topics, by id, were read so many ms ago."""
-    await db.execute(_KEEP, list(ages_ms), list(ages_ms.values()))
+async def keep(db: Connection, read_ms: Mapping[int, int], now_ms: int) -> None:
+    """Topics, by id, were read at these times: ms since 1970 by the caller's clock, which says `now_ms`."""
+    await db.execute(_KEEP, list(read_ms), list(read_ms.values()), now_ms)
 
 
 async def last(db: Connection, topic: Topic) -> int | None:

@@ -10,6 +10,8 @@ from typing import Final
 from app.db import sql
 from app.queue.model import Connection, Seq, Topic
 
+_FIND = sql.load(__package__, "find_jobs")
+_KEY_SEQS = sql.load(__package__, "key_seqs")
 _LIST_JOBS = sql.load(__package__, "list_jobs")
 _LIST_HELD = sql.load(__package__, "list_held")
 _LIST_FINISHED = sql.load(__package__, "list_finished")
@@ -21,6 +23,7 @@ _COUNT_ALL = sql.load(__package__, "count_all")
 _PURGE = sql.load(__package__, "purge")
 
 LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, looks at
+BIGINT_MAX: Final = 2**63 - 1
 PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads that are shown at once; one may have more
 
 
@@ -45,14 +48,22 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A job. Times are in ms since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a
-    dead letter has; `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter
-    before it was one."""
+    """A job. Its status and state are by the database's clock: `state` tells apart what is pending, ready, scheduled or
+    blocked, and calls leased what is processing. Times are in ms since 1970; `visible_ms` is when a lease or a delay
+    ends; `first_*`: the job whose id a dead letter has; `crashes`: deliveries that ended by their deadline,
+    `original_crashes`: those of a dead letter before it was one; `percent`: how far its holder says it is, None if it
+    says nothing; with `note`, at `progress_ms`."""
 
     topic: str
     topic_id: int
     seq: Seq
     status: str
+    state: str
+    cancelled: bool
+    node: str | None
+    leased_ms: int | None
+    original_seq: int | None
+    original_deliveries: int | None
     deliveries: int
     priority: int
     max_deliveries: int | None
@@ -74,6 +85,9 @@ class Shown:
     original_crashes: int | None
     group: str | None
     tenant: str  # a dead letter's is what it was before
+    percent: int | None
+    note: str | None
+    progress_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,82 @@ async def page(
         case Status.FAILED | Status.EXPIRED:
             seqs = await db.fetchval(_LIST_FINISHED, topic.name, below, only, limit, offset, LOOKED_AT)
     return Page(seqs, seqs[-1] if len(seqs) == limit else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What jobs must have; None is any. `states` are those of Shown; `older_than_ms`: enqueued so long ago."""
+
+    states: Sequence[str] | None = None
+    tenant: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    group: str | None = None
+    older_than_ms: int | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether any job has it."""
+        return self == _ALL
+
+
+_ALL: Final = Match()
+_OUT: Final = ("failed", "expired")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Seqs in the order that was asked for, and behind which one the next page begins; None: this is the last."""
+
+    seqs: list[Seq]
+    next_behind: int | None
+
+
+async def find(db: Connection, topic: Topic, match: Match, *, oldest_first: bool, behind: int, limit: int) -> Found:
+    """Up to `limit` jobs that match, behind a seq in the order that is asked for.
+
+    LOOKED_AT jobs are looked at: a page may have fewer than there are, and another one follow. Those of a key, those
+    that are leased, failed or expired are looked for by themselves: LOOKED_AT of them.
+    """
+    among = await _among(db, topic, match)
+    looks = limit if match.is_all else LOOKED_AT
+    row = await db.fetchrow(
+        _FIND,
+        topic.name,
+        topic.id,
+        among,
+        oldest_first,
+        behind,
+        looks,
+        limit,
+        None if match.states is None else list(match.states),
+        match.tenant,
+        match.tag,
+        match.key,
+        match.group,
+        match.older_than_ms,
+    )
+    assert row is not None, "it answers one row always"
+    seqs: list[Seq] = row["seqs"]
+    if len(seqs) == limit:
+        return Found(seqs, seqs[-1])
+    return Found(seqs, row["last_seq"] if among is None and row["looked"] >= looks else None)
+
+
+async def _among(db: Connection, topic: Topic, match: Match) -> list[Seq] | None:
+    """The seqs that can match, where an index of a few has them; None: any."""
+    seqs: list[Seq]
+    if match.key is not None:
+        seqs = await db.fetchval(_KEY_SEQS, topic.name, match.tenant, match.key, LOOKED_AT)
+        return seqs
+    match match.states:
+        case ["leased"]:
+            seqs = await db.fetchval(_LIST_HELD, topic.name, BIGINT_MAX, LOOKED_AT, 0, LOOKED_AT)
+        case [state] if state in _OUT:
+            seqs = await db.fetchval(_LIST_FINISHED, topic.name, BIGINT_MAX, state, LOOKED_AT, 0, LOOKED_AT)
+        case _:
+            return None
+    return seqs
 
 
 async def newest(db: Connection, limit: int, offset: int) -> list[Place]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from app import tasks
 from app.db.pool import UNREACHABLE, open_pools
 from app.engine.engine import Engine
 from app.errors import HoldfastError, NotFound
@@ -47,7 +48,7 @@ SWEEPS: Final = (
     Sweep("idempotency", sweeps.idempotency, 60, EASE),
     Sweep("watches", sweeps.watches, 60),
     Sweep("user_events", sweeps.user_events, 15),
-    Sweep("requeues", sweeps.requeues, 30),
+    Sweep("requeues", sweeps.requeues, 20),
 )
 
 
@@ -89,10 +90,7 @@ class Reapers:
 
     async def stop(self) -> None:
         """Stop them, and runs that were asked for; a statement under way is rolled back."""
-        for task in self._tasks:
-            task.cancel()
-        await self.runner.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(tasks.end(*self._tasks), self.runner.stop())
 
     async def run(self, name: str, wait_seconds: float | None = None) -> Outcome:
         """As Runner.run, of the sweep with this name. Raises NotFound."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
+from app import tasks
 from app.db.pool import UNREACHABLE
 from app.errors import ShuttingDown, Unavailable
 from app.metrics import catalogue
@@ -118,10 +119,7 @@ class Runner:
 
     async def stop(self) -> None:
         """Leave what is under way to other processes; a statement is rolled back."""
-        tasks = [task for task, _ in self._under_way.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.end(*(task for task, _ in self._under_way.values()))
 
     def _start(self, sweep: Sweep, own: UUID | None = None, moved: int = 0) -> tuple[asyncio.Task[Outcome], _Shared]:
         shared = _Shared(moved)

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
 _DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
+_DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
 
 
@@ -53,7 +54,7 @@ class Days:
     kept: int | None
 
 
-BY_DAY: Final = (Days("lease_events", EVENTS_KEPT), Days("archive", None))
+BY_DAY: Final = (Days("lease_events", EVENTS_KEPT), Days("archive", None), Days("results", None))
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
@@ -71,6 +72,7 @@ async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> 
     for days in BY_DAY:
         if days.kept is not None:
             await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, days.table, days.kept))
+    await pace.batch(partial(pools.rest.fetchval, _DROP_RESULTS))
     return pace.moved
 
 

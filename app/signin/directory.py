@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from app import tasks
 from app.db import sql
 from app.db.pool import UNREACHABLE
 from app.keys import Key, scopes_of
@@ -106,10 +107,7 @@ class Directory:
 
     async def stop(self) -> None:
         """Stop that."""
-        for task in (self._keeping, self._look):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await tasks.end(*(task for task in (self._keeping, self._look) if task is not None))
 
     def refresh(self) -> None:
         """Keys or users have changed elsewhere, perhaps: load soon. Never waits."""

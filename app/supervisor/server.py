@@ -149,6 +149,7 @@ class Server(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        gc.enable()
         self._watching = asyncio.create_task(
             watch(cast("set[BoundedProtocol]", self.server_state.connections), self._settings)
         )

@@ -16,6 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from app import tasks
 from app.queue.tokens import Grant
 
 TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
@@ -93,7 +94,7 @@ class RedisBuckets:
     async def stop(self) -> None:
         """Disconnect."""
         if self._looking is not None:
-            self._looking.cancel()
+            await tasks.end(self._looking)
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from app import tasks
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics.hints import GATHER_SECONDS, Hints
@@ -54,9 +55,7 @@ class Bus:
 
     async def stop(self) -> None:
         """Stop both."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await tasks.end(*self._tasks)
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
 

@@ -13,7 +13,8 @@ from app.errors import InvalidRequest
 from app.queue.backoff import Backoff
 from app.queue.bounds import Bounds
 from app.queue.log import Limits
-from app.queue.model import Batch, Budget, Topic
+from app.queue.model import Budget, Topic
+from app.topics.control import FREE, Control
 from app.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_types
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
 TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000
 FOURTEEN_DAYS_MS: Final = 1_209_600_000
+ONE_DAY_MS: Final = 86_400_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
-FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
 MOST_TENANTS: Final = 1_000  # that a topic's settings name
 
@@ -150,6 +151,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     replay_window_ms: Annotated[
         Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
     ] = None
+    result_ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS),
+    ] = None
     dead_ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about(
@@ -237,6 +242,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tenant_limits: dict[str, int] = {}
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
+    result_ttl_ms: int = ONE_DAY_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
     accepts: tuple[str, ...] = ACCEPTS  # lower case
     ingest: Ingest = "key"
@@ -264,18 +270,6 @@ class Config(Chosen, frozen=True, kw_only=True):
     lease_ms: int = 30_000
     max_deliveries: int = 0
     ttl_ms: int = 0
-
-
-class Control(msgspec.Struct, frozen=True):
-    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in.
-    It is no configuration: replacing that leaves it."""
-
-    paused: bool = False
-    paused_tenants: tuple[str, ...] = ()  # ascending
-    draining: bool = False
-
-
-FREE: Final = Control()
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -330,17 +324,6 @@ def check_name(name: str) -> str:
             {"topic": name[:300]},
         )
     return name
-
-
-def check_groups(name: str, batch: Batch) -> None:
-    """Whether a queue of this name takes these records. Raises InvalidRequest where names ask for groups and one has
-    none."""
-    if name.endswith(FIFO) and (len(batch.groups) < len(batch) or None in batch.groups):
-        at = batch.groups.index(None) if None in batch.groups else len(batch.groups)
-        raise InvalidRequest(
-            f"Each record for {name!r} must have a group, since its name ends in {FIFO}: record {at} has none.",
-            {"topic": name, "record": at},
-        )
 
 
 def resolve(topic: str, asked: Asked) -> Config:

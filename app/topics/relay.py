@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from app import tasks
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics.hints import GATHER_SECONDS, Batch, Hints
@@ -62,8 +63,7 @@ class Relay:
     async def stop(self) -> None:
         """Say what there is still to say, and stop both."""
         if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+            await tasks.end(self._sending)
             self._sending = None
             self._tell(self._outbox.take_now())
             asyncio.get_running_loop().remove_reader(self._socket)

@@ -13,7 +13,8 @@ from app.db import sql
 from app.db.pool import LOST_RACE
 from app.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 from app.queue.model import Connection, Topic
-from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Control, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Defaults, Policy, TopicType, in_effect
+from app.topics.control import Control
 from app.topics.schemas import Text
 
 if TYPE_CHECKING:

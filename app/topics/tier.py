@@ -27,6 +27,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from app import tasks
 from app.db import sql
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
@@ -119,8 +120,7 @@ class Tier:
     async def stop(self) -> None:
         """Stop that. Nothing is found any more."""
         if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.gather(self._serving, return_exceptions=True)
+            await tasks.end(self._serving)
 
     def keys(self, name: str) -> tuple[str, ...]:
         """What a change of the topic has to take out."""

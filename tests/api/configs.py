@@ -12,6 +12,7 @@ V0_ALONE = {
     "cap_bytes": 0,
     "discard": "old",
     "idempotency_window_ms": 120_000,
+    "result_ttl_ms": 86_400_000,
     "dead_ttl_ms": 1_209_600_000,
     "dedupe_window_ms": 300_000,
     "auto_priority": True,

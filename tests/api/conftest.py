@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
+from app.settings import Settings
 from tests.api.dialect import Topic
 from tests.api.keyring import Services
 from tests.api.process import Process
+from tests.conftest import Running
 
-if TYPE_CHECKING:
-    from tests.conftest import Running
-
-Serve = Callable[..., Awaitable["Running"]]
+Serve = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
@@ -26,6 +25,15 @@ async def queue(http: httpx.AsyncClient, topic: str) -> Topic:
     made = Topic(http, topic)
     await made.put()
     return made
+
+
+@pytest.fixture(scope="package")
+async def service(database_url: str) -> AsyncIterator[Running]:
+    """The service that most tests of the routes share."""
+    service = Running(Settings.model_validate({"database_url": SecretStr(database_url)}))
+    await service.start()
+    yield service
+    await service.stop()
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class Topic:
         return accepted(await self.http.post(f"{self.path}/{verb}", json=fields))
 
     async def state(self) -> Body:
-        return accepted(await self.http.get(self.path))
+        return accepted(await self.http.get(self.path, params={"touch": "false"}))
 
     async def counts(self) -> tuple[int, int]:
         """ready and in_flight."""

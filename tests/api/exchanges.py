@@ -17,7 +17,7 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
     await queue.claim()
     await Topic(http, log).put(type="log")
     at = "at=2999-01-01T00:00:00Z"
-    for end in ("jobs/1/explain?", "jobs/2/explain?", "jobs/1/history?", "explain?", f"asof?{at}&"):
+    for end in ("jobs/1/explain?", "jobs/2/explain?", "jobs/1/history?", "jobs/1/result?", "explain?", f"asof?{at}&"):
         path = f"{queue.path}/{end}"
         accepted(await http.get(path))
         for headers in (NOBODY, limited):
@@ -25,8 +25,47 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
         for other in (log, f"{topic}.none"):
             await http.get(path.replace(topic, other))
         await http.get(f"{path}nonsense=1")
-    for end in ("explain", "history"):
+    for end in ("explain", "history", "result"):
         await http.get(f"{queue.path}/jobs/77/{end}")
+
+
+async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """Jobs listed, shown, changed and cancelled: successes and refusals."""
+    queue, log, strict = Topic(http, topic), f"{topic}.log", Topic(http, f"{topic}.strict")
+    await queue.put()
+    await Topic(http, log).put(type="log")
+    await strict.put(schema={"type": "integer"})
+    await strict.add(1)
+    await queue.append(
+        {"data": "x", "content_type": "text/plain", "tag": "t", "key": "k", "group": "g", "meta": {"a": 1},
+         "ttl_ms": 60_000, "max_deliveries": 2, "tenant": "a"},
+        *({"data": n} for n in range(3)),
+    )  # fmt: skip
+    await queue.claim(tenants=["a"])
+    await queue.nack("n", [1], errors=["no"])
+    await queue.claim(tenants=["a"])
+    for method, end, body in (
+        ("GET", "jobs", None),
+        ("GET", "jobs/1", None),
+        ("PATCH", "jobs/2", {"data": 7, "tag": "u", "meta": {"b": 2}, "priority": 3, "delay_ms": 9}),
+        ("POST", "cancel", {"seqs": [1, 3, 77]}),
+    ):
+        path = f"{queue.path}/{end}"
+        accepted(await http.request(method, path, json=body))
+        for headers in (NOBODY, limited):
+            await http.request(method, path, json=body, headers=headers)
+        for other in (log, f"{topic}.none"):
+            await http.request(method, path.replace(topic, other), json=body)
+        await http.request(method, f"{path}?nonsense=1", json={"nonsense": 1})
+        if body is not None:
+            await http.request(method, path, content=b"x" * 3_000, headers=JSON)
+            await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
+    for seq in (1, 77):
+        await http.patch(f"{queue.path}/jobs/{seq}", json={"tag": "u"})
+    accepted(await http.post(f"{queue.path}/cancel", json={"filter": {"older_than_ms": 0}}))
+    accepted(await http.get(f"{queue.path}/jobs/1"))
+    await http.get(f"{queue.path}/jobs/2")
+    await http.patch(f"{strict.path}/jobs/1", json={"data": "no number"})
 
 
 async def every_control_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:

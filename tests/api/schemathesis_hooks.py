@@ -12,7 +12,8 @@ import schemathesis
 WAIT_MS = 20  # that a wait is as long as was asked for is tested elsewhere
 RUN_AT = "2026-01-31T09:00:00+01:00"  # a leap second, or the year 0, is none of ours
 CHECKED = "checked"  # the topic that gets schemas
-COUNTED = {"lease_ids", "errors"}  # one for each seq, or id
+NOTHING = {"lease_ids": ""}  # and null in the others
+COUNTED = {"lease_ids", "errors", "results", "progress"}  # one for each seq, or id
 
 
 @schemathesis.hook
@@ -32,7 +33,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     seqs = body.get("seqs", body.get("ids"))
     for name in COUNTED & body.keys():
         if isinstance(seqs, list) and isinstance(body[name], list):
-            body[name] = [*body[name], *[""] * len(seqs)][: len(seqs)]
+            body[name] = [*body[name], *[NOTHING.get(name)] * len(seqs)][: len(seqs)]
+    if case.path == "/v0/keys" and body.get("tenant") is not None:
+        body["scopes"] = ["read", "write"]  # more such a key can't have
     if "schedule" in body:
         body["schedule"] = "*/5 3 * * 1-5"
     _timed(body)
@@ -41,6 +44,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
             config["dead_letter"] = "z" * 255  # not the topic itself
     _schema(case, body)
+    _job_change(case, body)
     for record in body.get("records") or ():
         _record(record)
     for message in [body, *(body.get("messages") or ())]:
@@ -56,7 +60,7 @@ def filter_case(context: Any, case: Any) -> bool:
     named = [where.get("topic") for where in (case.path_parameters, case.body) if isinstance(where, dict)]
     if case.path.startswith("/api/") and any(isinstance(name, str) and name.endswith(".dlq") for name in named):
         return False
-    if CHECKED in named and case.method == "POST":
+    if CHECKED in named and case.method in {"POST", "PATCH"}:
         return False
     return _short(case.body)
 
@@ -74,6 +78,8 @@ def _query(parameters: Any, path: str) -> None:
     """A cursor is opaque: only one that a list has answered is one. And what needs a topic has one."""
     if not parameters:
         return
+    if "wait_ms" in parameters:
+        parameters["wait_ms"] = WAIT_MS
     parameters.pop("cursor", None)
     if path == "/api/messages" and "topic" not in parameters:
         parameters.pop("status", None)
@@ -100,6 +106,20 @@ def _timed(body: dict[str, Any]) -> None:
             job.pop("run_at", None)
             _record(job)
             _payload(job)
+
+
+def _job_change(case: Any, body: dict[str, Any]) -> None:
+    """A change changes something; what is cancelled is named in one of two ways."""
+    if case.path == "/v0/topics/{topic}/jobs/{seq}" and case.method == "PATCH":
+        _record(body)
+        body.setdefault("tag", "t")
+        if "data" not in body:
+            body.pop("content_type", None)
+    if case.path == "/v0/topics/{topic}/cancel":
+        if body.get("seqs") is not None:
+            body.pop("filter", None)
+        elif not body.get("filter"):
+            body["filter"] = {"older_than_ms": 0}
 
 
 def _record(record: Any) -> None:

@@ -21,7 +21,7 @@ CONFIG = (
 )
 OURS = (
     "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms backoff "
-    "dead_ttl_ms dedupe_window_ms accepts ingest user_events"
+    "dead_ttl_ms dedupe_window_ms tenant_weights tenant_limits result_ttl_ms accepts ingest user_events"
 )
 STATE = (
     "topic type head_seq earliest_seq next_seq count bytes config effective_priority last_write_ts last_read_ts "
@@ -62,7 +62,9 @@ async def test_the_answers_about_jobs_have_their_fields(queue: Topic) -> None:
     assert re.fullmatch("lease_[0-9a-f]+", plain["lease_id"])
     assert plain["data"] is None
     assert plain["deadline"] - plain["$ts"] >= 30_000
-    extended = has(await queue.extend("n", [1, 9], 1_000), "topic extended skipped deadlines performance")
+    extended = has(
+        await queue.extend("n", [1, 9], 1_000), "topic extended skipped deadlines performance", more="cancelled"
+    )
     assert (extended["extended"], extended["skipped"], set(extended["deadlines"])) == (1, [9], {"1"})
     has(await queue.nack("n", [1, 9]), "topic nacked skipped ready in_flight performance")
     acked = has(await queue.ack("n", [2, 9]), "topic acked skipped ready in_flight performance")

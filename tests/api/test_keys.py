@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -275,7 +275,14 @@ async def test_a_stream_ends_with_its_key(root: httpx.AsyncClient, guarded: Runn
         working(Topic(three, topic), "c") as outdated,
     ):
         await Topic(root, topic).add(1)
-        (held,) = [s for s in (ending, going_on, outdated) if await _has_job(s)]
+        job = f"/v0/topics/{topic}/jobs/1"
+
+        async def leased() -> bool:
+            return accepted(await root.get(job))["state"] == "leased"
+
+        await eventually(leased)
+        held = {"a": ending, "b": going_on, "c": outdated}[accepted(await root.get(job))["node"]]
+        await held.job()
         accepted(await root.delete(f"/v0/keys/{made['id']}"))
         accepted(await root.post(f"/v0/keys/{rotated['id']}/rotate"))
         for stream in (ending, outdated):
@@ -287,14 +294,6 @@ async def test_a_stream_ends_with_its_key(root: httpx.AsyncClient, guarded: Runn
         await Topic(root, topic).ack("b", [1])
         await Topic(root, topic).add(1)
         await going_on.job()
-
-
-async def _has_job(stream: Any) -> bool:
-    try:
-        await stream.job(0.5)
-    except TimeoutError:
-        return False
-    return True
 
 
 async def test_who_waits_for_work_with_a_revoked_key_gets_none(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
+from app.db.pool import Pools
+from app.queue import reads
+from app.topics.config import Policy
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted
 from tests.api.keyring import client
 from tests.conftest import Running
+from tests.queue.calls import Session, until
+
+MakeQueue = Callable[..., Awaitable[Policy]]
 
 
 async def last_read(queue: Topic) -> int | None:
@@ -53,9 +61,41 @@ async def test_it_is_written_down_for_other_processes(service: Running, queue: T
     other = await serve()
     async with client(other) as http:
         there = await last_read(queue.through(http))
+    assert here == there == await last_read(queue)
+
+
+async def test_it_is_known_while_it_is_written_down(
+    service: Running, queue: Topic, connect: Callable[[], Awaitable[Session]]
+) -> None:
+    await queue.claim()
+    here = await last_read(queue)
     assert here is not None
-    assert there is not None
-    assert abs(here - there) < 1_000
+    db = await connect()
+    async with db.transaction():
+        await db.execute("LOCK TABLE holdfast.topic_reads IN EXCLUSIVE MODE")  # who reads doesn't wait
+        flush = asyncio.create_task(service.context.engine.reads.flush())
+        await until(partial(_waited_for, db), "it is being written")
+        assert await last_read(queue) == here
+    await flush
+    assert await last_read(queue) == here
+
+
+async def _waited_for(db: Session) -> bool:
+    waits: bool = await db.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'holdfast.topic_reads'::regclass AND NOT granted)"
+    )
+    return waits
+
+
+async def test_a_clock_that_is_wrong_is_made_up_for(pools: Pools, make_queue: MakeQueue, topic: str) -> None:
+    """One hour ahead here; what it says was a minute ago was."""
+    policy = await make_queue(topic)
+    now = int(time.time() * 1000)
+    ahead = now + 3_600_000
+    await reads.keep(pools.rest, {policy.topic.id: ahead - 60_000}, ahead)
+    kept = await reads.last(pools.rest, policy.topic)
+    assert kept is not None
+    assert now - 60_100 < kept < time.time() * 1000 - 59_900
 
 
 async def test_a_topic_that_is_made_anew_was_never_read(queue: Topic) -> None:

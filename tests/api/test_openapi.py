@@ -17,7 +17,12 @@ from fastapi.routing import APIRoute
 from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
-from tests.api.exchanges import every_control_exchange, every_explanation_exchange, every_key_exchange
+from tests.api.exchanges import (
+    every_control_exchange,
+    every_exchange_about_jobs,
+    every_explanation_exchange,
+    every_key_exchange,
+)
 from tests.api.keyring import Services
 from tests.api.messages import exchanges
 from tests.api.watches import made, watching
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 SNAPSHOT = Path(__file__).parents[2] / "docs/openapi.json"
 SOMETIMES = {"408", "414", "429", "431", "503"}  # limits, and what is away: other tests have these
 UNPROCESSABLE = {
+    "PATCH /v0/topics/{topic}/jobs/{seq}",
     "POST /v0/topics/{topic}",
     "POST /api/topics/{topic}/replay",
     "PUT /api/admin/delete-reaper/schedule",
@@ -362,6 +368,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
     await exchanges.every_failure_exchange(http, f"{topic}.failed", LIMITED)
     await every_explanation_exchange(http, f"{topic}.why", LIMITED)
     await every_control_exchange(http, f"{topic}.held", LIMITED)
+    await every_exchange_about_jobs(http, f"{topic}.jobs", LIMITED)
     await exchanges.every_schedule_exchange(http, f"{topic}.timed", LIMITED)
     await reapers(http)
     await exchanges.every_exchange_about_users(http, LIMITED)

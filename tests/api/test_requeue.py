@@ -44,8 +44,8 @@ async def kill(queue: Topic, count: int, error: str = "boom", **fields: object) 
     return seqs
 
 
-async def ended(http: httpx.AsyncClient, which: str, path: str = "/v0/operations") -> Body:
-    async with asyncio.timeout(30):
+async def ended(http: httpx.AsyncClient, which: str, path: str = "/v0/operations", seconds: float = 30) -> Body:
+    async with asyncio.timeout(seconds):
         while True:
             shown = done(await http.get(f"{path}/{which}"))
             if "ended_at" in shown and shown["ended_at"] is not None:

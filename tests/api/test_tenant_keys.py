@@ -28,6 +28,7 @@ CONFINED = {
     ("POST", "/v0/topics/{topic}/claim"),
     ("POST", "/v0/topics/{topic}/ack"),
     ("POST", "/v0/topics/{topic}/nack"),
+    ("POST", "/v0/topics/{topic}/fail"),
     ("POST", "/v0/topics/{topic}/extend"),
     ("GET", "/v0/topics/{topic}/work"),
     ("GET", "/v0/topics/{topic}/stats"),

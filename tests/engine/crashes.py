@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,10 +28,12 @@ BY_THE_CLOCK = {"count", "draws", "fold", "heads", "probe", "writers"}
 
 @dataclass(slots=True)
 class Life:
-    """How many statements a process has left; then `killer` ends its connection. `died_before`: what it didn't send."""
+    """How many statements a process has left; then `killer` ends its connection. `died_before`: what it didn't send.
+    `before` is called with each, and waits for what must have happened elsewhere by then."""
 
     left: int
     killer: Pool
+    before: Callable[[str], Awaitable[None]] | None = None
     died_before: str | None = None
     dying: asyncio.Event = field(default_factory=asyncio.Event)
     _death: asyncio.Task[str] | None = None
@@ -40,6 +42,8 @@ class Life:
         """Be about to send a statement, and perhaps die."""
         if what in BY_THE_CLOCK and self._death is None:
             return
+        if self.before is not None and self._death is None:
+            await self.before(what)
         if self.left == 0 and self._death is None:
             self.died_before = what
             self.dying.set()

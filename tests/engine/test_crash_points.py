@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID, uuid4
@@ -90,7 +90,7 @@ class Crashes:
     world: Callable[..., Awaitable[World]]
     died: list[str] = field(default_factory=list)
 
-    async def points(self, *, log: bool = False) -> AsyncIterator[tuple[World, Callable[[Verb], Awaitable[None]]]]:
+    async def points(self, *, log: bool = False) -> AsyncIterator[tuple[World, Callable[..., Awaitable[None]]]]:
         """A fresh world for each point, and what runs a verb up to there; at last one where it runs to its end."""
         for left in itertools.count():
             assert left < MOST_POINTS, self.died
@@ -100,7 +100,8 @@ class Crashes:
                 return
             self.died.append(life.died_before)
 
-    async def _cut(self, life: Life, verb: Verb) -> None:
+    async def _cut(self, life: Life, verb: Verb, before: Callable[[str], Awaitable[None]] | None = None) -> None:
+        life.before = before
         own = await open_pools(self.url, hot=4, rest=4, prepared_statements=True)
         process = mortal(own, life)
         process.engine.redrives.tempo = replace(Tempo(), batch=2, look=0.1, retry=0.01, dead=0.0)
@@ -265,10 +266,11 @@ async def test_a_requeue_of_many(crashes: Crashes, how: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def worker(world: World, db: Session) -> AsyncIterator[None]:
-    """Somebody works on the queue meanwhile, and all goes well."""
+async def worker(world: World, db: Session, go: asyncio.Event) -> AsyncIterator[None]:
+    """Somebody works on the queue meanwhile, from `go` on, and all goes well."""
 
     async def work() -> None:
+        await go.wait()
         while True:
             jobs = await take(db, world.queue, 10)
             await consumer.ack(db, world.queue.topic, [held(job) for job in jobs])
@@ -287,17 +289,33 @@ async def worker(world: World, db: Session) -> AsyncIterator[None]:
 
 
 async def test_a_canary(crashes: Crashes, connect: Callable[[], Awaitable[Session]]) -> None:
-    """Whoever goes on with it knows the first ones, and waits for those."""
+    """Whoever goes on with it knows the first ones, and waits for those. It looks twice: before they have ended, and
+    after."""
     async for world, cut in crashes.points():
         await killed(world)
+        go, looks = asyncio.Event(), itertools.count(1)
 
         async def run(machine: Machine, world: World = world) -> None:
             asked = wanted(world.queue, world.dead, canary=Canary(2, 0, 60_000))
             await machine.engine.redrives.begin(asked, BY)
             await machine.engine.redrives.drain()
 
-        async with worker(world, await connect()):
-            await cut(run)
+        async def done(world: World = world) -> bool:
+            return len(await world.events("acked")) == 2
+
+        async def before(
+            what: str,
+            go: asyncio.Event = go,
+            looks: Iterator[int] = looks,
+            done: Callable[[], Awaitable[bool]] = done,
+        ) -> None:
+            if what == "canary" and next(looks) == 2:
+                go.set()
+                await until(done, "the first ones have ended")
+
+        async with worker(world, await connect(), go):
+            await cut(run, before)
+            go.set()
             await world.whole()
             which = await operation(world)
             if which is None:
@@ -310,7 +328,8 @@ async def test_a_canary(crashes: Crashes, connect: Callable[[], Awaitable[Sessio
         found = await world.other.engine.redrives.read(which)
         assert found is not None
         assert (found.state, found.requeued, len(found.first)) == (State.DONE, JOBS, 2)
-    assert set(crashes.died) >= {"canary", "advance_operation", "end_operation", "requeue", "commit"}
+    assert crashes.died.count("canary") == 2
+    assert set(crashes.died) >= {"advance_operation", "requeue", "end_operation", "commit"}
 
 
 async def test_a_cancellation(crashes: Crashes) -> None:

@@ -14,6 +14,8 @@ from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held
 
+pytestmark = pytest.mark.alone  # all of them measure time
+
 MakeQueue = Callable[..., Awaitable[Policy]]
 ELSEWHERE = 1.0  # seconds within which another process's lane is found
 

@@ -202,6 +202,7 @@ async def test_who_leaves_before_the_answer_spends_none(
     assert len(await machine.claim(queue)) == 1
 
 
+@pytest.mark.alone
 async def test_who_waits_for_tokens_is_woken_when_they_come_and_asks_no_more_often_than_that(
     place: Place, start: Start, pools: Pools, topic: str, make_queue: MakeQueue
 ) -> None:
@@ -223,6 +224,7 @@ async def test_who_waits_for_tokens_is_woken_when_they_come_and_asks_no_more_oft
         assert machine.log.count("take_tokens") < 3 * rounds
 
 
+@pytest.mark.alone
 async def test_streams_keep_to_it(place: Place, start: Start, pools: Pools, topic: str, make_queue: MakeQueue) -> None:
     limit, seconds = 100, 2.0
     queue = await make_queue(topic, throughput_limit=limit)
@@ -263,6 +265,7 @@ async def test_who_waits_for_work_on_a_topic_with_a_limit_gets_it_at_once(
     await asyncio.gather(*waiting)
 
 
+@pytest.mark.alone
 async def test_when_redis_dies_postgresql_goes_on(
     start: Start, pools: Pools, topic: str, make_queue: MakeQueue
 ) -> None:

@@ -49,7 +49,7 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
         ),
         "promote": (topic.name, topic.id, topic.sequence, N),
         "freed_topics": (0, 100),
-        "claim": (topic.name, N, [""], [0], [0], [0], *slots, True, 3, False),
+        "claim": (topic.name, N, [""], [0], [0], [0], *slots, True, 3, False, [1], [1], [N], [], 1 << 26),
     }
     found = {}
     for name, arguments in given.items():

@@ -96,7 +96,7 @@ async def test_a_claim_does_not_meet_jobs_whose_time_is_yet_to_come(new_database
                     [0],
                     [0],
                     *slots,
-                    *(True, 3, False, [], 1 << 26),
+                    *(True, 3, False, [1], [1], [N], [], 1 << 26),
                 )
             return plan.met(), pages(plan)
 

@@ -153,13 +153,14 @@ async def test_a_claim_rolled_back_elsewhere_is_claimed(machine: Machine, queue:
     assert (again.seq, again.deliveries) == (job.seq, 1)
 
 
+@pytest.mark.alone
 async def test_the_job_of_a_claimer_that_is_killed_is_claimed(machine: Machine, queue: Policy, rivals: Rivals) -> None:
     await machine.enqueue(queue)
     claiming = rivals.one.transaction()
     await claiming.start()
     (job,) = await take(rivals.one, queue)
     await passed(machine, queue)
-    await rivals.observer.execute("SELECT pg_terminate_backend($1)", rivals.one.get_server_pid())
+    await rivals.observer.execute("SELECT pg_terminate_backend($1, 5000)", rivals.one.get_server_pid())
     assert (await found(machine, queue)).seq == job.seq
 
 

@@ -74,6 +74,7 @@ async def test_a_deleted_log_takes_no_job_with_it(
     queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
+    await rivals.one.execute("SELECT holdfast.drop_topic_sequence($1)", dead.topic.id)
     await rivals.one.execute("DELETE FROM holdfast.topics WHERE id = $1", dead.topic.id)
     await rivals.one.execute("DELETE FROM holdfast.log_state WHERE topic_id = $1", dead.topic.id)
     with pytest.raises(log.Gone):

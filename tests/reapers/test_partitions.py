@@ -47,8 +47,8 @@ async def test_they_are_made_ahead_once(fresh: Pools, monkeypatch: pytest.Monkey
     assert await days(fresh) == [0, 1, 2, 3]
     assert await sweep(fresh) == 0
     monkeypatch.setattr(sweeps, "PARTITIONS_AHEAD", 9)
-    assert sum(await asyncio.gather(*(sweep(fresh) for _ in range(4)))) == 12
-    for table in ("lease_events", "archive"):
+    assert sum(await asyncio.gather(*(sweep(fresh) for _ in range(4)))) == 18
+    for table in ("lease_events", "archive", "results"):
         assert await days(fresh, table) == list(range(10))
 
 
@@ -92,7 +92,7 @@ async def test_they_are_made_while_verbs_are_under_way(fresh: Pools, monkeypatch
             "INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)"
             " VALUES ('t', 1, 1, 'enqueued', 0)"
         )
-        assert await asyncio.wait_for(sweep(fresh), 5) == 4
+        assert await asyncio.wait_for(sweep(fresh), 5) == 6
 
 
 async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:

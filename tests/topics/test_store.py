@@ -61,6 +61,7 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         replayable=True,
         replay_window_ms=9,
         dead_ttl_ms=10,
+        result_ttl_ms=11,
         accepts=["image/png"],
         ingest="public",
         user_events=True,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.api.bounds import (
     MAX_ERROR_BYTES,
@@ -22,6 +22,7 @@ from app.api.bounds import (
 )
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
+from app.api.results import HandedIn, ProgressBody
 from app.api.users import UserId
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
@@ -143,9 +144,10 @@ class DequeueBody(msgspec.Struct):
 
 
 class MessageAck(msgspec.Struct, forbid_unknown_fields=True):
-    """The lease, to be fenced."""
+    """The lease, to be fenced, and what the message is completed with."""
 
     lease_id: LeaseId | None = None
+    result: HandedIn = msgspec.field(default_factory=Raw)
 
 
 class AckBatchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -153,6 +155,7 @@ class AckBatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
     ids: Annotated[list[str], about(f"At most {MAX_SEQS}.", maxItems=MAX_SEQS)]
     lease_ids: Annotated[list[LeaseId] | None, about("One for each id, or none at all.", maxItems=MAX_SEQS)] = None
+    results: Annotated[list[HandedIn] | None, about("What each is completed with; one for each id.")] = None
 
 
 class AckBatchAnswer(msgspec.Struct):
@@ -196,17 +199,19 @@ class MessageFail(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):
-    """For how long from now, and the lease, to be fenced."""
+    """For how long from now, the lease, to be fenced, and how far the work is."""
 
     visibility_timeout_seconds: Visibility = None
     lease_id: LeaseId | None = None
+    progress: ProgressBody | None = None
 
 
 class MessageExtended(msgspec.Struct):
-    """Until when the message is hidden now."""
+    """Until when the message is hidden now; and whether it was cancelled, so that nobody waits for it any more."""
 
     id: str
     visibility_timeout: str
+    cancelled: Literal[True] | UnsetType = UNSET
 
 
 class PurgeBody(msgspec.Struct):
@@ -233,6 +238,14 @@ class PurgeAnswer(msgspec.Struct):
     deleted: int
 
 
+class MessageProgress(msgspec.Struct):
+    """How far the holder of a message says it is, and since when."""
+
+    percent: int
+    at: str
+    note: str | UnsetType = UNSET
+
+
 class Message(msgspec.Struct, kw_only=True):
     """A message. What it does not have is left out. retry_count is of deliveries that ended without an ack: `crashes`
     of them by their deadline, `failures` otherwise; original_crashes are those of a dead letter in the topic that it
@@ -256,6 +269,7 @@ class Message(msgspec.Struct, kw_only=True):
     priority: int | UnsetType = UNSET
     last_error: str | UnsetType = UNSET
     visibility_timeout: str | UnsetType = UNSET
+    progress: MessageProgress | UnsetType = UNSET
     lease_id: str | UnsetType = UNSET
     token: Annotated[str | UnsetType, about("For SQL: names the job and its lease.")] = UNSET
     expires_at: str | UnsetType = UNSET

@@ -25,7 +25,8 @@ from app.keys import Key, Scope
 from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
-from app.topics.config import DEAD_LETTERS, Policy, check_groups, check_name
+from app.topics.config import DEAD_LETTERS, Policy, check_name
+from app.topics.fifo import check_groups
 
 router = direct.router("messages")
 

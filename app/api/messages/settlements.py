@@ -33,6 +33,7 @@ from app.api.messages.ids import job_of, no_message
 from app.api.messages.places import Place, first_place, later_places
 from app.api.messages.show import time_of
 from app.api.openapi import path
+from app.api.results import beside, progress_of, result_of
 from app.edge.context import context_of
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.keys import Scope
@@ -66,14 +67,16 @@ def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struc
     openapi_extra=_operation(MessageAck, {204: None}),
 )
 async def ack(request: Request) -> Response:
-    """Complete a message: it is gone then. 404 if the caller does not hold it any more."""
+    """Complete a message: it is gone then, and its result is kept. 404 if the caller does not hold it any more."""
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
+    result = result_of(body.result)
+    results = [] if result is None else [result]
     settlements = context.engine.settlements
 
     async def settle(policy: Policy, held: Held) -> bool:
-        return bool(await settlements.ack(policy, [held]))
+        return bool(await settlements.ack(policy, [held], results))
 
     await _settle(request, key, body.lease_id, settle)
     return Response(status_code=204)
@@ -136,20 +139,27 @@ async def fail(request: Request) -> Response:
     openapi_extra=_operation(MessageExtend, {200: MessageExtended}),
 )
 async def extend(request: Request) -> Response:
-    """Hide a message for so long from now: the heartbeat of long work. 404 if the caller does not hold it any more."""
+    """Hide a message for so long from now: the heartbeat of long work, which may say how far it is. 404 if the caller
+    does not hold it any more."""
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
     body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
+    progress = [] if body.progress is None else [progress_of(body.progress)]
     settlements = context.engine.settlements
     until: list[int] = []
+    cancelled: set[int] = set()
 
     async def settle(policy: Policy, held: Held) -> bool:
         lease_ms = claims.lease_of(policy, body.visibility_timeout_seconds)
-        until.extend((await settlements.extend(policy, [held], lease_ms)).values())
+        until.extend((await settlements.extend(policy, [held], lease_ms, progress, cancelled)).values())
         return bool(until)
 
     await _settle(request, key, body.lease_id, settle)
-    shown = b'{"id":%b,"visibility_timeout":"%b"}' % (encode(request.path_params["id"].lower()), time_of(until[0]))
+    shown = b'{"id":%b,"visibility_timeout":"%b"%b}' % (
+        encode(request.path_params["id"].lower()),
+        time_of(until[0]),
+        b',"cancelled":true' if cancelled else b"",
+    )
     return Response(shown, media_type="application/json")
 
 
@@ -168,6 +178,7 @@ async def ack_batch(request: Request) -> Response:
     if body.lease_ids is not None and len(body.lease_ids) != len(body.ids):
         raise InvalidRequest(f"lease_ids has {len(body.lease_ids)} entries for {len(body.ids)} ids.")
     leases = [lease_of(token) for token in body.lease_ids or [""] * len(body.ids)]
+    results = [result_of(one) for one in beside(body.results, "results", len(body.ids), "ids")]
     jobs: dict[int, tuple[int, Seq]] = {}
     for i, message_id in enumerate(body.ids):
         try:
@@ -183,7 +194,8 @@ async def ack_batch(request: Request) -> Response:
 
         async def of_topic(members: Sequence[int]) -> set[int]:
             held = [Held(places[i][1], leases[i], None) for i in members]
-            return {members[n] for n in await settlements.ack(places[members[0]][0], held)}
+            given = [results[i] for i in members] if results else []
+            return {members[n] for n in await settlements.ack(places[members[0]][0], held, given)}
 
         done = await asyncio.gather(*map(of_topic, by_topic.values()))
         return set().union(*done)

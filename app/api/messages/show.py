@@ -6,12 +6,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from app.api.fields import encode, history
+from app.api.messages.bodies import MessageProgress
 from app.api.payloads import to_base64
 from app.queue.forms import Form, form_of, is_utf8
 from app.queue.ids import id_of
 from app.queue.model import Job
+from app.queue.results import Progress
 from app.queue.shown import Shown
 from app.topics.config import Policy
 
@@ -66,7 +69,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             policy.max_retries if job.max_deliveries is None else job.max_deliveries,
             job.priority,
             b"" if job.last_error is None else b',"last_error":%b' % encode(job.last_error),
-            b',"visibility_timeout":"%b"' % time_of(job.visible_ms) if held else b"",
+            b',"visibility_timeout":"%b"%b' % (time_of(job.visible_ms), _progress(job)) if held else b"",
             time_of(job.created_ms),
             time_of(job.updated_ms),
             b"" if job.expires_ms is None else b',"expires_at":"%b"' % time_of(job.expires_ms),
@@ -82,6 +85,11 @@ def unsent(payload: bytes, content_type: str | None, metadata: str | None) -> by
     return b"{%b%b}" % (_payload(payload, content_type, base64=False), given)
 
 
+def progress_of(said: Progress) -> MessageProgress:
+    """How far the work is."""
+    return MessageProgress(said.percent, time_of(said.at_ms).decode(), UNSET if said.note is None else said.note)
+
+
 def time_of(ms: int) -> bytes:
     """A time in ms since 1970, as RFC 3339 has it."""
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
@@ -92,6 +100,12 @@ def _origin(topic: str | None, crashes: int | None) -> bytes:
         return b""
     shown = b',"original_topic":"%b"' % topic.encode()
     return shown + b',"original_crashes":%d' % crashes if crashes else shown
+
+
+def _progress(job: Shown) -> bytes:
+    if job.percent is None:
+        return b""
+    return b',"progress":%b' % encode(progress_of(Progress(job.percent, job.note, job.progress_ms or 0)))
 
 
 def _names(job: Job | Shown) -> bytes:

@@ -202,6 +202,7 @@ class JobShown(msgspec.Struct, kw_only=True):
     data: Raw
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     key: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
     tenant: str | UnsetType = UNSET
     meta: dict[str, Any] | UnsetType = UNSET
     token: str

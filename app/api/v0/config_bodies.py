@@ -38,6 +38,7 @@ class ResolvedConfig(msgspec.Struct):
     tenant_limits: dict[str, int]
     replayable: bool
     replay_window_ms: int
+    result_ttl_ms: int
     dead_ttl_ms: int
     accepts: list[str]
     ingest: str

@@ -26,7 +26,8 @@ from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue import inspector
 from app.topics import store
-from app.topics.config import Control, check_name
+from app.topics.config import check_name
+from app.topics.control import Control
 
 router = direct.router("jobs")
 

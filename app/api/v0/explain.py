@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.bounds import about
-from app.api.fields import encode, known_parameters, time_of, topic_in
+from app.api.fields import encode, known_parameters, seq_in, time_of, topic_in
 from app.api.openapi import TOPIC, operation, path, query
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
-from app.edge.context import Context, context_of
+from app.edge.context import context_of
 from app.engine.reasons import Code, Verdict
 from app.errors import InvalidRequest, NotFound
-from app.keys import Scope
+from app.keys import Key, Scope
 from app.queue import ledger
 from app.queue.ledger import MAX_EVENTS, Event
 from app.topics.config import BIGINT_MAX, Policy, check_name
@@ -32,7 +32,6 @@ LIMIT: Final = query("limit", f"1 to {MAX_EVENTS} events, clamped.", {"type": "i
 AT: Final = query(
     "at", "The instant: an RFC 3339 time with its offset.", {"type": "string", "format": "date-time"}, required=True
 )
-_SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
@@ -124,10 +123,11 @@ class HistoryAnswer(msgspec.Struct):
 async def explain_job(request: Request) -> Response:
     """Why a job is not running, or what became of it: reasons, what must be mended first coming first."""
     began = time.perf_counter()
-    context, policy, seq = await _job_asked(request, ())
+    context = context_of(request)
+    policy, seq, _ = await job_asked(request, ())
     found = await context.engine.explain.job(policy, seq)
     if found is None:
-        raise _unknown(policy, seq)
+        raise unknown(policy, seq)
     state = "gone" if found.row is None else found.row.state
     fields = {"topic": policy.topic.name, "seq": seq, "state": state, **_shown(found.verdict)}
     return answer(encode(fields)[1:-1], began)
@@ -143,7 +143,8 @@ async def explain_job(request: Request) -> Response:
 async def explain_topic(request: Request) -> Response:
     """Why a queue's jobs are not running."""
     began = time.perf_counter()
-    context, policy = await _queue_asked(request, ())
+    context = context_of(request)
+    policy, _ = await _queue_asked(request, ())
     waiting, verdict = await context.engine.explain.topic(policy)
     fields = {
         "topic": policy.topic.name,
@@ -165,7 +166,8 @@ async def explain_topic(request: Request) -> Response:
 async def as_of(request: Request) -> Response:
     """What a queue looked like at an instant, as its ledger tells."""
     began = time.perf_counter()
-    context, policy = await _queue_asked(request, {"at"})
+    context = context_of(request)
+    policy, _ = await _queue_asked(request, {"at"})
     given = request.query_params.get("at")
     if given is None:
         raise InvalidRequest("at is needed: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
@@ -173,7 +175,7 @@ async def as_of(request: Request) -> Response:
     past = await ledger.as_of(context.pools.rest, policy.topic, instant)
     at_ms = int(instant.timestamp() * 1000)
     if at_ms < past.from_ms:
-        raise InvalidRequest("Events are not kept from so long ago.", {"at": at_ms, "from": past.from_ms})
+        raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": past.from_ms})
     fields = {
         "topic": policy.topic.name,
         "at": at_ms,
@@ -199,14 +201,15 @@ async def as_of(request: Request) -> Response:
 async def history(request: Request) -> Response:
     """What happened to a job, from the ledger: as long as that is kept, which is longer than the job."""
     began = time.perf_counter()
-    context, policy, seq = await _job_asked(request, {"limit"})
+    context = context_of(request)
+    policy, seq, _ = await job_asked(request, {"limit"})
     given = request.query_params.get("limit", "100")
     if _WHOLE.match(given) is None:
         raise InvalidRequest("limit must be a whole number.")
     limit = min(max(int(given), 1), MAX_EVENTS)
     events = await ledger.history(context.pools.rest, policy.topic, seq, limit=limit + 1)
     if not events:
-        raise _unknown(policy, seq)
+        raise unknown(policy, seq)
     fields = {
         "topic": policy.topic.name,
         "seq": seq,
@@ -216,23 +219,22 @@ async def history(request: Request) -> Response:
     return answer(encode(fields)[1:-1], began)
 
 
-async def _queue_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Context, Policy]:
+async def _queue_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Policy, Key | None]:
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.READ, name)
+    key = context.access.check(request, Scope.READ, name)
     known_parameters(request, parameters)
-    return context, await context.policies.queue(check_name(name))
+    return await context.policies.queue(check_name(name)), key
 
 
-async def _job_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Context, Policy, int]:
-    context, policy = await _queue_asked(request, parameters)
-    given: str = request.path_params["seq"]
-    if _SEQ.match(given) is None or not 0 < int(given) <= BIGINT_MAX:
-        raise InvalidRequest("A job's seq is a whole number from 1 on.")
-    return context, policy, int(given)
+async def job_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Policy, int, Key | None]:
+    """The job of the path, for who may read it. Raises InvalidRequest for a parameter that is none of these."""
+    policy, key = await _queue_asked(request, parameters)
+    return policy, seq_in(request), key
 
 
-def _unknown(policy: Policy, seq: int) -> NotFound:
+def unknown(policy: Policy, seq: int) -> NotFound:
+    """The refusal where nothing is kept of a job."""
     return NotFound(
         f"Nothing is known of job {seq} of {policy.topic.name!r}.", {"topic": policy.topic.name, "seq": seq}
     )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from app.api.bounds import Count, Errors, Holder, LeaseIds, LeaseMs, Seqs, about
+from app.api.results import HandedIn, ProgressBody
 from app.api.v0.bodies import Performance
 from app.queue.backoff import MOST_REFUNDS
 
@@ -18,6 +19,7 @@ class AckBody(msgspec.Struct):
     node: Holder
     seqs: Seqs
     lease_ids: LeaseIds | None = None
+    results: Annotated[list[HandedIn] | None, about("What each job is completed with; one for each seq.")] = None
 
 
 class NackBody(msgspec.Struct):
@@ -52,6 +54,9 @@ class ExtendBody(msgspec.Struct):
     seqs: Seqs
     lease_ms: LeaseMs
     lease_ids: LeaseIds | None = None
+    progress: Annotated[
+        list[ProgressBody | None] | None, about("How far each job is; one for each seq, null: as it was.")
+    ] = None
 
 
 class AckAnswer(msgspec.Struct):
@@ -90,10 +95,12 @@ class FailAnswer(msgspec.Struct):
 
 
 class ExtendAnswer(msgspec.Struct):
-    """How many leases were extended, and their deadlines in ms since 1970, by seq."""
+    """How many leases were extended, and their deadlines in ms since 1970, by seq. Those in `cancelled` are extended
+    too, and nobody waits for them any more."""
 
     topic: str
     extended: int
     skipped: list[int]
     deadlines: dict[str, int]
+    cancelled: list[int]
     performance: Performance

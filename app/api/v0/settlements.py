@@ -15,6 +15,7 @@ from app.api.body import read_json
 from app.api.bounds import DAY_MS, MAX_ERROR_BYTES
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
+from app.api.results import beside, progress_of, result_of
 from app.api.v0.fields import answer, fsync_since, held_by, leases_of
 from app.api.v0.settlement_bodies import (
     AckAnswer,
@@ -48,19 +49,22 @@ def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct]) -> dict[s
 
 @router.post("/v0/topics/{topic}/ack", response_class=Response, openapi_extra=_operation(AckBody, AckAnswer))
 async def ack(request: Request) -> Response:
-    """Complete jobs: the ack is the delete. Safe to repeat."""
+    """Complete jobs: the ack is the delete. Safe to repeat; a job that was completed with a result under the same lease
+    counts as acked again."""
     began = time.perf_counter()
     context, name, key = _open(request)
     body = await read_json(request, _ack_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
     policy = await context.policies.queue(name)
     sent = time.perf_counter()
     own = await tenancy.own(context, key, policy.topic, body.seqs)
     if own is None:
-        done = await context.engine.settlements.ack(policy, held)
+        done = await context.engine.settlements.ack(policy, held, results)
     else:
-        done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own])}
+        given = [results[i] for i in own] if results else []
+        done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own], given)}
     timings = fsync_since(sent) if policy.config.durable else b""
     counts = await tenancy.counts(context, key, policy)
     return answer(_settled(counts, policy, b"acked", body.seqs, done), began, timings)
@@ -106,24 +110,30 @@ async def fail(request: Request) -> Response:
 
 @router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
 async def extend(request: Request) -> Response:
-    """Set leases to end `lease_ms` from now: the heartbeat of a long job."""
+    """Set leases to end `lease_ms` from now: the heartbeat of a long job, which may say how far it is."""
     began = time.perf_counter()
     context, name, key = _open(request)
     body = await read_json(request, _extend_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    progress = [progress_of(one) for one in beside(body.progress, "progress", len(held), "seqs")]
     policy = await context.policies.queue(name)
     lease_ms, own = clamp_lease(body.lease_ms), await tenancy.own(context, key, policy.topic, body.seqs)
+    cancelled: set[int] = set()
     if own is None:
-        done = await context.engine.settlements.extend(policy, held, lease_ms)
+        done = await context.engine.settlements.extend(policy, held, lease_ms, progress, cancelled)
     else:
-        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms)
+        mine: set[int] = set()
+        said = [progress[i] for i in own] if progress else []
+        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms, said, mine)
         done = {own[i]: deadline for i, deadline in extended.items()}
-    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b' % (
+        cancelled = {own[i] for i in mine}
+    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"cancelled":%b' % (
         name.encode(),
         len(done),
         encode([seq for i, seq in enumerate(body.seqs) if i not in done]),
         encode({str(body.seqs[i]): deadline for i, deadline in done.items()}),
+        encode([body.seqs[i] for i in sorted(cancelled)]),
     )
     return answer(fields, began)
 

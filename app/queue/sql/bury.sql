@@ -9,7 +9,7 @@
 -- was at first in first_*: of that one it keeps the id that the messages dialect shows. Its tenant, its own limit and
 -- its time to live wait in original_* and ttl_ms until it is requeued. Where, when and with what kind of error it went
 -- out is in failed_in, failed_at and cluster.
--- Index: primary key (see ack).
+-- One that was cancelled is left (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
@@ -17,7 +17,7 @@ WITH picked AS MATERIALIZED (
         SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held,
                (j.state::text = 'leased' AND r.lease IS NULL)::integer AS crashed
         FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled') AND j.cancelled_at IS NULL
           AND CASE WHEN r.lease IS NULL
                    THEN j.visible_at < now() AND coalesce(j.max_deliveries, $5::integer) > 0
                         AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)

@@ -1,8 +1,10 @@
--- Mark jobs whose time to live has passed as expired. A lease that is still good shields its job.
+-- Mark jobs whose time to live has passed as expired; those that were cancelled under leases that have ended are gone. A
+-- lease that is still good shields its job.
 --   $1 topic  $2 most jobs to mark
--- Answers one row: how many were marked, and `suspects` as in bury.   Index: jobs_expiring.
+-- Answers one row: how many were marked, how many are gone, and `suspects` as in bury.   Index: jobs_expiring.
 WITH picked AS MATERIALIZED (
-    SELECT ctid AS tid, j.lease_id, j.node, j.state::text AS was FROM holdfast.jobs j
+    SELECT ctid AS tid, j.lease_id, j.node, j.state::text AS was, j.cancelled_at IS NOT NULL AS cancelled
+    FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.expires_at IS NOT NULL AND j.expires_at <= now()
       AND j.state IN ('ready', 'scheduled', 'blocked', 'leased') AND (j.state <> 'leased' OR j.visible_at < now())
     ORDER BY j.expires_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
@@ -10,16 +12,26 @@ WITH picked AS MATERIALIZED (
     UPDATE holdfast.jobs j
     SET state = 'expired', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
         crashes = j.crashes + (p.was = 'leased')::integer
-    FROM picked p WHERE j.ctid = p.tid
+    FROM picked p WHERE j.ctid = p.tid AND NOT p.cancelled
     RETURNING p.lease_id, p.node, p.was, j.crashes, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+), gone AS (
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND p.cancelled
+    RETURNING p.lease_id, p.node, p.was, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+), ended AS (
+    SELECT lease_id, node, was, topic_id, seq, deliveries, bytes, 1 AS expired FROM done
+    UNION ALL
+    SELECT lease_id, node, was, topic_id, seq, deliveries, bytes, 0 FROM gone
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
-    SELECT $1, topic_id, seq, 'expired', deliveries, lease_id, node FROM done
+    SELECT $1, topic_id, seq, (ARRAY['cancelled', 'expired'])[1 + expired]::holdfast.job_event, deliveries, lease_id, node
+    FROM ended
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, expired, bytes)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
-           -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'), count(*),
+           -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'), sum(expired),
            -sum(bytes)
-    FROM done HAVING count(*) > 0
+    FROM ended HAVING count(*) > 0
 )
-SELECT count(*) AS expired, count(*) FILTER (WHERE was = 'leased' AND crashes = 2) AS suspects FROM done
+SELECT count(*) AS expired, (SELECT count(*) FROM gone) AS cancelled,
+       count(*) FILTER (WHERE was = 'leased' AND crashes = 2) AS suspects
+FROM done

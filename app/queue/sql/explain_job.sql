@@ -1,8 +1,9 @@
 -- What there is to say about a job at this moment.   $1 topic  $2 topic id  $3 seq
 --   $4 whether deliveries run out here  $5 the topic's max_deliveries, 0 for no end
 -- A row, or none if it is not there: its state by the database's clock (`leased` is a good lease; what has outlived its time
--- is expired, marked or not), whether it stands in the due part of its lane, and whether its last delivery is over. Times in
--- ms since 1970; `place` is its position, or its time in µs.   Index: primary key.
+-- is expired, marked or not; so is one that was cancelled, once its lease has ended), whether it stands in the due part
+-- of its lane, whether its last delivery is over, and whether it was cancelled. Times in ms since 1970; `place` is its
+-- position, or its time in µs.   Index: primary key.
 SELECT CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
             WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
             WHEN j.expires_at <= now() THEN 'expired'
@@ -15,7 +16,10 @@ SELECT CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
        j.deliveries, j.crashes, coalesce(j.max_deliveries, $5::integer) AS max_deliveries,
        $4::boolean AND coalesce(j.max_deliveries, $5::integer) > 0
            AND j.deliveries >= coalesce(j.max_deliveries, $5::integer) AS spent,
+       j.cancelled_at IS NOT NULL AS cancelled,
        j.node, j.last_error, j.original_topic, j.original_seq, j.original_deliveries,
+       CASE WHEN j.progress_lease = j.lease_id THEN j.progress END AS percent, j.progress_note AS note,
+       (date_part('epoch', j.progress_at) * 1000)::bigint AS progress_ms,
        (date_part('epoch', now()) * 1000)::bigint AS now_ms,
        (date_part('epoch', j.created_at) * 1000)::bigint AS created_ms,
        (date_part('epoch', j.updated_at) * 1000)::bigint AS updated_ms,

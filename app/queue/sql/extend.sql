@@ -1,6 +1,7 @@
 -- Set the deadlines of leases that their holders still have, counted from now; the lease id stays.
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 lease lengths in ms
--- Answers one row: `done` and `picked` as in ack, and `deadlines` in ms since 1970, one each per entry of `done`.
+-- Answers one row: `done` and `picked` as in ack, and `deadlines` in ms since 1970, one each per entry of `done`;
+-- and `cancelled`, those of `done` whose job was cancelled meanwhile.
 -- The lock lets holdfast.assert_lease hold the job in a transaction of its own meanwhile.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
@@ -16,11 +17,12 @@ WITH picked AS MATERIALIZED (
 ), done AS (
     UPDATE holdfast.jobs j SET visible_at = clock_timestamp() + p.lease_ms * interval '1 ms'
     FROM picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at
+    RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
+              j.cancelled_at IS NOT NULL AS cancelled
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
     SELECT $1, topic_id, seq, 'extended', deliveries, lease_id, node, visible_at FROM done
 )
 SELECT array(SELECT ord FROM done ORDER BY ord) AS done,
        array(SELECT (date_part('epoch', visible_at) * 1000)::bigint FROM done ORDER BY ord) AS deadlines,
-       array(SELECT ord FROM picked) AS picked
+       array(SELECT ord FROM done WHERE cancelled) AS cancelled, array(SELECT ord FROM picked) AS picked

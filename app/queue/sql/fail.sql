@@ -2,7 +2,8 @@
 -- as failed, until retention. Of which kind their error is, and when they failed, is in cluster and failed_at.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
--- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury.   Index: primary key (see ack).
+-- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury. One that was cancelled is left (see
+-- cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
@@ -10,7 +11,7 @@ WITH picked AS MATERIALIZED (
         SELECT ctid AS tid, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held,
                (j.state::text = 'leased' AND r.lease IS NULL)::integer AS crashed
         FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled') AND j.cancelled_at IS NULL
           AND CASE WHEN r.lease IS NULL
                    THEN j.visible_at < now() AND coalesce(j.max_deliveries, $5::integer) > 0
                         AND j.deliveries >= coalesce(j.max_deliveries, $5::integer)

@@ -6,20 +6,22 @@
 --   $8 whether deliveries run out here  $9 the topic's max_deliveries, 0 for no end  $10 its backoff, NULL for none
 -- Answers one row: `done` and `picked` as in ack; of those that are done, `refunded`, the places whose delivery was given
 -- back and counted, and in no order their `delays` in ms; `spent`, places whose job has no delivery left, with the
--- `leases` under which they are still held: the caller takes those out with bury or fail; and `keyed`, places whose job
+-- `leases` under which they are still held, and whether they were `cancelled`: the caller takes those out with bury or
+-- fail, or cancel_held; and `keyed`, places whose job
 -- has a key, and is returned with nack_keyed: its place may be taken.
 -- A dead letter's cluster is that of the last error that was handed in.
 -- A returned job enters the due lane, never the ready lane: its position lies below what claims have passed.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.tid, x.lease_id, x.node, x.given_back, x.given_back AND r.refund IS NOT NULL AS refunded,
-           x.spent AND NOT x.given_back AS spent, x.keyed,
+           (x.spent AND NOT x.given_back) OR x.cancelled AS spent, x.keyed, x.cancelled,
            coalesce(r.delay_ms, CASE WHEN x.given_back THEN 0 ELSE holdfast.backoff_ms($10::json, x.deliveries) END, 0)
                AS delay_ms
     FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::smallint[])
         WITH ORDINALITY AS r(seq, lease, node, delay_ms, error, refund, ord)
     CROSS JOIN LATERAL (
         SELECT ctid AS tid, j.lease_id, j.node, j.deliveries, r.refund IS NULL OR j.refunds < r.refund AS given_back,
+               j.cancelled_at IS NOT NULL AS cancelled,
                j.key IS NOT NULL AND j.original_topic IS NULL AS keyed,
                $8::boolean AND coalesce(j.max_deliveries, $9::integer) > 0
                AND j.deliveries >= coalesce(j.max_deliveries, $9::integer) AS spent
@@ -48,4 +50,5 @@ SELECT array(SELECT ord FROM done) AS done, array(SELECT ord FROM picked WHERE N
        array(SELECT ord FROM done WHERE refunded) AS refunded, array(SELECT delay_ms FROM done) AS delays,
        array(SELECT ord FROM picked WHERE spent ORDER BY ord) AS spent,
        array(SELECT lease_id FROM picked WHERE spent ORDER BY ord) AS leases,
+       array(SELECT cancelled FROM picked WHERE spent ORDER BY ord) AS cancelled,
        array(SELECT ord FROM picked WHERE keyed AND NOT spent ORDER BY ord) AS keyed

@@ -2,9 +2,11 @@
 --   $4 most bytes of payloads: it ends before the job that has more, or behind its first
 -- One row a job, by its place: what there is of it; times in ms since 1970. One that is gone is left out.
 -- A status is what the database's clock says, not the stored word; so is whether a lease has ended in a crash.   Index: primary key.
-SELECT p.topic, p.topic_id, p.seq, p.status, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
+SELECT p.topic, p.topic_id, p.seq, p.status, p.state, p.cancelled, p.node, p.leased_ms, p.original_seq,
+       p.original_deliveries, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
        p.payload, p.content_type, p.created_ms, p.updated_ms, p.visible_ms, p.expires_ms, p.original_topic, p.dlq_moved_ms,
-       p.first_topic_id, p.first_seq, p.key, p.grp AS "group", p.tenant, p.crashes, p.original_crashes
+       p.first_topic_id, p.first_seq, p.key, p.grp AS "group", p.tenant, p.crashes, p.original_crashes,
+       p.percent, p.note, p.progress_ms
 FROM (
     SELECT l.topic, l.topic_id, l.ord, s.*, sum(octet_length(s.payload)) OVER (ORDER BY l.ord) - octet_length(s.payload) AS before
     FROM unnest($1::text[], $2::integer[], $3::bigint[])
@@ -15,6 +17,14 @@ FROM (
                     WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'processing'
                     WHEN j.expires_at <= now() THEN 'expired'
                     ELSE 'pending' END AS status,
+               CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
+                    WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
+                    WHEN j.expires_at <= now() THEN 'expired'
+                    WHEN j.state::text = 'blocked' THEN 'blocked'
+                    WHEN j.visible_at > now() THEN 'scheduled'
+                    ELSE 'ready' END AS state,
+               j.cancelled_at IS NOT NULL AS cancelled, j.node,
+               (date_part('epoch', j.leased_at) * 1000)::bigint AS leased_ms, j.original_seq, j.original_deliveries,
                j.deliveries, j.priority, j.max_deliveries, j.last_error, j.tag, j.metadata, j.payload, j.content_type,
                (date_part('epoch', j.created_at) * 1000)::bigint AS created_ms,
                (date_part('epoch', j.updated_at) * 1000)::bigint AS updated_ms,
@@ -22,7 +32,9 @@ FROM (
                (date_part('epoch', j.expires_at) * 1000)::bigint AS expires_ms,
                j.original_topic, (date_part('epoch', j.dlq_moved_at) * 1000)::bigint AS dlq_moved_ms, j.first_topic_id,
                j.first_seq, j.key, j.grp, coalesce(j.original_tenant, j.tenant) AS tenant,
-               j.crashes + (j.state::text = 'leased' AND j.visible_at < now())::integer AS crashes, j.original_crashes
+               j.crashes + (j.state::text = 'leased' AND j.visible_at < now())::integer AS crashes, j.original_crashes,
+               CASE WHEN j.progress_lease = j.lease_id AND j.visible_at >= now() THEN j.progress END AS percent,
+               j.progress_note AS note, (date_part('epoch', j.progress_at) * 1000)::bigint AS progress_ms
         FROM holdfast.jobs j WHERE j.topic = l.topic AND j.topic_id = l.topic_id AND j.seq = l.seq
     ) s
 ) p

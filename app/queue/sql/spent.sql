@@ -4,7 +4,7 @@
 --   $4 the topic's max_deliveries, 0 for no end  $5 most bytes of payloads and metadata (the first comes whatever it weighs)
 -- One row a job, in the order of $2: `ord`, its place there (from 1); `tid`, its place in the table; tag, producer,
 -- payload and its content type, metadata with where the job came from, and `suspect`, whether bury would count
--- it as one.   Index: primary key (see ack).
+-- it as one. One that was cancelled is left (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.* FROM unnest($2::bigint[], $3::uuid[]) WITH ORDINALITY AS r(seq, lease, ord)
     CROSS JOIN LATERAL (
@@ -18,7 +18,7 @@ WITH picked AS MATERIALIZED (
         FROM holdfast.jobs j
         CROSS JOIN LATERAL (SELECT j.state::text = 'leased' AND r.lease IS NULL AS crashed) c
         CROSS JOIN LATERAL (SELECT c.crashed, j.crashes + c.crashed::integer AS crashes) n
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled')
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text IN ('leased', 'scheduled') AND j.cancelled_at IS NULL
           AND CASE WHEN r.lease IS NULL
                    THEN j.visible_at < now() AND coalesce(j.max_deliveries, $4::integer) > 0
                         AND j.deliveries >= coalesce(j.max_deliveries, $4::integer)

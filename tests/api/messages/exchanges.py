@@ -20,11 +20,18 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
     )
     await messages.dequeue(9, visibility_timeout_seconds=60)
     await messages.extend(ids[0], visibility_timeout_seconds=60)
+    await http.post(f"/api/messages/{ids[0]}/cancel")
+    await messages.extend(ids[0], visibility_timeout_seconds=60, progress={"percent": 40, "note": "half"})
+    await http.post(f"/api/messages/{await messages.put('x')}/cancel")
+    for headers in (NOBODY, limited, {}):
+        await http.post("/api/messages/x/cancel", headers=headers)
     await messages.verb(ids[1], "nack", refund=True)
     await messages.take()
     await messages.fail(ids[1], error="boom")
     await messages.nack(ids[2], error="boom")
-    await messages.ack(ids[3])
+    await messages.ack(ids[3], result={"n": 1})
+    for message_id in (ids[0], ids[2], ids[3]):  # held, a dead letter, and completed
+        await http.get(f"/api/messages/{message_id}/result")
     await http.post("/api/messages/ack", json={"ids": [ids[4], ids[3]], "lease_ids": ["", "lease_1a2b"]})
     for message_id in ids[:3]:  # held, bytes, and a dead letter
         await messages.get(message_id)
@@ -50,10 +57,12 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
         await http.post(path, content=b"x" * 3_000, headers=JSON)
         await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
         await http.post(path, json=body)
-    for path in ("/api/messages", "/api/messages/x", "/api/stats"):
+    for path in ("/api/messages", "/api/messages/x", "/api/messages/x/result", "/api/stats"):
         for headers in (NOBODY, limited):
             await http.get(path, headers=headers)
     for path in ("/api/messages?limit=x", "/api/messages/x?encoding=x", "/api/messages/x"):
+        await http.get(path)
+    for path in ("/api/messages/x/result?wait_ms=x", "/api/messages/x/result"):
         await http.get(path)
 
     log = f"{topic}.log"

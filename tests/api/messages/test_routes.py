@@ -51,7 +51,6 @@ BAD: list[Body] = [
     {"topic": "t", "payload": "x", "max_deliveries": 10_001},
     {"topic": "t", "payload": "x", "tenant": ""},
     {"topic": "t", "payload": "x", "tenant": "a" * 129},
-    {"topic": "t", "payload": "x", "tenant": "a\0"},
     {"topic": "t", "payload": "x", "group": ""},
     {"topic": "t.fifo", "payload": "x"},
     {"topic": "t", "payload": "x", "dedupe_id": ""},

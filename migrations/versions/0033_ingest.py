@@ -1,12 +1,12 @@
 """What comes over /in and who may send it, and events for users.
 
-Revision ID: 0032
+Revision ID: 0033
 """
 
 from alembic import op
 
-revision = "0032"
-down_revision = "0029"
+revision = "0033"
+down_revision = "0031"
 branch_labels = None
 depends_on = None
 

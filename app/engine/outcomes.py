@@ -1,0 +1,185 @@
+"""What became of a job, and who waits to learn it. docs/results.md.
+
+Waiting costs the database little: an ack of this process wakes at once who waits for its job; for all others, one
+statement looks every POLL_SECONDS, for all jobs that are waited for together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from app.db.pool import UNREACHABLE
+from app.queue import explained, ledger, results, shown
+from app.queue.ledger import Event
+from app.queue.results import Progress
+
+if TYPE_CHECKING:
+    from app.engine.settlements import Settlements
+    from app.engine.shared import Shared
+    from app.queue.model import Topic
+    from app.topics.config import Policy
+
+POLL_SECONDS: Final = 0.5
+AT_ONCE: Final = 1_000  # jobs of one statement
+
+PENDING: Final = "pending"
+COMPLETED: Final = "completed"
+DEAD_LETTERED: Final = "dead_lettered"
+# How the ledger calls the ends of jobs that are gone; deleted, where nothing was their end before.
+ENDS: Final = {
+    "acked": COMPLETED,
+    "dead_lettered": DEAD_LETTERED,
+    **{one: one for one in ("failed", "expired", "superseded", "deleted", "cancelled", "requeued")},
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job. Times are in ms since 1970.
+
+    `state` is pending, or its end; `at_ms` is when that was. `result` is the text of JSON, None where a job was
+    completed without one; `expires_ms` until when it is kept, None for ever. `letter`: the topic and seq of a dead
+    letter that is still there. `progress`: of a pending job, as far as its holder has said.
+    """
+
+    state: str
+    at_ms: int | None = None
+    result: str | None = None
+    expires_ms: int | None = None
+    error: str | None = None
+    letter: tuple[str, int] | None = None
+    progress: Progress | None = None
+
+
+class Outcomes:
+    """Tells what became of jobs, and parks who waits until something has."""
+
+    def __init__(self, shared: Shared, settlements: Settlements) -> None:
+        self._shared = shared
+        self._waited: dict[tuple[int, int], tuple[Topic, set[asyncio.Event]]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._stopping = False
+        settlements.on_ended = self._ended
+
+    async def of(
+        self, policy: Policy, seq: int, seconds: float = 0.0, *, covers: Callable[[str], bool]
+    ) -> Outcome | None:
+        """What became of a job; while it is pending, wait so long. None if nothing is kept of it.
+
+        Where it is as a dead letter, and what was handed in for it there, is told if `covers` that topic.
+        """
+        if seconds <= 0:
+            return await self._look(policy, seq, covers)
+        give_up = time.monotonic() + seconds
+        with self._parked(policy.topic, seq) as woken:  # before the look: no end between the two goes unheard
+            while True:
+                woken.clear()
+                outcome = await self._look(policy, seq, covers)
+                left = give_up - time.monotonic()
+                if outcome is None or outcome.state != PENDING or left <= 0 or self._stopping:
+                    return outcome
+                timer = asyncio.get_running_loop().call_later(left, woken.set)
+                try:
+                    await woken.wait()
+                finally:
+                    timer.cancel()
+
+    def count(self) -> int:
+        """How many wait."""
+        return sum(len(events) for _, events in self._waited.values())
+
+    def stop(self) -> None:
+        """Send away all who wait; nobody waits any more."""
+        self._stopping = True
+        self._wake(list(self._waited))
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._poller is not None:
+            self._poller.cancel()
+
+    async def _look(self, policy: Policy, seq: int, covers: Callable[[str], bool]) -> Outcome | None:
+        db, topic = self._shared.pools.rest, policy.topic
+        row = await explained.job(db, topic, policy.budget, seq)
+        if row is not None and row.state in {"failed", "expired"}:
+            at = row.expires_ms if row.state == "expired" else row.updated_ms
+            return Outcome(row.state, at or row.updated_ms, error=row.last_error)
+        if row is not None:
+            return Outcome(PENDING, progress=row.progress)
+        found = await results.find(db, topic, seq)
+        if found is not None and covers(found.topic):
+            if not found.kept:
+                return None
+            return Outcome(COMPLETED, found.completed_ms, result=found.result, expires_ms=found.expires_ms)
+        for place in (await shown.letters(db, [(topic.id, seq)])).values():
+            for one in await shown.show(db, [place]):
+                letter = (one.topic, one.seq) if covers(one.topic) else None
+                return Outcome(DEAD_LETTERED, one.dlq_moved_ms, error=one.last_error, letter=letter)
+        return _last(await ledger.last(db, topic, seq, 2))
+
+    @contextlib.contextmanager
+    def _parked(self, topic: Topic, seq: int) -> Iterator[asyncio.Event]:
+        woken, place = asyncio.Event(), (topic.id, seq)
+        self._waited.setdefault(place, (topic, set()))[1].add(woken)
+        try:
+            if self._poller is None:
+                self._poller = asyncio.create_task(self._poll())
+            yield woken
+        finally:
+            events = self._waited[place][1]
+            events.discard(woken)
+            if not events:
+                del self._waited[place]
+
+    def _ended(self, topic_id: int, seqs: Sequence[int]) -> None:
+        """This process has settled jobs: perhaps they have come to their end."""
+        if self._waited:
+            self._wake([(topic_id, seq) for seq in seqs if (topic_id, seq) in self._waited])
+
+    def _wake(self, places: Sequence[tuple[int, int]]) -> None:
+        for place in places:
+            for woken in self._waited[place][1]:
+                woken.set()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if not self._waited:
+                self._poller = None
+                return
+            try:
+                places = list(self._waited)
+                for start in range(0, len(places), AT_ONCE):
+                    await self._poll_some(places[start : start + AT_ONCE])
+            except UNREACHABLE as error:
+                log.warning("can't look for the ends of jobs at the moment: %r", error)
+            except Exception:
+                log.exception("can't look for the ends of jobs")  # and goes on: whoever waits must not wait for ever
+
+    async def _poll_some(self, places: Sequence[tuple[int, int]]) -> None:
+        known = [(place, self._waited[place][0]) for place in places if place in self._waited]
+        live = await results.unended(self._shared.pools.rest, [(topic, place[1]) for place, topic in known])
+        self._wake([place for i, (place, _) in enumerate(known) if i not in live and place in self._waited])
+
+
+def _last(events: Sequence[Event]) -> Outcome | None:
+    """What the ledger says of a job that is gone, the newest event first: its end, before it was deleted or swept."""
+    if not events:
+        return None
+    end, *before = events
+    if end.event == "deleted" and before and before[0].event in {"failed", "expired"}:
+        end = before[0]
+    if end.event == "requeued" and not (end.detail or "").startswith("to "):
+        return Outcome(PENDING)  # it has just come back
+    state = ENDS.get(end.event)
+    if state is None or (state == COMPLETED and end.until_ms is not None):
+        return None  # there was a result, and it is kept no longer
+    return Outcome(state, end.at_ms, error=end.detail if state == "failed" else None)

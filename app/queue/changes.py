@@ -1,0 +1,102 @@
+"""What people do to jobs that are not theirs to work on: cancel them, change them. docs/semantics.md, section 19."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from app.db import sql
+from app.queue.consumer import MAX_RUNS
+from app.queue.model import Connection, Seq, Topic
+
+_CANCEL = sql.load(__package__, "cancel_jobs")
+_CHANGE = sql.load(__package__, "change_job")
+
+
+@dataclass(slots=True)
+class Cancelled:
+    """Of jobs that were to be cancelled, which are gone, and which are marked for their holders; the rest was not
+    there, or over. `ready`: how many of those that are gone were fresh."""
+
+    gone: set[Seq] = field(default_factory=set)
+    marked: set[Seq] = field(default_factory=set)
+    ready: int = 0
+
+
+async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> Cancelled:
+    """Cancel jobs: what waits is gone, what is leased is marked. `seqs` must ascend, each once."""
+    assert all(a < b for a, b in itertools.pairwise(seqs)), "seqs must ascend: rows are locked in this order"
+    done = Cancelled()
+    left = list(seqs)
+    for _ in range(MAX_RUNS):
+        row = await db.fetchrow(_CANCEL, topic.name, topic.id, left)
+        assert row is not None, "it answers one row always"
+        done.gone.update(left[i - 1] for i in row["gone"])
+        done.marked.update(left[i - 1] for i in row["marked"])
+        done.ready += row["ready"]
+        left = [left[i - 1] for i in row["picked"]]
+        left = sorted(seq for seq in left if seq not in done.gone and seq not in done.marked)
+        if not left:
+            break
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A payload and its type; None is application/json."""
+
+    body: bytes
+    content_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be different; None: nothing. `metadata` and `tag` are None to take them away, where `clears` says so.
+    Of `delay_ms` and `run_at` the later counts."""
+
+    payload: Payload | None = None
+    metadata: str | None = None
+    tag: str | None = None
+    priority: int | None = None
+    delay_ms: int | None = None
+    run_at: datetime | None = None
+    clears: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a job was when it was to be changed: `status` is None if it was not there, `pending` if it is changed. Its
+    state before, and whether it is fresh now, or its time has come."""
+
+    status: str | None
+    was: str | None
+    ready: bool
+    due: bool
+
+
+async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> Changed:
+    """Change a job that waits, whose lane with a new priority is known. Raises UniqueViolationError where another job
+    of its key waits."""
+    payload = to.payload
+    while True:
+        row = await db.fetchrow(
+            _CHANGE,
+            topic.name,
+            topic.id,
+            topic.sequence,
+            seq,
+            None if payload is None else payload.body,
+            None if payload is None else payload.content_type,
+            to.metadata is not None or "metadata" in to.clears,
+            to.metadata,
+            to.tag is not None or "tag" in to.clears,
+            to.tag,
+            to.priority,
+            to.delay_ms,
+            to.run_at,
+        )
+        assert row is not None, "it answers one row always"
+        if row["changed"] or row["status"] != "pending":
+            return Changed(row["status"], row["was"], row["ready"], row["due"])

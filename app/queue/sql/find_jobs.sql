@@ -1,0 +1,41 @@
+-- Which jobs of a topic match, in the order of their seqs.
+--   $1 topic  $2 topic id  $3 seqs to choose from, or NULL for all jobs  $4 whether the oldest come first
+--   $5 behind this seq, in that order  $6 most jobs to look at, of all  $7 most to name
+--   what they have, or NULL for any:  $8 states, by the database's clock  $9 tenant (a dead letter's is what it was
+--   before)  $10 tag  $11 key  $12 group  $13 enqueued so many ms ago, or earlier
+-- Answers one row: their seqs, in that order; looked, how many jobs were looked at, and last_seq, the last one of them.
+-- Index: primary key.
+WITH looked AS MATERIALIZED (
+    (SELECT j.seq FROM holdfast.jobs j
+     WHERE $3::bigint[] IS NULL AND $4::boolean AND j.topic = $1 AND j.seq > $5::bigint
+     ORDER BY j.seq LIMIT $6::integer)
+    UNION ALL
+    (SELECT j.seq FROM holdfast.jobs j
+     WHERE $3::bigint[] IS NULL AND NOT $4::boolean AND j.topic = $1 AND j.seq < $5::bigint
+     ORDER BY j.seq DESC LIMIT $6::integer)
+    UNION ALL
+    SELECT s.seq FROM unnest($3::bigint[]) AS s(seq)
+    WHERE CASE WHEN $4::boolean THEN s.seq > $5::bigint ELSE s.seq < $5::bigint END
+), found AS MATERIALIZED (
+    SELECT l.seq FROM (
+        SELECT seq FROM looked ORDER BY CASE WHEN $4::boolean THEN seq ELSE -seq END
+    ) l CROSS JOIN LATERAL (
+        SELECT 1 FROM holdfast.jobs j
+        WHERE j.topic = $1 AND j.topic_id = $2::integer AND j.seq = l.seq
+          AND ($8::text[] IS NULL
+               OR CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
+                       WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
+                       WHEN j.expires_at <= now() THEN 'expired'
+                       WHEN j.state::text = 'blocked' THEN 'blocked'
+                       WHEN j.visible_at > now() THEN 'scheduled'
+                       ELSE 'ready' END = ANY ($8::text[]))
+          AND ($9::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $9::text) AND ($10::text IS NULL OR j.tag = $10::text)
+          AND ($11::text IS NULL OR j.key = $11::text) AND ($12::text IS NULL OR j.grp = $12::text)
+          AND ($13::bigint IS NULL OR j.created_at <= now() - $13::bigint * interval '1 ms')
+        LIMIT 1
+    ) x
+    LIMIT $7::integer
+)
+SELECT array(SELECT f.seq FROM found f ORDER BY CASE WHEN $4::boolean THEN f.seq ELSE -f.seq END) AS seqs,
+       (SELECT count(*) FROM looked) AS looked,
+       (SELECT CASE WHEN $4::boolean THEN max(l.seq) ELSE min(l.seq) END FROM looked l) AS last_seq

@@ -1,0 +1,128 @@
+"""Results and progress in the messages dialect: by id, wherever the message is."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import httpx
+import pytest
+
+from tests.api.messages.client import Body, Messages, done, refused
+
+
+async def result(messages: Messages, message_id: str, wait_ms: int = 0) -> Body:
+    return done(await messages.http.get(f"/api/messages/{message_id}/result?wait_ms={wait_ms}", timeout=70))
+
+
+async def test_a_result_is_kept_for_a_day(messages: Messages) -> None:
+    one = await messages.put()
+    assert await result(messages, one) == {"id": one, "state": "pending"}
+    message = await messages.take()
+    await messages.ack(one, lease_id=message["lease_id"], result={"n": [1, None]})
+    found = await result(messages, one)
+    assert (found["state"], found["result"]) == ("completed", {"n": [1, None]})
+    kept = datetime.fromisoformat(found["expires_at"]) - datetime.fromisoformat(found["completed_at"])
+    assert abs(kept - timedelta(days=1)) < timedelta(milliseconds=2)
+
+
+async def test_the_same_lease_answers_the_same_again(messages: Messages) -> None:
+    one = await messages.put()
+    lease = (await messages.take())["lease_id"]
+    await messages.ack(one, lease_id=lease, result="first")
+    await messages.ack(one, lease_id=lease, result="second")
+    assert (await result(messages, one))["result"] == "first"
+    refused(await messages.verb(one, "ack", lease_id=lease), 404, "not_found")
+    refused(await messages.verb(one, "ack", result="third"), 404, "not_found")
+
+
+async def test_one_without_a_result_is_known_to_be_done(messages: Messages) -> None:
+    one, two = await messages.put(), await messages.put()
+    await messages.dequeue(2)
+    await messages.ack(one)
+    await messages.ack(two, result=None)
+    for each in (one, two):
+        found = await result(messages, each)
+        assert (found["state"], found["result"]) == ("completed", None)
+        assert "expires_at" not in found
+
+
+async def test_a_batch_hands_in_one_for_each_id(messages: Messages) -> None:
+    ids = await messages.batch(*({"payload": str(n)} for n in range(3)))
+    await messages.dequeue(3)
+    other = messages.of(f"{messages.topic}.b")
+    ids.insert(1, await other.put())
+    await other.dequeue()
+    body: Body = {"ids": ids, "results": ["a", "b", None, "d"]}
+    assert done(await messages.http.post("/api/messages/ack", json=body)) == {"acked": 4, "skipped": []}
+    assert [(await result(messages, one))["result"] for one in ids] == ["a", "b", None, "d"]
+    refused(await messages.http.post("/api/messages/ack", json={"ids": ids, "results": []}), 400, "invalid_request")
+
+
+async def test_a_caller_waits_for_an_ack(messages: Messages) -> None:
+    one = await messages.put()
+    waiting = asyncio.create_task(result(messages, one, 60_000))
+    await messages.dequeue()
+    await messages.ack(one, result=5)
+    assert (await waiting)["result"] == 5
+
+
+async def test_a_dead_letter_and_what_is_handed_in_for_it_there(messages: Messages) -> None:
+    one = await messages.put()
+    await messages.dequeue()
+    await messages.fail(one, error="boom")
+    found = await result(messages, one)
+    assert (found["state"], found["error"], found["topic"]) == ("dead_lettered", "boom", f"{messages.topic}.dlq")
+    lease = (await messages.of(f"{messages.topic}.dlq").take())["lease_id"]
+    for _ in range(2):
+        await messages.ack(one, lease_id=lease, result="mended")
+    assert (await result(messages, one))["result"] == "mended"
+
+
+async def test_failed(messages: Messages) -> None:
+    await messages.http.put(f"/api/topic-configs/{messages.topic}", json={"max_retries": 0})
+    one = await messages.put()
+    await messages.dequeue()
+    await messages.nack(one, error="boom")
+    found = await result(messages, one)
+    assert (found["state"], found["error"]) == ("failed", "boom")
+
+
+async def test_for_how_long_is_the_topics_choice(messages: Messages) -> None:
+    path = f"/api/topic-configs/{messages.topic}"
+    shown = done(await messages.http.put(path, json={"result_ttl_ms": 0}))
+    assert shown["result_ttl_ms"] == 0
+    one = await messages.put()
+    await messages.dequeue()
+    await messages.ack(one, result=1)
+    assert "expires_at" not in await result(messages, one)
+    assert done(await messages.http.put(path, json={}))["result_ttl_ms"] == 0, "what v0 names stays"
+    assert done(await messages.http.put(path, json={"result_ttl_ms": None}))["result_ttl_ms"] == 86_400_000
+
+
+async def test_progress_is_shown_with_the_message(messages: Messages) -> None:
+    one = await messages.put()
+    lease = (await messages.take())["lease_id"]
+    said: Body = {"percent": 40, "note": "half of it"}
+    await messages.extend(one, lease_id=lease, visibility_timeout_seconds=60, progress=said)
+    shown = (await messages.get(one))["progress"]
+    assert {name: shown[name] for name in said} == said
+    assert (await messages.page())["items"][0]["progress"] == shown
+    assert (await result(messages, one))["progress"] == shown
+    await messages.extend(one, lease_id=lease, visibility_timeout_seconds=60, progress={"percent": 50})
+    assert set((await messages.get(one))["progress"]) == {"percent", "at"}
+    await messages.nack(one)
+    assert "progress" not in await messages.get(one)
+    await messages.take()
+    assert "progress" not in await messages.get(one), "it was another delivery's"
+
+
+@pytest.mark.parametrize("query", ["wait_ms=60001", "wait_ms=x", "nonsense=1"])
+async def test_a_bad_question_is_refused(messages: Messages, query: str) -> None:
+    one = await messages.put()
+    refused(await messages.http.get(f"/api/messages/{one}/result?{query}"), 400, "invalid_request")
+
+
+async def test_no_message(http: httpx.AsyncClient) -> None:
+    for one in ("x", "00000001-0000-8000-8000-0000000fffff"):
+        refused(await http.get(f"/api/messages/{one}/result"), 404, "not_found")

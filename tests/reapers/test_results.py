@@ -1,0 +1,75 @@
+"""Days of results go once nobody is shown anything of them, and no sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from app.db.pool import Pools
+from app.queue import results
+from app.reapers import sweeps
+from app.topics import store
+from app.topics.config import Policy
+from tests.engine.machines import Machine
+from tests.queue.calls import batch, held, put, take, until
+from tests.reapers.test_partitions import days
+
+Make = Callable[..., Awaitable[Policy]]
+
+
+async def _hand_in(machine: Machine, policy: Policy, result: str) -> int:
+    await put(machine.pools.rest, policy, batch())
+    [job] = await take(machine.pools.rest, policy)
+    assert await machine.engine.settlements.ack(policy, [held(job)], [result]) == {0}
+    return job.seq
+
+
+async def _three_days_ago(own: Pools) -> None:
+    """As if what was completed today had been so three days ago: a day of that time gets the rows as they are."""
+    await own.rest.execute("""
+        DO $$
+        DECLARE
+            day timestamptz := (date_trunc('day', now() AT TIME ZONE 'UTC') - interval '3 days') AT TIME ZONE 'UTC';
+        BEGIN
+            EXECUTE format('CREATE TABLE IF NOT EXISTS holdfast.results_%s PARTITION OF holdfast.results
+                            FOR VALUES FROM (%L) TO (%L)',
+                           to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD'), day, day + interval '1 day');
+            UPDATE holdfast.results SET completed_at = day + interval '1 hour';
+        END $$
+    """)
+
+
+async def test_a_day_goes_with_its_longest(own: Pools, machine: Machine, make: Make) -> None:
+    brief, long = await make("b", result_ttl_ms=200), await make("l", result_ttl_ms=2_000)
+    seqs = [await _hand_in(machine, policy, "1") for policy in (brief, long)]
+    await _three_days_ago(own)
+
+    async def hidden(policy: Policy, seq: int) -> bool:
+        found = await results.find(machine.pools.rest, policy.topic, seq)
+        return found is None or not found.kept
+
+    await until(lambda: hidden(brief, seqs[0]), "the brief one is hidden")
+    found = await results.find(machine.pools.rest, long.topic, seqs[1])
+    if found is not None and found.kept:  # a slow machine may be past it
+        await sweeps.retention(machine.pools, machine.engine)
+        assert -3 in await days(own, "results"), "the other is still shown"
+    await until(lambda: hidden(long, seqs[1]), "both are hidden")
+    assert -3 in await days(own, "results"), "hidden before it is dropped"
+    await sweeps.retention(machine.pools, machine.engine)
+    assert -3 not in await days(own, "results")
+
+    ever = await make("e", result_ttl_ms=0)
+    seq = await _hand_in(machine, ever, '"for ever"')
+    await _three_days_ago(own)
+    await sweeps.retention(machine.pools, machine.engine)
+    found = await results.find(machine.pools.rest, ever.topic, seq)
+    assert found is not None
+    assert found.result == '"for ever"'
+    await store.delete(machine.pools.rest, "e", if_empty=False)
+    await sweeps.retention(machine.pools, machine.engine)
+    assert -3 not in await days(own, "results"), "nobody can ask for it any more"
+
+
+async def test_of_the_last_days_none_goes(own: Pools, machine: Machine, make: Make) -> None:
+    await _hand_in(machine, await make("q", result_ttl_ms=1), "1")
+    await sweeps.retention(machine.pools, machine.engine)
+    assert 0 in await days(own, "results")
