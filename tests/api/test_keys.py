@@ -278,7 +278,7 @@ async def test_a_stream_ends_with_its_key(root: httpx.AsyncClient, guarded: Runn
         job = f"/v0/topics/{topic}/jobs/1"
 
         async def leased() -> bool:
-            return accepted(await root.get(job))["state"] == "leased"
+            return bool(accepted(await root.get(job))["state"] == "leased")
 
         await eventually(leased)
         held = {"a": ending, "b": going_on, "c": outdated}[accepted(await root.get(job))["node"]]
