@@ -13,7 +13,8 @@ from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.backoff import Backoff
 from app.queue.model import Batch
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Config, OnExhausted, Policy, TopicType, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Config, OnExhausted, Policy, TopicType
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]

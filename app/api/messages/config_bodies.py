@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import about
 from app.queue.backoff import Backoff
-from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Unbounded
+from app.topics.asked import Asked, Unbounded
+from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
 
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 Seconds = Annotated[int, Meta(ge=0)]

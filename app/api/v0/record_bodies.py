@@ -11,7 +11,8 @@ from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.users import UserId
 from app.api.v0.bodies import Performance
-from app.topics.config import TEN_YEARS_MS, AskedInFull, Tenant
+from app.topics.asked import AskedInFull
+from app.topics.config import TEN_YEARS_MS, Tenant
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
