@@ -27,7 +27,9 @@ _PARTS = (
     (r"^/(v0|api)/schedules/[^/]+", r"/\1/schedules/{name}"),
     (r"^/api/users/[^/]+", "/api/users/{id}"),
     (r"^/v0/users/[^/]+", "/v0/users/{id}"),
-    (r"^/in/[^/?]+", "/in/{topic}"),
+    (r"^/in/[^/]+", "/in/{topic}"),
+    (r"^(/in/{topic})/[^/]+", r"\1/{group}"),
+    (r"^(/in/{topic}/{group})/[^/]+", r"\1/{dedupe}"),
     (r"^(/api/users/{id}/grants)/[^/]+", r"\1/{grant_id}"),
     (r"/messages/by-key/.+", "/messages/by-key/{key}"),
 )

@@ -59,6 +59,8 @@ def _described(*parameters: dict[str, Any]) -> dict[str, Any]:
         "description": f"Up to {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
         "content": content,
     }
+    described["responses"]["202"]["description"] = "The job is kept."
+    described["responses"]["415"]["description"] = "The topic does not accept this type, or the charset is not UTF-8."
     described["responses"]["202"]["headers"] = {
         "X-Job-Id": {"description": "The job's id.", "required": True, "schema": {"type": "string", "format": "uuid"}}
     }
@@ -109,7 +111,8 @@ async def ingest(request: Request) -> Response:
     )
     tenancy.enqueued_by(key, batch)
     check_groups(name, batch)
-    payload, content_type = payload_of(await read_bytes(request, MAX_RECORD_BYTES), media)
+    body = await read_bytes(request, min(MAX_RECORD_BYTES, context.settings.max_body_bytes))
+    payload, content_type = payload_of(body, media)
     size = len(payload) + sum(len(text.encode()) for text in batch.metadata if text)
     if size > MAX_RECORD_BYTES:
         raise PayloadTooLarge(
@@ -117,7 +120,7 @@ async def ingest(request: Request) -> Response:
         )
     batch.payloads = [payload]
     batch.content_types = _unless_none(content_type)
-    policy, found = await _place(context, policy, batch, size)
+    policy, found = await _place(request, context, policy, batch, size)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
     seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
     shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
@@ -153,14 +156,16 @@ def _says_who(request: Request) -> bool:
     return bool(header) and not (basic(header) and from_another_site(request))
 
 
-async def _place(context: Context, policy: Policy, batch: Batch, size: int) -> tuple[Policy, list[Any] | Placed]:
+async def _place(
+    request: Request, context: Context, policy: Policy, batch: Batch, size: int
+) -> tuple[Policy, list[Any] | Placed]:
     enqueues = context.engine.enqueues
     try:
         return policy, await enqueues.place_there(policy, batch, size)
     except Gone:
-        # The topic may have been deleted, and made anew, through another process.
+        # The topic may have been deleted, and made anew, through another process: perhaps not for anybody.
         context.policies.forget(policy.topic.name)
-        fresh = await context.policies.queue(policy.topic.name)
+        fresh, _ = await _let_in(request, context, policy.topic.name)
         if fresh.topic.id == policy.topic.id:
             raise
         return fresh, await enqueues.place_there(fresh, batch, size)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
+from app import tasks
 from app.db.pool import UNREACHABLE, as_unavailable
 from app.engine.group import GroupCommit
 from app.errors import HoldfastError, ShuttingDown, Throttled
@@ -170,7 +171,7 @@ class Users:
     async def drain(self) -> None:
         """Wait for what is being kept, and look for events no more."""
         if self._poller is not None:
-            self._poller.cancel()
+            await tasks.end(self._poller)
         await self._group.drain()
 
     async def _commit(self, calls: Sequence[Sequence[New]]) -> list[list[int]]:
