@@ -124,8 +124,8 @@ def _calls(ran: Iterable[Ran]) -> Iterator[Call]:
 def _without_secret(answer: Any) -> Any:
     if isinstance(answer, dict) and "secret" in answer:
         return {**answer, "secret": "hf_" + "x" * 43}
-    if isinstance(answer, dict) and answer.keys() == {"token"}:
-        return {"token": "eyJhbGciOiJIUzI1NiJ9.e30.x"}
+    if isinstance(answer, dict) and str(answer.get("token")).startswith("eyJ"):  # of a user; those of leases are none
+        return {**answer, "token": "eyJhbGciOiJIUzI1NiJ9.e30.x"}
     return answer
 
 

@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "docs/control.md": 2,
     "docs/jobs.md": 8,
     "docs/results.md": 4,
-    "docs/ingest.md": 2,
+    "docs/ingest.md": 3,
     "docs/user-events.md": 3,
 }
 

@@ -279,6 +279,18 @@ async def test_who_may_send(guarded: Running) -> None:
         refused(await post("in.public", {}), 401, "unauthorized")
 
 
+async def test_what_was_made_anew_elsewhere_may_be_public_no_more(services: Services, guarded: Running) -> None:
+    """Without hints between them: the job's own statement finds the old topic gone."""
+    other = await services.start(api_keys="root")
+    async with client(guarded, "root") as here, client(other, "root") as there, client(guarded) as nobody:
+        await Topic(here, "in.anew").put(ingest="public")
+        taken(await nobody.post("/in/in.anew", content=b"1", headers=JSON))
+        await Topic(there, "in.anew").drop()
+        await Topic(there, "in.anew").put()
+        refused(await nobody.post("/in/in.anew", content=b"1", headers=JSON), 401, "unauthorized")
+        taken(await here.post("/in/in.anew", content=b"1", headers=JSON))
+
+
 async def test_the_user_who_sends_is_the_jobs_user(guarded: Running) -> None:
     async with client(guarded, "root") as root, client(guarded) as nobody:
         queue = Topic(root, "of.users")
