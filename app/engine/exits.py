@@ -61,17 +61,16 @@ class Exits:
     async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         """Take them out, and let their users hear of it."""
         whose = await self._shared.users.whose(policy, [job.seq for job in spent])
-        gone = await self._take_out(policy, spent)
-        if whose:
-            event = "failed" if _stays(policy) else "dead_lettered"
-            seqs = [spent[i].seq for i in sorted(gone)]
-            self._shared.users.tell(policy, event, [(seq, whose[seq]) for seq in seqs if seq in whose])
-        return gone
+        buried, failed = await self._take_out(policy, spent)
+        for event, places in (("dead_lettered", buried), ("failed", failed)):
+            self._shared.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
+        return buried | failed
 
-    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:
+        """The places that went to the dead-letter topic, and those that failed where they were."""
         target = await self._dead_letter(policy)
         if target is None:
-            return await self._fail(policy, spent)
+            return set(), await self._fail(policy, spent)
         if target.config.type is TopicType.LOG:
             return await self._inter(policy, spent, target)
         db = self._shared.verbs(policy)
@@ -82,28 +81,28 @@ class Exits:
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
-        return done
+        return done, set()
 
-    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> set[int]:
+    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:
         """As many transactions as their bytes need."""
         numbers = self._shared.metrics.topic(policy.topic.name)
-        gone: set[int] = set()
-        while len(gone) < len(spent):
-            left = [place for place in range(len(spent)) if place not in gone]
+        recorded: set[int] = set()
+        failed: set[int] = set()
+        while left := sorted(set(range(len(spent))) - recorded - failed):
             async with self._shared.verbs(policy).acquire() as db, db.transaction():
                 part = await exits.inter(
                     db, policy.topic, policy.budget, [spent[i] for i in left], target.topic, limits=target.log_limits
                 )
-            done = {left[i] for i in part.recorded | part.failed}
-            if not done:
+            if not part.recorded | part.failed:
                 break
-            gone |= done
+            recorded |= {left[i] for i in part.recorded}
+            failed |= {left[i] for i in part.failed}
             numbers.dead_lettered.add(len(part.recorded))
             numbers.failed.add(len(part.failed))
             numbers.suspected.add(part.suspects)
             if part.recorded:
                 self._shared.readers.appended(target.topic.id, len(part.recorded))
-        return gone
+        return recorded, failed
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
         """Take out a batch of each lane's jobs whose last delivery ended in silence: how many."""
@@ -161,9 +160,9 @@ class Exits:
         return done
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
-        name = policy.config.dead_letter
-        if _stays(policy) or name is None:
+        if policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None:
             return None
+        name = policy.config.dead_letter
         while True:
             try:
                 target = await self._shared.policies.get(name)
@@ -178,8 +177,3 @@ class Exits:
                 self._shared.policies.changed(name)
                 continue
             return target
-
-
-def _stays(policy: Policy) -> bool:
-    """Whether jobs that are spent stay in their topic, as failed."""
-    return policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None

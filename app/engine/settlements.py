@@ -136,7 +136,7 @@ class Settlements:
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
-        whose = await self._shared.users.whose(policy, [one.seq for one in held])
+        whose = await self._shared.users.whose(policy, (one.seq for one in held))
         again: set[int] = set()
         if any(call.results for call in calls):
             results = [_beside(calls[entry.call].results, entry.place) for entry in entries]
@@ -155,8 +155,7 @@ class Settlements:
             self._shared.waiters.added(policy.topic.id, len(done), set(ended.tenants))
         self._settled(policy, entries, done)
         if whose:
-            seqs = [entries[i].held.seq for i in sorted(done)]
-            self._shared.users.tell(policy, "completed", [(seq, whose[seq]) for seq in seqs if seq in whose])
+            self._shared.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
         if done:
             await self._shared.groups.left(policy)
         return _shares(calls, entries, done | again)

@@ -87,11 +87,12 @@ class Users:
             log.warning("users won't hear of jobs of %s: %r", policy.topic.name, error)
             return {}
 
-    def tell(self, policy: Policy, event: str, jobs: Iterable[tuple[int, Whose]]) -> None:
-        """Jobs have ended, and their users are to know. Does not wait: where it fails, they don't."""
+    def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, Whose]) -> None:
+        """Jobs have ended, and those users are to know whose they were. Does not wait: where it fails, they don't."""
         events = [
-            New(whose.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": whose.job_id}))
-            for seq, whose in jobs
+            New(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
+            for seq in seqs
+            if (one := whose.get(seq)) is not None
         ]
         if not events:
             return

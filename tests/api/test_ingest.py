@@ -179,6 +179,7 @@ BAD_FORMS: dict[str, tuple[bytes, str]] = {
     "an escaped NUL": (b"a=%00", FORM["content-type"]),
     "bytes that are no UTF-8": (b"a=%ff", FORM["content-type"]),
     "bytes that are not escaped": (b"a=\xff", FORM["content-type"]),
+    "a broken escape": (b"a=%4", FORM["content-type"]),
     "many fields": (b"&".join([b"a=1"] * (MAX_FIELDS + 1)), FORM["content-type"]),
     "no JSON": (b"{", "application/json"),
     "an empty body": (b"", "application/json"),

@@ -115,9 +115,12 @@ async def test_an_event_that_makes_no_sense_is_refused(http: httpx.AsyncClient, 
     refused(await http.post(f"/v0/users/{quote(user)}/events", json=body), 400, "invalid_request")
 
 
-async def test_sizes_are_bounded(http: httpx.AsyncClient, user: str) -> None:
+async def test_what_comes_from_outside_is_bounded(http: httpx.AsyncClient, user: str) -> None:
     path = f"/v0/users/{quote(user)}/events"
     refused(await http.post(path, json={"event": "a", "data": "x" * 65_535}), 413, "payload_too_large")
+    for url in (f"/v0/users/{quote(user)}/token?a=1", f"{path}?a=1"):
+        refused(await http.post(url, json={"event": "a"}), 400, "invalid_request")
+    refused(await http.get(f"{path}?after=1"), 400, "invalid_request")
     refused(await http.post("/v0/users/a%2Fevents", json={"event": "a"}), 400, "invalid_request")
     refused(await http.post(f"/v0/users/{'x' * 129}/events", json={"event": "a"}), 400, "invalid_request")
     async with listening(http, user) as stream:
@@ -161,7 +164,14 @@ async def test_users_hear_how_their_jobs_end(http: httpx.AsyncClient, queue: Top
         await queue.append({"data": 4, "user_id": user})
         await queue.take()
         await queue.nack("n", [5])
-        assert [event for event, _ in await stream.events(1)] == ["failed"]
+        assert await stream.events(1) == [("failed", _end(queue, 5))]
+        log = Topic(http, f"{queue.name}.log")
+        await log.put(type="log", cap_records=1, discard="reject")
+        await queue.put(user_events=True, max_deliveries=1, dead_letter=log.name)
+        await queue.append(*({"data": n, "user_id": user} for n in range(2)))
+        await queue.claim(max=2)
+        await queue.nack("n", [6, 7])  # there is room for one
+        assert await stream.events(2) == [("dead_lettered", _end(queue, 6)), ("failed", _end(queue, 7))]
 
 
 def _end(queue: Topic, seq: int) -> Body:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from starlette.types import Send
 from app.api import direct
 from app.api.body import check_depth, read_json
 from app.api.bounds import about
-from app.api.fields import encode
+from app.api.fields import encode, known_parameters
 from app.api.openapi import events, header, operation, path, query
 from app.api.origins import allow_origin
 from app.api.users import MAX_USER_ID
@@ -197,7 +197,7 @@ _described["responses"]["200"] = events(
 async def listen(request: Request) -> Response:
     """The user's events, as server-sent events."""
     context = context_of(request)
-    user_id = _user_in(request)
+    user_id = _user_in(request, {"token", "last_event_id"})
     claims = await _claims(request, context, user_id)
     must_accept_events(request.headers.get("accept"))
     after = _after(request)
@@ -281,8 +281,9 @@ def _after(request: Request) -> int | None:
     return int(given)
 
 
-def _user_in(request: Request) -> str:
-    """The user that the path names. Raises InvalidRequest."""
+def _user_in(request: Request, parameters: Collection[str] = ()) -> str:
+    """The user that the path names; the query may have these parameters. Raises InvalidRequest."""
+    known_parameters(request, parameters)
     user_id: str = request.path_params["id"]
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         raise InvalidRequest("A user's id can't have a '/' here.")
