@@ -25,7 +25,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.db import schema
 from app.db.pool import Pools
 from app.engine.claims import Claimer
 from app.engine.cursors import LOOK_SECONDS
@@ -360,9 +359,7 @@ class QueueMachine(RuleBasedStateMachine):
 @pytest.fixture
 async def world_url(new_database: Callable[[], Awaitable[str]]) -> str:
     """A database of its own: sweeps go over every topic there is."""
-    url = await new_database()
-    await schema.upgrade(url)
-    return url
+    return await new_database()
 
 
 @pytest.fixture

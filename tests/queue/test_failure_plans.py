@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.topics import store
 from app.topics.asked import Asked, resolve
@@ -44,7 +43,6 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC)
 @asynccontextmanager
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[tuple[Session, Policy]]:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("busy", "dead"):
             await store.put(pool, name, resolve(name, Asked(type="queue")))

@@ -10,7 +10,6 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import consumer, groups, producer
 from app.queue.model import Batch, Lane
@@ -69,7 +68,6 @@ async def test_they_cost_the_same_behind_many_groups(
     analyzed: bool, new_database: Callable[[], Awaitable[str]]
 ) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)

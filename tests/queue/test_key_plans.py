@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Batch, Lane
@@ -63,7 +62,6 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_they_cost_the_same_behind_many_jobs(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)

@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import asyncpg
 
-from app.db import schema
 from app.db.pool import PLANNER, open_pools
 from app.queue import consumer, exits
 from app.queue.model import Held
@@ -193,7 +192,6 @@ def broken(promise: Promise, plan: plans.Plan, count: int = N, more: int = 0) ->
 @asynccontextmanager
 async def new_world(new_database: NewDatabase) -> AsyncIterator[World]:
     url = await new_database()
-    await schema.upgrade(url)
     pools = await open_pools(url, hot=2, rest=1, prepared_statements=True)
     policies = []
     for name in ("busy", "dead"):

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Lane
@@ -68,7 +67,6 @@ WHERE t.name IN ('dead', 'failing')
 @asynccontextmanager
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[tuple[Session, dict[str, Policy]]]:
     url = await new_database()
-    await schema.upgrade(url)
     policies = {}
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("busy", "dead", "failing"):

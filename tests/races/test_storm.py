@@ -20,7 +20,6 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
@@ -279,7 +278,6 @@ async def test_a_storm_leaves_a_history_as_promised(
     with capsys.disabled():
         print(f"\na storm of {SECONDS:.0f} s, seed {seed}", flush=True)
     url = await new_database()
-    await schema.upgrade(url)
     observer = await asyncpg.connect(url)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(observer.close)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
@@ -30,9 +29,7 @@ INSERT = "INSERT INTO holdfast.inbox (topic, payload_text) SELECT $1, unnest($2:
 @pytest.fixture(scope="module")
 async def database_url(new_database: Callable[[], Awaitable[str]]) -> str:
     """A database of their own: services of other tests would look at these rows, too."""
-    url = await new_database()
-    await schema.upgrade(url)
-    return url
+    return await new_database()
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,6 @@ async def test_a_version_that_leaves_nothing_open_has_what_was_in_effect(
     new_database: Callable[[], Awaitable[str]],
 ) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     open_, expected = of_messages("t"), {}
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for retries, threshold in itertools.product((None, 0, 1, 2, 5), (None, 0, 1, 2, 4)):
