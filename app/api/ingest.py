@@ -52,7 +52,10 @@ def _described(*parameters: dict[str, Any]) -> dict[str, Any]:
         errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
     )
     anything: dict[str, Any] = {"schema": {}}
-    form: dict[str, Any] = {"schema": {"type": "object"}}
+    form: dict[str, Any] = {
+        "schema": {"type": "object"},
+        "example": {"name": "Ada Lovelace", "list": ["news", "jobs"]},
+    }
     content = {JSON: anything, FORM: form, MULTIPART: form, TEXT: {"schema": {"type": "string"}}}
     described["requestBody"] = {
         "required": True,
