@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -18,6 +19,7 @@ PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
 MIB = 1024 * 1024
 LEAST_SECRET_BYTES = 32
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+\Z")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -65,6 +67,11 @@ class Settings(BaseModel):
     rest_connections: int = Field(4, ge=1, le=100, description="Connections for everything else.")
     prepared_statements: bool = Field(True, description="0 behind a pooler that can't keep them.")
     max_body_bytes: int = Field(64 * MIB, ge=1024, le=1024 * MIB, description="Largest request body.")
+    ingest_origins: str = Field(
+        "",
+        description="Comma list of origins whose pages may read the answers of public topics at /in, and users' "
+        "events; * for any.",
+    )
     max_waiting: int = Field(
         10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
     )
@@ -163,6 +170,14 @@ class Settings(BaseModel):
         targets_of(value)
         return value
 
+    @field_validator("ingest_origins")
+    @classmethod
+    def _origins(cls, value: str) -> str:
+        for origin in origins_of(value):
+            if origin != "*" and _ORIGIN.match(origin) is None:
+                raise ValueError(f"{origin!r} is no origin: those are https://host or https://host:port, or *")
+        return value
+
     @field_validator("delete_reaper_schedule")
     @classmethod
     def _schedule(cls, value: str) -> str:
@@ -207,6 +222,11 @@ class Settings(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             raise ConfigurationError("; ".join(_fault(e["loc"], e["msg"]) for e in error.errors())) from None
+
+
+def origins_of(text: str) -> frozenset[str]:
+    """The origins of a comma list, as browsers send them."""
+    return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def is_loopback(host: str) -> bool:

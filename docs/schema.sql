@@ -2540,7 +2540,11 @@ CREATE TABLE holdfast.topics (
     draining boolean DEFAULT false NOT NULL,
     result_ttl_ms bigint DEFAULT 86400000 NOT NULL,
     webhook json,
+    accepts text[] DEFAULT '{application/json,application/x-www-form-urlencoded,multipart/form-data,text/plain}'::text[] NOT NULL,
+    ingest text DEFAULT 'key'::text NOT NULL,
+    user_events boolean DEFAULT false NOT NULL,
     drained_at timestamp with time zone,
+    CONSTRAINT topics_accepts_check CHECK (((cardinality(accepts) >= 1) AND (cardinality(accepts) <= 32))),
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
@@ -2550,6 +2554,7 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_dedupe_window_ms_check CHECK (((dedupe_window_ms >= 0) AND (dedupe_window_ms <= 604800000))),
     CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
     CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
+    CONSTRAINT topics_ingest_check CHECK ((ingest = ANY (ARRAY['key'::text, 'public'::text]))),
     CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),
     CONSTRAINT topics_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
     CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
@@ -2918,6 +2923,32 @@ ALTER TABLE holdfast.topics ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: user_events; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.user_events (
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    event text NOT NULL,
+    data text NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: user_events_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.user_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.user_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
 -- Name: users; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -3200,6 +3231,13 @@ ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
 
 --
+-- Name: user_events user_events_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.user_events
+    ADD CONSTRAINT user_events_pkey PRIMARY KEY (id);
+
+--
 -- Name: users users_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -3435,6 +3473,12 @@ CREATE INDEX results_20261125_topic_topic_id_seq_idx ON holdfast.results_2026112
 --
 
 CREATE INDEX schedules_due ON holdfast.schedules USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+--
+-- Name: user_events_of; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX user_events_of ON holdfast.user_events USING btree (user_id, id);
 
 --
 -- Name: users_username; Type: INDEX; Schema: holdfast; Owner: -

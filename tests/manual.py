@@ -125,8 +125,9 @@ class Shell:
 def _call(asked: Path) -> Call:
     words = asked.read_text().split("\0")
     url = urlsplit(next(word for word in words if word.startswith("http://")))
-    body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
-    method = words[words.index("-X") + 1] if "-X" in words else "GET" if body is None else "POST"
+    # What curl sends as a form, for want of a header, is no JSON.
+    body = json.loads(words[words.index("-d") + 1]) if "-d" in words and "-H" in words else None
+    method = words[words.index("-X") + 1] if "-X" in words else "POST" if "-d" in words else "GET"
     status = int(asked.with_suffix(".head").read_text().split(" ", 2)[1])
     return Call(method, url.path, url.query, body, status, asked.with_suffix(".out").read_text())
 

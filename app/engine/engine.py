@@ -35,6 +35,7 @@ from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
 from app.engine.throttle import Throttle
+from app.engine.users import Users
 from app.engine.waiters import Waiters
 from app.engine.watches import Watches
 from app.metrics import catalogue
@@ -76,6 +77,7 @@ class Engine:
         self.throttle = Throttle(pools, self.waiters.wake)
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         self.checks = Checks(pools.rest, policies, self.metrics)
+        self.users = Users(pools, self.metrics, max_waiting)
         shared = Shared(
             pools,
             policies,
@@ -91,6 +93,7 @@ class Engine:
             Room(pools, max_total_bytes),
             self.checks,
             self.groups,
+            self.users,
             self.fairness,
             signs,
         )
@@ -147,6 +150,7 @@ class Engine:
         """The service is stopping: close the streams, and send those who wait away empty-handed."""
         self.streams.stop()
         self.watches.stop()
+        self.users.stop()
         self.readers.stop()
         self.outcomes.stop()
         self.replays.stop()
@@ -167,11 +171,13 @@ class Engine:
         await self.logs.group.drain()
         await self.claims.drain()
         await self.settlements.drain()
+        await self.users.drain()
 
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
         yield catalogue.PARKED, (), self.waiters.count()
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
+        yield catalogue.USER_STREAMS, (), self.users.count()
         groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
         groups["append"] = [self.logs.group]
         for verb, some in groups.items():

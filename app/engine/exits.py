@@ -48,7 +48,7 @@ class Exits:
 
     async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         plain = [i for i, job in enumerate(spent) if not job.cancelled]
-        gone = {plain[i] for i in await self._take_out(policy, [spent[i] for i in plain])} if plain else set()
+        gone = {plain[i] for i in await self._give_up(policy, [spent[i] for i in plain])} if plain else set()
         # Also what was cancelled since it was looked at, which is left then.
         left = [i for i, job in enumerate(spent) if i not in gone and job.lease is not None]
         if left:
@@ -59,10 +59,19 @@ class Exits:
             await self._shared.groups.left(policy)
         return gone
 
-    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+    async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        """Take them out, and let their users hear of it."""
+        whose = await self._shared.users.whose(policy, [job.seq for job in spent])
+        buried, failed = await self._take_out(policy, spent)
+        for event, places in (("dead_lettered", buried), ("failed", failed)):
+            self._shared.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
+        return buried | failed
+
+    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:
+        """The places that went to the dead-letter topic, and those that failed where they were."""
         target = await self._dead_letter(policy)
         if target is None:
-            return await self._fail(policy, spent)
+            return set(), await self._fail(policy, spent)
         if target.config.type is TopicType.LOG:
             return await self._inter(policy, spent, target)
         db = self._shared.verbs(policy)
@@ -73,14 +82,14 @@ class Exits:
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
-        return done
+        return done, set()
 
-    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> set[int]:
+    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:
         """As many transactions as their bytes need."""
         numbers = self._shared.metrics.topic(policy.topic.name)
-        gone: set[int] = set()
-        while len(gone) < len(spent):
-            left = [place for place in range(len(spent)) if place not in gone]
+        recorded: set[int] = set()
+        failed: set[int] = set()
+        while left := sorted(set(range(len(spent))) - recorded - failed):
             async with self._shared.verbs(policy).acquire() as db, db.transaction():
                 part = await exits.inter(
                     db,
@@ -91,16 +100,16 @@ class Exits:
                     limits=target.log_limits,
                     told=told(policy),
                 )
-            done = {left[i] for i in part.recorded | part.failed}
-            if not done:
+            if not part.recorded | part.failed:
                 break
-            gone |= done
+            recorded |= {left[i] for i in part.recorded}
+            failed |= {left[i] for i in part.failed}
             numbers.dead_lettered.add(len(part.recorded))
             numbers.failed.add(len(part.failed))
             numbers.suspected.add(part.suspects)
             if part.recorded:
                 self._shared.readers.appended(target.topic.id, len(part.recorded))
-        return gone
+        return recorded, failed
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
         """Take out a batch of each lane's jobs whose last delivery ended in silence: how many."""

@@ -137,6 +137,7 @@ class Settlements:
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
+        whose = await self._shared.users.whose(policy, (one.seq for one in held))
         again: set[int] = set()
         if told(policy) or any(call.results for call in calls):
             results = [_beside(calls[entry.call].results, entry.place) for entry in entries]
@@ -154,6 +155,8 @@ class Settlements:
         if policy.config.tenant_limits:  # who was at its limit is so no more
             self._shared.waiters.added(policy.topic.id, len(done), set(ended.tenants))
         self._settled(policy, entries, done)
+        if whose:
+            self._shared.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
         if done:
             await self._shared.groups.left(policy)
         return _shares(calls, entries, done | again)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.engine.readers import Readers
     from app.engine.room import Room
     from app.engine.throttle import Throttle
+    from app.engine.users import Users
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -42,6 +43,7 @@ class Shared:
     room: Room
     checks: Checks
     groups: Groups
+    users: Users
     fairness: Fairness
     signs: bool = False  # whether the service has a secret for webhooks
 

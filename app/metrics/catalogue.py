@@ -105,6 +105,15 @@ WATCH_FRAMES: Final = _counter(
     "watch_frames", "event", "Frames on them: record, tombstone, caught-up, topic-deleted, error, heartbeat."
 )
 
+# Ingestion, and users' events.
+INGESTED: Final = _counter("ingested", "type", "Jobs by /in: json, form, multipart, text, other; duplicates too.")
+USER_STREAMS: Final = _gauge("user_streams_open", "", "Open streams of users' events.")
+USER_EVENTS: Final = _counter(
+    "user_events",
+    "outcome",
+    "Events for users: kept, by this process; dropped, of jobs' ends that could not be kept; sent, on streams.",
+)
+
 # Sweeps.
 SWEEP_RUNS: Final = _counter("sweep_runs", "sweep outcome", "Background sweeps: ok or failed.")
 SWEEP_MOVED: Final = _counter("sweep_moved", "sweep", "Jobs (partitions: tables) that sweeps moved.")

@@ -172,7 +172,7 @@ async def amend(
 
 async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
     """Keep in the audit trail what changed, if anything did."""
-    changes = trail.changes(before, msgspec.to_builtins(now))
+    changes = trail.changes(before, _settings(msgspec.json.encode(now)))
     if changes:
         await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
 
@@ -312,7 +312,7 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
         return True
 
 
-def _settings(row: str) -> dict[str, object]:
+def _settings(row: str | bytes) -> dict[str, object]:
     """The configuration in a topic's row, which is given as JSON."""
     columns = msgspec.json.decode(row, type=dict[str, object])
     return {name: columns[name] for name in FIELDS}

@@ -86,6 +86,8 @@ def test_what_is_sent_decodes_as_the_route_decodes_it(document: Body) -> None:
             if "requestBody" not in operation:
                 continue
             content = operation["requestBody"]["content"][JSON]
+            if content["schema"] == {}:  # any JSON, and not decoded
+                continue
             text = json.dumps(content["example"])
             for schema in content["schema"].get("anyOf", [content["schema"]]):
                 msgspec.json.decode(text, type=STRUCTS[schema["$ref"].rpartition("/")[2]])

@@ -9,7 +9,8 @@ import asyncpg
 
 from app.db.pool import PLANNER
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, put, take
 

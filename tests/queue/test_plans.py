@@ -18,7 +18,8 @@ from app.db.pool import PLANNER, open_pools
 from app.queue import consumer, exits
 from app.queue.model import Held
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, take
 

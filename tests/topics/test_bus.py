@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.engine import users
 from app.keys import digest_of
 from app.topics.bus import Bus, announce_keys
 from app.topics.hints import Hints
@@ -94,6 +95,7 @@ async def buses(redis: Redis) -> AsyncIterator[Ends]:
     two.on_changed = heard.append
     two.on_keys = lambda: heard.append("keys")
     two.on_work = lambda topic_id, jobs: heard.append((topic_id, jobs))
+    two.on_user = heard.append
     two.on_missed = lambda: heard.append("missed")
     for end in ends:
         end.start()
@@ -109,7 +111,8 @@ async def test_hints_arrive_and_own_ones_do_not(buses: Ends, redis: Redis) -> No
     two.work(9, 9)
     one.work(7, 2)
     one.changed("orders")
-    await until(lambda: {"orders", (7, 2)} <= set(heard))
+    one.user(users.digest_of("ada"))
+    await until(lambda: {"orders", (7, 2), users.digest_of("ada")} <= set(heard))
     assert "own" not in heard
     assert "keys" not in heard
     one.keys()

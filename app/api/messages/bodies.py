@@ -23,6 +23,7 @@ from app.api.bounds import (
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.results import HandedIn, ProgressBody
+from app.api.users import UserId
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
@@ -94,6 +95,9 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
     webhook: Annotated[
         Annotated[str, Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"})] | None,
         about("Is told over HTTP of the message's end, in place of the topic's webhook. docs/webhooks.md."),
+    ] = None
+    user_id: Annotated[
+        UserId | None, about("The user that it is for, an id of the application's own: in metadata as $user_id.")
     ] = None
     tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
 

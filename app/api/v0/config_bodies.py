@@ -41,6 +41,9 @@ class ResolvedConfig(msgspec.Struct):
     replay_window_ms: int
     result_ttl_ms: int
     dead_ttl_ms: int
+    accepts: list[str]
+    ingest: str
+    user_events: bool
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool

@@ -26,7 +26,8 @@ from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
 from app.queue.producer import Placed
 from app.topics import hooks, store
-from app.topics.config import NAME, Config, Policy, TopicType, check_name, resolve
+from app.topics.asked import resolve
+from app.topics.config import NAME, Config, Policy, TopicType, check_name
 from app.topics.fifo import check_groups
 
 router = direct.router("records")

@@ -33,7 +33,8 @@ from app.queue import inspector, log
 from app.queue.inspector import State
 from app.queue.log import LogState
 from app.topics import hooks, schema_store, store
-from app.topics.config import AskedInFull, Config, Policy, TopicType, check_name, resolve
+from app.topics.asked import AskedInFull, resolve
+from app.topics.config import Config, Policy, TopicType, check_name
 from app.topics.schemas import Format, Text, text_of
 
 router = direct.router("topics")

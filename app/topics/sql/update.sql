@@ -14,6 +14,7 @@ WITH held AS (
         retry_order = c.retry_order, aging_ms = c.aging_ms, replayable = c.replayable,
         replay_window_ms = c.replay_window_ms, result_ttl_ms = c.result_ttl_ms, dead_ttl_ms = c.dead_ttl_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
         leases_durable = c.leases_durable, configured = c.configured, backoff = c.backoff,
+        accepts = c.accepts, ingest = c.ingest, user_events = c.user_events,
         tenant_weights = c.tenant_weights, tenant_limits = c.tenant_limits,
         webhook = c.webhook,
         updated_at = clock_timestamp(), version = h.version + 1

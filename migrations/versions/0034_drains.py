@@ -1,12 +1,12 @@
 """Since when a topic is drained; and the inbox takes nothing for one that is.
 
-Revision ID: 0033
+Revision ID: 0034
 """
 
 from alembic import op
 
-revision = "0033"
-down_revision = "0032"
+revision = "0034"
+down_revision = "0033"
 branch_labels = None
 depends_on = None
 
