@@ -17,15 +17,21 @@ MASK: Final = "********"  # what a secret that is kept is shown as begins with
 
 Event = Literal["completed", "failed", "dead_lettered"]
 EVENTS: Final[tuple[Event, ...]] = ("completed", "failed", "dead_lettered")
-Secret = Annotated[str, Meta(min_length=8, max_length=256)]
+Secret = Annotated[str, Meta(min_length=8, max_length=256, description="Signs what is sent. It is never shown again.")]
 
 
 class Webhook(msgspec.Struct, frozen=True):
     """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
     again: what stands for it, sent back, leaves it as it is."""
 
-    url: Annotated[str, Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"})] | None = None
-    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3)] = EVENTS
+    url: (
+        Annotated[
+            str,
+            Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"}, description="Where to send them."),
+        ]
+        | None
+    ) = None
+    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3, description="Which ends are told.")] = EVENTS
     secret: Secret | None = None
 
 
