@@ -10,8 +10,6 @@ from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
-import h11
-
 from app.webhooks.targets import Allowed, addresses_of
 
 TIMEOUT_SECONDS: Final = 15.0  # for all of it
@@ -65,6 +63,8 @@ async def _asked(
     headers: Mapping[str, str],
     body: bytes,
 ) -> int:
+    import h11  # noqa: PLC0415  (start time)
+
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
     try:
         request = h11.Request(method="POST", target=target, headers=list(headers.items()))
