@@ -19,6 +19,7 @@ from app.queue import bounds, producer
 from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.queue.producer import Placed
+from app.topics import hooks
 from app.topics.config import Policy
 from app.topics.fifo import check_groups
 
@@ -118,6 +119,8 @@ class Enqueues:
         if policy.control.draining:
             raise Draining(policy.topic.name)
         check_groups(policy.topic.name, batch)
+        if batch.webhooks or hooks.is_own(policy.topic.name):
+            hooks.check(policy, batch, signs=self._shared.signs)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
         if self._shared.room.most:
@@ -209,7 +212,7 @@ class Enqueues:
         for write in writes:
             await self._shared.lanes.ensure(pool, policy.topic, write.batch)
         began = time.monotonic()
-        if policy.bounds is None:
+        if policy.bounds is None and not any(write.batch.webhooks for write in writes):
             placed = await self._upserts.place(pool, policy, writes)
         else:
             async with pool.acquire() as db, db.transaction():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app.engine.readers import Readers
     from app.engine.room import Room
     from app.engine.throttle import Throttle
+    from app.engine.users import Users
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -45,8 +46,10 @@ class Shared:
     room: Room
     checks: Checks
     groups: Groups
+    users: Users
     fairness: Fairness
     looks: Looks
+    signs: bool = False  # whether the service has a secret for webhooks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""

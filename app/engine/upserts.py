@@ -69,7 +69,15 @@ class Upserts:
         self._added = added
 
     async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
-        """Write batches whose lanes are known. For a topic with bounds, `db` is in a transaction of its own."""
+        """Write batches whose lanes are known. For a topic with bounds, and records with webhooks, `db` is in a
+        transaction of its own."""
+        placements = await self._place(db, policy, writes)
+        for batch, placed in placements.written:
+            if batch.webhooks:
+                await producer.hook(db, policy.topic, batch, placed)
+        return placements
+
+    async def _place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
         if policy.bounds is not None:
             return await self._place_within(db, policy, policy.bounds, writes)  # type: ignore[arg-type]
         batches = [write.batch for write in writes]

@@ -42,6 +42,7 @@ FIELDS: Final = {
     "key": "keys",
     "group": "groups",
     "dedupe_id": "dedupe_ids",
+    "webhook": "webhooks",
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

@@ -10,12 +10,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import consumer, groups, producer
 from app.queue.model import Batch, Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, held, take
 from tests.queue.test_plans import held_snapshot
@@ -68,7 +68,6 @@ async def test_they_cost_the_same_behind_many_groups(
     analyzed: bool, new_database: Callable[[], Awaitable[str]]
 ) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)

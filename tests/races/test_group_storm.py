@@ -24,7 +24,7 @@ from tests.queue.tallies import tallied
 MakeQueue = Callable[..., Awaitable[Policy]]
 SECONDS = 5.0
 GROUPS = 50
-LEAVES = {"acked", "dead_lettered", "failed", "expired", "deleted", "superseded"}
+LEAVES = {"acked", "dead_lettered", "failed", "expired", "deleted", "superseded", "cancelled"}
 
 
 def faults(rows: list[asyncpg.Record], group_of: dict[int, str], orderly: set[str]) -> list[str]:
