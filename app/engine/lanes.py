@@ -6,11 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from app.engine import ordering
 from app.queue import consumer, producer
 from app.queue.model import Batch, Connection, Lane
+from app.topics.control import FREE, Control
 
 if TYPE_CHECKING:
     from app.queue.model import Topic
+    from app.topics.config import Policy
 
 TTL_SECONDS: Final = 0.5  # another process's new lane is found within a second
 
@@ -20,6 +23,7 @@ class Lanes:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Sequence[Lane], float]] = {}
+        self._asked: dict[int, tuple[Sequence[Lane], Control, str, Sequence[Lane]]] = {}
         self._written: dict[int, set[Lane]] = {}
         self._forgotten: dict[int, int] = {}  # how often
 
@@ -33,6 +37,20 @@ class Lanes:
         if lanes and self._forgotten.get(topic.id, 0) == forgotten:
             self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes
+
+    def asked(self, policy: Policy, lanes: Sequence[Lane]) -> Sequence[Lane]:
+        """Those of a topic's lanes that are not paused, in the order in which its settings want them asked: the same
+        list for as long as nothing has changed."""
+        control, order = policy.control, policy.config.priority_order
+        if control == FREE and order == "highest_first":
+            return lanes
+        before = self._asked.get(policy.topic.id)
+        if before is not None and before[0] is lanes and before[1:3] == (control, order):
+            return before[3]
+        running = [] if control.paused else [lane for lane in lanes if lane.tenant not in control.paused_tenants]
+        asked = ordering.arranged(running, policy.config)
+        self._asked[policy.topic.id] = (lanes, control, order, asked)
+        return asked
 
     async def ensure(self, db: Connection, topic: Topic, batch: Batch) -> None:
         """Make the batch's lanes known to every process, before their first job is."""
@@ -51,5 +69,5 @@ class Lanes:
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
-        for remembered in (self._known, self._written, self._forgotten):
+        for remembered in (self._known, self._asked, self._written, self._forgotten):
             remembered.pop(topic_id, None)

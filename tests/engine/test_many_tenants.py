@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from app.db.pool import Pools
+from app.engine.fairness import REST_SECONDS
 from app.queue.consumer import Return
-from app.queue.model import Batch
+from app.queue.model import Batch, Lane
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.engine.test_fairness import by_tenant, jobs_of
@@ -47,6 +48,40 @@ async def test_an_empty_claim_sends_few_statements_however_many_are_idle(
             await asyncio.sleep(0.45)  # they have rested
             assert await machine.claim(queue, 1) == []
             assert statements(machine) <= 2 * n
+
+
+@pytest.mark.parametrize("tenants", [2, 300])
+async def test_an_empty_claim_returns_from_a_database_that_is_slower_than_tenants_rest(
+    tenants: int, pools: Pools, machine: Machine, queue: Policy
+) -> None:
+    await ever_seen(pools, queue, tenants)
+
+    async def slow() -> None:
+        await asyncio.sleep(REST_SECONDS + 0.2)
+
+    machine.log.before |= {"claim": slow, "working": slow}
+    async with asyncio.timeout(10):
+        assert await machine.claim(queue, 1) == []
+        assert await machine.claim(queue, 1, tenants=["t1", "t2"]) == []
+    assert statements(machine) <= 4
+
+
+async def test_lanes_are_gone_through_again_only_where_something_changed(
+    pools: Pools, machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    """Also where some are paused, or asked in another order."""
+    queue = await make_queue(topic, priority_order="lowest_first")
+    await ever_seen(pools, queue, 1_000)
+    await pause(pools, machine, queue, ["t9"])
+    queue = await machine.policies.queue(topic)
+    lanes, seen = machine.engine.lanes, list[Sequence[Lane]]()
+    for _ in range(3):
+        seen.append(lanes.asked(queue, await lanes.of(machine.pools.hot, queue.topic)))
+        lanes.forget(queue.topic.id)
+    assert all(one is seen[0] for one in seen)
+    assert len(seen[0]) == 999
+    await machine.enqueue(queue, jobs_of("one more", 1))
+    assert len(lanes.asked(queue, await lanes.of(machine.pools.hot, queue.topic))) == 1_000
 
 
 async def test_one_of_many_that_gets_a_job_is_found(
