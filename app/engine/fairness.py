@@ -170,7 +170,8 @@ class Tenants:
             looks = self._looked <= (at - REST_SECONDS if busy else rested) and self._looked < since
             return Turn(at, open=True, tenants=busy, looks=looks)
         before = at if empty and not busy else rested
-        guesses = itertools.takewhile(lambda tenant: tenant.asked <= before and tenant.asked < since, resting)
+        rest = itertools.takewhile(lambda tenant: tenant.asked <= before and tenant.asked < since, resting)
+        guesses = (tenant for tenant in rest if tenant.lanes)
         return Turn(at, among is None, [*itertools.islice(guesses, GUESSES if busy else MOST), *busy])
 
     def looked(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
