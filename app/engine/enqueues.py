@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from app.engine.group import GroupCommit
-from app.engine.upserts import Upserts, Write, refused, with_ids
+from app.engine.group import Apart, GroupCommit
+from app.engine.upserts import Placements, Upserts, Write, refused, with_ids
 from app.errors import Draining
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
@@ -128,11 +128,17 @@ class Enqueues:
 
     async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
         """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
-        and their lanes are known. Raises asyncpg's errors; `Gone` where the topic was deleted, perhaps."""
+        and their lanes are known; those for a queue with bounds have the same groups and keys. Raises asyncpg's errors;
+        `Gone` where the topic was deleted, perhaps."""
         writes = [_write(policy, batch, None) for batch in batches]
         if any(write.looks_back or write.batch.placed_singly for write in writes):
             began = time.monotonic()
-            placed = await self._upserts.place(db, policy, writes)
+            try:
+                placed = await self._upserts.place(db, policy, writes)
+            except Apart:
+                placed = Placements([], [])
+                for write in writes:
+                    placed.add(await self._upserts.place(db, policy, [write]))
             shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
             return Put(shares, partial(self._upserts.announce, policy, placed, began))
         if policy.bounds is None:

@@ -97,11 +97,14 @@ class Fires:
             raise
         except Exception:
             if len(names) > 1:  # find out whose fault it is
-                each = [await self._fire_or_refuse(topic, [name], at) for name in names]
-                return sum(made for made, _ in each), sum(settled for _, settled in each)
+                return await self._fire_each(topic, names, at)
             log.exception("schedule %s can't be fired", names[0])
             refusal = HoldfastError("Something went wrong here; the service's log says what.")
             return await self._fire(topic, None, refusal, names, at)
+
+    async def _fire_each(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
+        each = [await self._fire_or_refuse(topic, [name], at) for name in names]
+        return sum(made for made, _ in each), sum(settled for _, settled in each)
 
     async def _fire_topic(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
         stale: Policy | None = None
@@ -110,6 +113,8 @@ class Fires:
                 policy = await self._shared.policies.queue(topic)
             except (TopicNotFound, NotAQueue) as refusal:
                 return await self._fire(topic, None, refusal, names, at)
+            if policy.bounds is not None and len(names) > 1:  # where it is full, each is tried by itself
+                return await self._fire_each(topic, names, at)
             try:
                 return await self._fire(topic, policy, None, names, at)
             except Gone:

@@ -75,7 +75,7 @@ async def test_a_topic_without_groups_is_not_looked_at(machine: Machine, queue: 
 async def test_who_knows_of_no_group_and_takes_a_job_out_looks_soon(
     start: Callable[..., Machine], queue: Policy, pools: Pools
 ) -> None:
-    """Its look at the start is over when the first group begins, the next one is seconds away, and nobody else looks."""
+    """Its look at the start is over when the first group begins, its next is seconds away, and nobody else looks."""
     await pools.rest.execute("DELETE FROM holdfast.groups")  # of tests before this one
     await pools.rest.execute("DELETE FROM holdfast.freed_groups")
     one, other = start(), start()
