@@ -48,10 +48,12 @@ class _Call:
 @dataclass(frozen=True, slots=True)
 class Put:
     """What was put in by a transaction that is not committed yet: of each batch its seqs, or the error for its caller.
-    `announce`, once it is committed, tells who waits."""
+    `announce`, once it is committed, tells who waits. `duplicates`: places of batches that made nothing, since all of
+    their records were there before."""
 
     shares: list[list[Seq] | BaseException]
     announce: Callable[[], None]
+    duplicates: frozenset[int] = frozenset()
 
 
 class Enqueues:
@@ -140,7 +142,9 @@ class Enqueues:
                 for write in writes:
                     placed.add(await self._upserts.place(db, policy, [write]))
             shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
-            return Put(shares, partial(self._upserts.announce, policy, placed, began))
+            known = [isinstance(one, Placed) and bool(one.duplicate) and all(one.duplicate) for one in placed.shares]
+            duplicates = frozenset(place for place, all_known in enumerate(known) if all_known)
+            return Put(shares, partial(self._upserts.announce, policy, placed, began), duplicates)
         if policy.bounds is None:
             seqs = iter(await producer.enqueue(db, policy.topic, merge(batches), ttl_ms=policy.config.ttl_ms))
             shares = [list(islice(seqs, len(batch))) for batch in batches]
@@ -247,3 +251,6 @@ def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
 
 def _nobody() -> None:
     """Nothing was put in, and nobody is told."""
+
+
+NOTHING: Final = Put([], _nobody)

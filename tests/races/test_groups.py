@@ -282,7 +282,6 @@ async def test_producers_of_a_queue_with_bounds_lock_their_groups_at_once(
     assert await tallied(rivals.one, queue)
 
 
-
 async def _note(db: Session, queue: Policy) -> None:
     """As if a job of group a had gone: a note may always be there once too often."""
     await db.execute("INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES ($1, '', 'a')", queue.topic.id)
