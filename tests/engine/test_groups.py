@@ -11,7 +11,7 @@ import pytest
 from app import tasks
 from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
-from app.errors import InvalidRequest, TopicFull
+from app.errors import InvalidRequest, Throttled, TopicFull
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.queue.producer import Placed
@@ -19,7 +19,7 @@ from app.queue.shown import Status
 from app.reapers import groups as reaper
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
-from tests.queue.calls import held, lease_ended, until
+from tests.queue.calls import held, lease_ended, outlived, until
 from tests.queue.tallies import tallied
 from tests.queue.test_groups import states
 
@@ -181,6 +181,23 @@ async def test_a_full_topic_counts_blocked_jobs(machine: Machine, topic: str, ma
     await machine.engine.settlements.ack(queue, [held(job)])
     await machine.enqueue(queue, of("b", "4"))
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"2", b"4"]
+
+
+async def test_callers_with_groups_are_taken_as_far_as_there_is_room(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    """There is none for all of them together. What has outlived its time makes some, and its groups go on."""
+    queue = await make_queue(topic, max_depth=3)
+    await machine.enqueue(queue, Batch(payloads=[b"1", b"2"], groups=["a", "b"], ttls_ms=[1, 1]))
+    async with pools.rest.acquire() as db:
+        await outlived(db, queue)
+    batches = (of("b", "3", "4"), of("a", "5", "6"), of("a", "7"))
+    answers = await asyncio.gather(*(machine.enqueue(queue, one) for one in batches), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [list, Throttled, list]
+    await machine.engine.groups.sweep()
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"3", b"7"]
+    async with pools.rest.acquire() as db:
+        assert await tallied(db, queue)
 
 
 async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, queue: Policy) -> None:

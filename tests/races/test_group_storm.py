@@ -26,6 +26,7 @@ MakeQueue = Callable[..., Awaitable[Policy]]
 SECONDS = 5.0
 GROUPS = 50
 DEPTH = 120
+MOST_LOST = 5  # races, with keys: see test_key_storm.py; and deletions lock by seq, producers by key
 LEAVES = {"acked", "dead_lettered", "failed", "expired", "deleted", "superseded", "cancelled"}
 
 
@@ -68,8 +69,8 @@ def test_the_check_finds_what_is_wrong() -> None:
 async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: MakeQueue, keyed: bool) -> None:
     """Producers, for which there is not always room, workers that ack, give back or fall silent, dead letters and their
     requeues, deletions, cancellations and expiry: no error reaches anybody; of no group are two jobs out at once, or
-    one before its turn; and none is stuck. With keys, a deletion may lose a race, and is tried again; without, nobody
-    ever waits in a circle."""
+    one before its turn; and none is stuck. With keys, a few statements lose a race, and are tried again; without,
+    nobody ever waits in a circle."""
     queue = await make_queue(topic, durable=True, max_deliveries=3, dead_letter=f"{topic}.dead", max_depth=DEPTH)
     dead = await make_queue(f"{topic}.dead", durable=True)
     before = await _deadlocks(database_url)
@@ -159,7 +160,8 @@ async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: Ma
             known = await db.fetchval("SELECT count(*) FROM holdfast.groups WHERE topic_id = $1", queue.topic.id)
             assert known == 0, "groups that are over are forgotten"
         lost = [error for machine in machines for error in machine.log.refused]
-        assert [error for error in lost if not (keyed and isinstance(error, LOST_RACE))] == []
+        assert [error for error in lost if not isinstance(error, LOST_RACE)] == []
+        assert len(lost) <= (MOST_LOST if keyed else 0)
     finally:
         for machine in machines:
             machine.engine.stop()
