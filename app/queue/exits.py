@@ -216,7 +216,7 @@ async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit:
     """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
     row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
     assert row is not None, "it answers one row always"
-    more = row["picked"] >= limit or row["deleted"] < row["picked"]
+    more = row["looked"] >= limit or row["deleted"] < row["looked"]
     return Cleared(row["deleted"], row["ready"], row["leased"], more)
 
 
