@@ -74,9 +74,11 @@ def arranged(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:
     return lanes if config.priority_order == "highest_first" else sorted(lanes, key=lambda lane: lane.priority)
 
 
-async def look(db: Connection, cursor: Cursor, config: Config, lanes: Sequence[Lane]) -> Mapping[str, Overtaking]:
-    """Who has lanes that have overtaken others, as they were last seen: by tenant. `lanes` are all that the topic has
-    open, whoever asks.
+async def look(
+    db: Connection, cursor: Cursor, config: Config, several: Iterable[Sequence[Lane]]
+) -> Mapping[str, Overtaking]:
+    """Who has lanes that have overtaken others, as they were last seen: by tenant. `several` are the lanes of each
+    tenant that may have such, whoever asks.
 
     A lane overtakes once its first job has waited `aging_ms` for each step of priority that it is below the best lane
     of its tenant that has work.
@@ -84,26 +86,19 @@ async def look(db: Connection, cursor: Cursor, config: Config, lanes: Sequence[L
     ages, now = cursor.ages, time.monotonic()
     if now >= ages.look_at:
         ages.look_at = now + LOOK_SECONDS  # others need not look meanwhile
-        several = [own for own in _by_tenant(lanes).values() if len(own) > 1]
-        reaches = cursor.lows_of(list(chain.from_iterable(several)))
+        tenants = [lanes for lanes in several if len(lanes) > 1]
+        reaches = cursor.lows_of(list(chain.from_iterable(tenants)))
         heads = await inspector.heads(db, [(cursor.topic.name, reach) for reach in reaches]) if reaches else []
         took = time.monotonic() - now
         # One that was held up by something else is not what looks cost.
         ages.look_at = now + max(LOOK_SECONDS, min(took, ages.took) / LOOK_SHARE)
         ages.took = took
         rest = iter(zip(reaches, heads, strict=True))
-        found = {own[0].tenant: _overtaking(config, list(islice(rest, len(own)))) for own in several}
+        found = {lanes[0].tenant: _overtaking(config, list(islice(rest, len(lanes)))) for lanes in tenants}
         ages.overtaking = {
             tenant: _in_turn(ages.overtaking.get(tenant, Overtaking()), now) for tenant, now in found.items() if now
         }
     return ages.overtaking
-
-
-def _by_tenant(lanes: Sequence[Lane]) -> dict[str, list[Lane]]:
-    tenants: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        tenants.setdefault(lane.tenant, []).append(lane)
-    return tenants
 
 
 def _overtaking(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:

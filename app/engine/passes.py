@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from app.engine.claims import Claimer
     from app.engine.cursors import Plan
     from app.engine.exits import Exits
+    from app.engine.fairness import Turn
     from app.engine.ordering import Overtaking
     from app.engine.shared import Shared
 
@@ -39,12 +42,13 @@ log = logging.getLogger(__name__)
 
 
 class _Next(Enum):
-    """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, IDLE as well, but
-    what stood in the way was gone before it could be taken out; LATER there are more, and this cohort has as many bytes
-    as it may."""
+    """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, OTHERS other
+    tenants may have some, IDLE there may be more, but what stood in the way was gone before it could be taken out;
+    LATER there are more, and this cohort has as many bytes as it may."""
 
     DONE = "done"
     AGAIN = "again"
+    OTHERS = "others"
     IDLE = "idle"
     LATER = "later"
 
@@ -77,10 +81,11 @@ class Passes:
         try:
             if policy.config.aging_ms:
                 await self._overtake(policy, cohort, shares, lanes, most)
-            while step in {_Next.AGAIN, _Next.IDLE} and idle < MOST_IDLE:
-                step = await self._pass(policy, cohort, shares, lanes, most)
+            while step in {_Next.AGAIN, _Next.OTHERS, _Next.IDLE} and idle < MOST_IDLE:
+                step = await self._pass(policy, cohort, shares, lanes, most, since=began)
                 idle = idle + 1 if step is _Next.IDLE else 0
-                if time.monotonic() >= began + CLEARING_SECONDS:
+                # Not between tenants: each that has nothing is asked once, and a cohort that is cut short asks anew.
+                if step is not _Next.OTHERS and time.monotonic() >= began + CLEARING_SECONDS:
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
@@ -107,7 +112,9 @@ class Passes:
     ) -> None:
         """Claim jobs that have waited for so long that they come before those of better lanes of their tenants."""
         cursor = self._shared.cursors.of(policy.topic)
-        overtaking = await ordering.look(self._shared.pools.hot, cursor, policy.config, lanes)
+        in_turn = self._in_turns(policy, cohort[0].tenants, lanes)
+        several = self._shared.fairness.of(policy.topic.id).several() if in_turn else [lanes]
+        overtaking = await ordering.look(self._shared.pools.hot, cursor, policy.config, several)
         if overtaking:
             await self._pass(policy, cohort, shares, lanes, most, overtaking=overtaking)
 
@@ -125,9 +132,10 @@ class Passes:
         most: int,
         *,
         overtaking: Mapping[str, Overtaking] | None = None,
+        since: float = math.inf,
     ) -> _Next:
         """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; `overtaking`: only jobs that
-        overtake, of these."""
+        overtake, of these. `since`: when the cohort's claim began."""
         slots = seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return _Next.DONE
@@ -144,7 +152,10 @@ class Passes:
         if overtaking:
             found = await self._first(policy, slots, room, among, overtaking, whole=whole, charged=in_turn)
         elif in_turn:
-            found = await self._in_turn(policy, slots, room, among, lanes, whole=whole)
+            asks = partial(
+                self._shared.fairness.of(policy.topic.id).turn, among=among, since=since, empty=not any(shares)
+            )
+            found = await self._in_turn(policy, slots, room, asks, lanes, whole=whole)
         else:
             found = await self._claim(self._shared.verbs(policy), policy, cursor.plan(lanes), slots, room, whole=whole)
         if found is None:
@@ -152,35 +163,42 @@ class Passes:
         plan, claimed = found
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
-        step = await self._clear(policy, lanes, plan, claimed, len(slots.callers), bitten=bitten)
+        step = await self._clear(policy, plan, claimed, len(slots.callers), bitten=bitten)
         # Where tenants take turns, others may have something.
-        return _Next.AGAIN if step is _Next.DONE and in_turn else step
+        return _Next.OTHERS if step is _Next.DONE and in_turn else step
 
     async def _in_turn(
         self,
         policy: Policy,
         slots: Slots,
         room: int,
-        among: frozenset[str] | None,
+        whom: Callable[[int], Turn],
         lanes: Sequence[Lane],
         *,
         whole: bool,
     ) -> tuple[Plan, Claimed] | None:
-        """Claim from those tenants whose turn it is, of all or of some. None: there is nobody to ask."""
+        """Claim from those tenants whose turn it is: `whom` to ask for so many jobs. None: there is nobody to ask."""
         tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
         tenants.know(lanes)
+        self._shared.cursors.of(policy.topic).lanes = len(lanes)
         weights = policy.config.tenant_weights
         while True:
-            turn = tenants.turn(wanted, among)
+            turn = whom(wanted)
+            if turn.looks and not turn.tenants:
+                await self._shared.looks.join(policy.topic)
+                continue
+            if turn.looks:
+                self._shared.looks.begin(policy.topic)
             if not turn.tenants:
                 return None
             async with self._limited(policy, turn.names) as (db, left):
                 turn = tenants.share(turn, wanted, left, weights)
                 if not turn.tenants:
-                    continue  # they are at their limits, and rest now
+                    continue  # they are at their limits, and rest now, or are counted again
                 plan = self._shared.cursors.of(policy.topic).plan(turn.lanes, turn.shares)
                 plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
             tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
+            tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
             return plan, claimed
 
     async def _first(
@@ -218,6 +236,7 @@ class Passes:
                     overtaking[reach.lane.tenant].spare(count - took[reach.lane.tenant])
         if charged:
             tenants.charge(took, weights)
+            tenants.due(took, min(slots.leases_ms) / 1000)
         return plan, claimed
 
     async def _claim(
@@ -245,9 +264,7 @@ class Passes:
         self._seconds[plan.sweeps].add(took)
         return plan, claimed
 
-    async def _clear(
-        self, policy: Policy, lanes: Sequence[Lane], plan: Plan, claimed: Claimed, wanted: int, *, bitten: bool
-    ) -> _Next:
+    async def _clear(self, policy: Policy, plan: Plan, claimed: Claimed, wanted: int, *, bitten: bool) -> _Next:
         """Count what was claimed, and take out what stood in the way; whether that, or what was not looked at, is a
         reason for another pass. `bitten`: the cohort lacked more than the statement had seats for."""
         topic = policy.topic
@@ -260,7 +277,8 @@ class Passes:
             self._shared.waiters.wake(topic.id, 1, ())
         moved = 0
         if claimed.exhausted:
-            moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
+            # A batch, however few seats there are, and of all lanes that were asked.
+            moved += await self._exits.exhaust(policy, [reach.lane for reach in plan.reaches])
         if claimed.expired:
             moved += await self._exits.expire(policy)
         if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):

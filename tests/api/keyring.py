@@ -10,7 +10,6 @@ import asyncpg
 import httpx
 from pydantic import SecretStr
 
-from app.db import schema
 from tests.api.dialect import Body, accepted
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ class Services:
     @classmethod
     async def make(cls, serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
         url = await new_database()
-        await schema.upgrade(url)
         return cls(serve, url)
 
     async def start(self, **settings: object) -> Running:

@@ -133,9 +133,9 @@ async def test_help_names_the_commands_and_their_options(services: Services) -> 
 
 
 async def test_a_database_without_tables_and_none_at_all_are_one_line(
-    new_database: Callable[[], Awaitable[str]], services: Services
+    empty_database: Callable[[], Awaitable[str]], services: Services
 ) -> None:
-    empty = await run(await new_database(), "list")
+    empty = await run(await empty_database(), "list")
     assert (empty.code, empty.err.splitlines()[-1][:10]) == (2, "holdfast: ")
     assert "run `migrate` first" in empty.err
     away = await run("postgresql://u:topsecret@127.0.0.1:1/x", "list")

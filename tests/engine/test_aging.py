@@ -168,7 +168,7 @@ class Tenants:
             await self.machine.enqueue(self.queue, jobs_of(tenant, old))
         for tenant in tenants:
             await self.machine.enqueue(self.queue, high(tenant, 40))
-        await asyncio.sleep(0.02)  # the only way to grow old: aging_ms is 1
+        await asyncio.sleep(LOOK_SECONDS)  # the only way to grow old, and for the next look to be due
 
     async def step(self, most: int = 1, *named: str) -> list[Job]:
         """Claim, and put as many of the high ones back as came."""

@@ -25,7 +25,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.db import schema
 from app.db.pool import Pools
 from app.engine.claims import Claimer
 from app.engine.cursors import LOOK_SECONDS
@@ -35,7 +34,7 @@ from app.queue.consumer import Return
 from app.queue.model import Batch, Held, Seq
 from app.reapers import sweeps
 from app.topics import store
-from app.topics.config import Asked, resolve
+from app.topics.asked import Asked, resolve
 from tests.model import draws
 from tests.model.draws import Handed, Keyed, Picks, Records
 from tests.model.ledger import replay
@@ -360,9 +359,7 @@ class QueueMachine(RuleBasedStateMachine):
 @pytest.fixture
 async def world_url(new_database: Callable[[], Awaitable[str]]) -> str:
     """A database of its own: sweeps go over every topic there is."""
-    url = await new_database()
-    await schema.upgrade(url)
-    return url
+    return await new_database()
 
 
 @pytest.fixture

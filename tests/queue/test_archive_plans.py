@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import archive
 from app.queue.archive import Replay
 from app.queue.model import Topic
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement
@@ -84,7 +84,6 @@ def named(name: str) -> Statement:
 @asynccontextmanager
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("a", "busy", "c"):
             await store.put(pool, name, resolve(name, Asked(type="queue", replayable=True)))

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import asyncpg
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, put, take
 
@@ -36,7 +36,6 @@ async def test_plans_made_for_an_empty_table_stay_good(
     new_database: Callable[[], Awaitable[str]],
 ) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
         async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot
@@ -55,7 +55,6 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
 
 async def test_it_costs_the_same_with_a_million_ids(new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 
@@ -43,7 +43,6 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC)
 @asynccontextmanager
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[tuple[Session, Policy]]:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("busy", "dead"):
             await store.put(pool, name, resolve(name, Asked(type="queue")))

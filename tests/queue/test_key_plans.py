@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Batch, Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, lease_ended, take
 from tests.queue.test_plans import held_snapshot
@@ -62,7 +62,6 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_they_cost_the_same_behind_many_jobs(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)

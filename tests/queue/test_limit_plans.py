@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import tokens
 from app.queue.model import Topic
@@ -49,7 +48,6 @@ class World:
 async def world(new_database: NewDatabase) -> AsyncIterator[World]:
     """Three thousand topics with a bucket and ten tallies each; every statement was prepared before there was one."""
     url = await new_database()
-    await schema.upgrade(url)
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     try:
         for name in BOUNDS:

@@ -13,11 +13,11 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.queue import consumer, exits
 from app.queue.model import Connection, Held
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue.calls import Session, batch, put, take, until
 
 LIMIT = 10
@@ -42,7 +42,6 @@ VERBS: dict[str, Callable[[Connection, Policy], Awaitable[int]]] = {"claim": _cl
 @pytest.mark.parametrize("world", ["analyzed empty, then filled", "analyzed full, then drained"])
 async def test_under_every_plan(world: str, new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC"})
     try:
         policy = await _queue(db, url)

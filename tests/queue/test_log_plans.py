@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import log
 from app.queue.log import Ask, Limits, Match, Part, Place
 from app.queue.model import Batch, Topic
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot
@@ -64,7 +64,6 @@ class World:
 @asynccontextmanager
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "busy", resolve("busy", Asked(type="log")))
         policy = await store.get(pool, "busy", DEFAULTS)

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 
@@ -67,7 +67,6 @@ WHERE t.name IN ('dead', 'failing')
 @asynccontextmanager
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[tuple[Session, dict[str, Policy]]]:
     url = await new_database()
-    await schema.upgrade(url)
     policies = {}
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("busy", "dead", "failing"):

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from tests.queue import plans, statements
 
@@ -24,7 +23,6 @@ BOUNDS = {"find_result": 60, "completed": 3_000}
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_a_look_costs_the_same_among_many(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     seqs = list(range(1_000, 1_100))
     lease = "00000000-0000-0000-0000-000000000000"

@@ -10,12 +10,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Batch, Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS
 from tests.queue import plans, statements
 from tests.queue.plans import Plan
 
@@ -39,7 +39,6 @@ def pages(plan: Plan) -> int:
 async def test_they_cost_the_same_among_many(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
     """With generic plans that were made for an empty table."""
     url = await new_database()
-    await schema.upgrade(url)
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     try:
         await db.execute("ALTER TABLE holdfast.schedules SET (autovacuum_enabled = false)")
@@ -70,7 +69,6 @@ async def test_they_cost_the_same_among_many(analyzed: bool, new_database: Calla
 async def test_a_claim_does_not_meet_jobs_whose_time_is_yet_to_come(new_database: Callable[[], Awaitable[str]]) -> None:
     """Beside 50,000 of them it finds as many jobs, and looks at as many pages, as without."""
     url = await new_database()
-    await schema.upgrade(url)
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         await store.put(pool, "later", resolve("later", Asked(type="queue")))
         policy = await store.get(pool, "later", DEFAULTS)

@@ -20,7 +20,6 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
@@ -29,8 +28,9 @@ from app.queue.consumer import Return
 from app.queue.model import Batch, Held, Job, Topic
 from app.reapers import sweeps
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 from tests.queue.calls import Session
 from tests.races.history import CLOCKS_US, KEPT, Call, Delivery, Enqueued, Event, History, check
 
@@ -278,7 +278,6 @@ async def test_a_storm_leaves_a_history_as_promised(
     with capsys.disabled():
         print(f"\na storm of {SECONDS:.0f} s, seed {seed}", flush=True)
     url = await new_database()
-    await schema.upgrade(url)
     observer = await asyncpg.connect(url)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(observer.close)

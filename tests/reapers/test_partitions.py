@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.reapers import sweeps
 from tests.engine.machines import new_machine
@@ -19,7 +18,6 @@ from tests.queue.calls import until
 async def fresh(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[Pools]:
     """Pools on a database of the test's own: it loses its ledger's days."""
     url = await new_database()
-    await schema.upgrade(url)
     pools = await open_pools(url, hot=4, rest=6, prepared_statements=True)
     yield pools
     await pools.close(5)

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
 from app.reapers import inbox
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 from app.topics.schemas import text_of
 from tests.queue.calls import Session, put, take, until
 from tests.queue.calls import batch as batch_of
@@ -29,9 +29,7 @@ INSERT = "INSERT INTO holdfast.inbox (topic, payload_text) SELECT $1, unnest($2:
 @pytest.fixture(scope="module")
 async def database_url(new_database: Callable[[], Awaitable[str]]) -> str:
     """A database of their own: services of other tests would look at these rows, too."""
-    url = await new_database()
-    await schema.upgrade(url)
-    return url
+    return await new_database()
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db import binaries, schema
+from app.db import binaries
 from app.errors import ConfigurationError
 from app.queue.model import Batch
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, resolve
 from tests.queue.calls import put, take
 
 PAGE = Path(__file__).parents[2] / "docs/sql.md"
@@ -35,7 +35,6 @@ def psql() -> str:
 
 async def test_its_examples_work_as_they_stand(new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     pool = await asyncpg.create_pool(url, min_size=1, max_size=2)
     try:
         await store.put(pool, "orders", resolve("orders", Asked(type="queue")))

@@ -17,8 +17,8 @@ DANGEROUS = """
 """
 
 
-async def test_a_lesser_role_of_the_service_keeps_its_rights(new_database: Callable[[], Awaitable[str]]) -> None:
-    url = await new_database()
+async def test_a_lesser_role_of_the_service_keeps_its_rights(empty_database: Callable[[], Awaitable[str]]) -> None:
+    url = await empty_database()
     await schema.upgrade(url, BEFORE)
     service, other = f"r_{secrets.token_hex(4)}", f"r_{secrets.token_hex(4)}"
     db = await asyncpg.connect(url)

@@ -10,7 +10,8 @@ import msgspec
 
 from app.db import schema
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Defaults, OnExhausted, in_effect, of_messages, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Defaults, OnExhausted, in_effect, of_messages
 
 BEFORE = "0006"
 
@@ -35,7 +36,6 @@ async def test_a_version_that_leaves_nothing_open_has_what_was_in_effect(
     new_database: Callable[[], Awaitable[str]],
 ) -> None:
     url = await new_database()
-    await schema.upgrade(url)
     open_, expected = of_messages("t"), {}
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for retries, threshold in itertools.product((None, 0, 1, 2, 5), (None, 0, 1, 2, 4)):
