@@ -21,7 +21,7 @@ COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
 class Row:
     """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
 
-    `state` is ready, scheduled, blocked, leased (by a good lease), failed or expired. `due`: it stands in the due part
+    `state` is ready, scheduled, blocked, leased (by a good lease), failed, expired or cancelled. `due`: it stands in the due part
     of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery is over.
     `cancelled`: somebody has cancelled it while it was leased.
     `percent`, `note`, `progress_ms`: what the holder of this lease said last of its progress; percent None: nothing.

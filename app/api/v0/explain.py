@@ -52,7 +52,7 @@ class ExplainJobAnswer(msgspec.Struct):
         str,
         about(
             "By the database's clock. gone: the ledger has its end.",
-            enum=["ready", "scheduled", "blocked", "leased", "failed", "expired", "gone"],
+            enum=["ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled", "gone"],
         ),
     ]
     reasons: list[WhyNot]
