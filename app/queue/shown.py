@@ -62,11 +62,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed, expired,
-    or cancelled (under a lease that has ended; `cancelled` is so too while the lease is good). Times are in ms since 1970; `visible_ms` is when a lease or a delay
-    ends; `first_*`: the job whose id a dead letter has; `crashes`: deliveries that ended by their deadline,
-    `original_crashes`: those of a dead letter before it was one; `percent`: how far its holder says it is, None if it
-    says nothing; with `note`, at `progress_ms`."""
+    """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
+    expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
+    since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
+    `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter before it was one;
+    `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`."""
 
     topic: str
     topic_id: int
