@@ -14,6 +14,8 @@ from typing import Final
 
 # Behind the last character of a prefix that is a whole name; no topic's name has it.
 END: Final = "$"
+# How the names of topics begin that the service keeps for itself.
+OWN: Final = "holdfast."
 
 
 class Scope(Flag):
@@ -60,7 +62,9 @@ class Key:
     tenant: str | None = field(default=None, kw_only=True)
 
     def covers(self, topic: str) -> bool:
-        """Whether the key may touch this topic at all."""
+        """Whether the key may touch this topic at all; the service's own take admin."""
+        if topic.startswith(OWN) and Scope.ADMIN not in self.scopes:
+            return False
         return not self.prefixes or (topic + END).startswith(self.prefixes)
 
     def may_grant(self, scopes: Scope, prefixes: Iterable[str]) -> bool:

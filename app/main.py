@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from app import __version__, keys
 from app.admin import pages
-from app.api import health, metrics, openapi
+from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
@@ -56,6 +56,7 @@ from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
 from app.api.v0 import stats as stats_routes
+from app.api.v0 import user_events as user_event_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
@@ -64,7 +65,7 @@ from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
 from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
-from app.settings import Settings, is_loopback
+from app.settings import Settings, is_loopback, origins_of
 from app.signin.directory import Directory
 from app.signin.passwords import Passwords
 from app.signin.sessions import Sessions
@@ -74,6 +75,8 @@ from app.topics.config import defaults_of
 from app.topics.hints import Hints
 from app.topics.names import Names
 from app.topics.relay import Relay
+from app.webhooks.sender import Sender
+from app.webhooks.targets import Allowed
 
 if TYPE_CHECKING:
     from app.topics.buckets import RedisBuckets
@@ -92,6 +95,8 @@ ROUTERS = (
     message_settlements.router,
     message_cancels.router,
     work.router,
+    ingest.router,
+    user_event_routes.router,
     diffs.router,
     watches.router,
     deletions.router,
@@ -210,18 +215,28 @@ async def _running(
         metrics=counted,
         most_topics=settings.metrics_topics,
         max_total_bytes=settings.max_total_bytes,
+        signs=settings.webhook_secret is not None,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
+    sender = Sender(
+        pools,
+        engine,
+        allowed=Allowed(*settings.webhook_targets),
+        secret=None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value(),
+    )
     _connect(hints, relay, policies, engine, directory)
     redis = _redis(settings, pools, policies, engine, hints)
     app.state.stopping = engine.stop
     reapers.start()
+    sender.start()
     directory.start()
     counted.start()
     try:
-        yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest))
+        origins = origins_of(settings.ingest_origins)
+        yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest), origins)
     finally:
         engine.stop()
+        await sender.stop()
         await reapers.stop()
         await directory.stop()
         # What is still under way afterwards is unanswered, and nothing worse.
@@ -257,6 +272,7 @@ def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engi
     hints.on_keys, hints.on_missed = directory.refresh, missed
     policies.on_changed, engine.waiters.on_work, directory.on_changed = hints.changed, hints.work, hints.keys
     engine.readers.on_appended = hints.work
+    hints.on_user, engine.users.on_sent = engine.users.heard, hints.user
     if relay is not None:
         relay.start()
 

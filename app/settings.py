@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -18,6 +19,7 @@ PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
 MIB = 1024 * 1024
 LEAST_SECRET_BYTES = 32
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+\Z")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -65,6 +67,11 @@ class Settings(BaseModel):
     rest_connections: int = Field(4, ge=1, le=100, description="Connections for everything else.")
     prepared_statements: bool = Field(True, description="0 behind a pooler that can't keep them.")
     max_body_bytes: int = Field(64 * MIB, ge=1024, le=1024 * MIB, description="Largest request body.")
+    ingest_origins: str = Field(
+        "",
+        description="Comma list of origins whose pages may read the answers of public topics at /in, and users' "
+        "events; * for any.",
+    )
     max_waiting: int = Field(
         10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
     )
@@ -117,6 +124,13 @@ class Settings(BaseModel):
         86_400, ge=0, le=315_360_000, description="How long a job lives, the same; 0: for ever."
     )
     visibility_timeout_seconds: int = Field(30, ge=1, le=86_400, description="Length of a lease, the same.")
+    webhook_allow: str = Field(
+        "",
+        description="Comma list of addresses, networks and host names that webhooks may reach though they are private.",
+    )
+    webhook_secret: SecretStr | None = Field(
+        None, description="Signs webhooks whose topic has no secret: 32 bytes or more. May be whsec_ and base64."
+    )
     stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
 
     @field_validator("database_url")
@@ -135,17 +149,33 @@ class Settings(BaseModel):
         keys.parse(value.get_secret_value())
         return value
 
-    @field_validator("jwt_secret")
+    @field_validator("jwt_secret", "webhook_secret")
     @classmethod
     def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
-            raise ValueError(f"must have {LEAST_SECRET_BYTES} bytes or more; who guesses it can sign in as anybody")
+            raise ValueError(
+                f"must have {LEAST_SECRET_BYTES} bytes or more; who guesses it can sign in the place of the service"
+            )
         return value
 
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, value: str) -> str:
         networks_of(value)
+        return value
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _targets(cls, value: str) -> str:
+        targets_of(value)
+        return value
+
+    @field_validator("ingest_origins")
+    @classmethod
+    def _origins(cls, value: str) -> str:
+        for origin in origins_of(value):
+            if origin != "*" and _ORIGIN.match(origin) is None:
+                raise ValueError(f"{origin!r} is no origin: those are https://host or https://host:port, or *")
         return value
 
     @field_validator("delete_reaper_schedule")
@@ -166,6 +196,11 @@ class Settings(BaseModel):
     def proxies(self) -> tuple[Network, ...]:
         """The networks of trusted_proxies."""
         return networks_of(self.trusted_proxies)
+
+    @property
+    def webhook_targets(self) -> tuple[frozenset[str], tuple[Network, ...]]:
+        """The host names and networks of webhook_allow."""
+        return targets_of(self.webhook_allow)
 
     @property
     def connections(self) -> int:
@@ -189,6 +224,11 @@ class Settings(BaseModel):
             raise ConfigurationError("; ".join(_fault(e["loc"], e["msg"]) for e in error.errors())) from None
 
 
+def origins_of(text: str) -> frozenset[str]:
+    """The origins of a comma list, as browsers send them."""
+    return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address to bind to can be reached from this machine only."""
     if host == "localhost":
@@ -202,6 +242,20 @@ def is_loopback(host: str) -> bool:
 def networks_of(text: str) -> tuple[Network, ...]:
     """The networks of a comma list; an address is one of its own. Raises ValueError for what is none."""
     return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
+
+
+def targets_of(text: str) -> tuple[frozenset[str], tuple[Network, ...]]:
+    """The host names, in lower case, and the networks of a comma list. Raises ValueError for what is neither."""
+    hosts: set[str] = set()
+    networks: list[Network] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            networks += networks_of(part)
+        except ValueError:
+            if not part.replace("-", "").replace(".", "").isalnum():
+                raise ValueError(f"{part!r} is no address, network or host name") from None
+            hosts.add(part.lower())
+    return frozenset(hosts), tuple(networks)
 
 
 def _url(value: SecretStr | None, schemes: set[str]) -> SecretStr | None:

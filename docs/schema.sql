@@ -104,6 +104,80 @@ CREATE TYPE holdfast.topic_type AS ENUM (
     'queue'
 );
 
+SET default_tablespace = '';
+
+SET default_table_access_method = heap;
+
+--
+-- Name: jobs; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.jobs (
+    seq bigint NOT NULL,
+    "position" bigint NOT NULL,
+    visible_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    original_seq bigint,
+    dlq_moved_at timestamp with time zone,
+    topic_id integer NOT NULL,
+    deliveries integer DEFAULT 0 NOT NULL,
+    max_deliveries integer,
+    original_deliveries integer,
+    state holdfast.job_state NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    lease_id uuid,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    tag text,
+    producer text,
+    last_error text,
+    original_topic text COLLATE pg_catalog."C",
+    metadata json,
+    payload bytea NOT NULL,
+    leased_at timestamp with time zone,
+    content_type text,
+    first_topic_id integer,
+    first_seq bigint,
+    key text COLLATE pg_catalog."C",
+    original_tenant text COLLATE pg_catalog."C",
+    original_max_deliveries integer,
+    ttl_ms bigint,
+    cluster text COLLATE pg_catalog."C",
+    failed_in text COLLATE pg_catalog."C",
+    failed_at timestamp with time zone,
+    grp text COLLATE pg_catalog."C",
+    crashes integer DEFAULT 0 NOT NULL,
+    refunds smallint DEFAULT 0 NOT NULL,
+    original_crashes integer,
+    cancelled_at timestamp with time zone,
+    progress smallint,
+    progress_note text,
+    progress_at timestamp with time zone,
+    progress_lease uuid,
+    webhook text,
+    CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
+    CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
+    CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
+    CONSTRAINT jobs_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000)))
+)
+WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.05', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE ONLY holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
+
+--
+-- Name: about(holdfast.jobs); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.about(job holdfast.jobs) RETURNS json
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT json_build_object(
+            'url', CASE WHEN job.original_topic IS NULL THEN job.webhook END, 'tag', job.tag, 'meta', job.metadata,
+            'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
+    $$;
+
 --
 -- Name: add_new_lanes(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
@@ -370,6 +444,11 @@ CREATE FUNCTION holdfast.complete(token text, result json DEFAULT NULL::json) RE
         INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
         VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires);
         
+        INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
+        SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries, holdfast.about(job)
+        FROM holdfast.topics t
+        WHERE t.name = job.topic AND t.id = job.topic_id
+          AND (t.webhook IS NOT NULL OR job.webhook IS NOT NULL);
         INSERT INTO holdfast.tallies (topic_id, leased, bytes) VALUES (job.topic_id, -1, -octet_length(job.payload));
 
     END $_$;
@@ -1139,8 +1218,6 @@ CREATE FUNCTION holdfast.free_group() RETURNS trigger
         RETURN NULL;
     END $$;
 
-SET default_tablespace = '';
-
 --
 -- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
 --
@@ -1290,8 +1367,6 @@ CREATE FUNCTION holdfast.lock_groups(of_id integer, tenants text[], grps text[])
         ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET fresh = false
         RETURNING g.tenant, g.grp, g.fresh;
     END $$;
-
-SET default_table_access_method = heap;
 
 --
 -- Name: log_state; Type: TABLE; Schema: holdfast; Owner: -
@@ -1535,63 +1610,6 @@ CREATE FUNCTION holdfast.promote(of_topic text, of_id integer, sequence oid, mos
     END $$;
 
 --
--- Name: jobs; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.jobs (
-    seq bigint NOT NULL,
-    "position" bigint NOT NULL,
-    visible_at timestamp with time zone NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    original_seq bigint,
-    dlq_moved_at timestamp with time zone,
-    topic_id integer NOT NULL,
-    deliveries integer DEFAULT 0 NOT NULL,
-    max_deliveries integer,
-    original_deliveries integer,
-    state holdfast.job_state NOT NULL,
-    priority smallint DEFAULT 0 NOT NULL,
-    lease_id uuid,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    tenant text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
-    node text,
-    tag text,
-    producer text,
-    last_error text,
-    original_topic text COLLATE pg_catalog."C",
-    metadata json,
-    payload bytea NOT NULL,
-    leased_at timestamp with time zone,
-    content_type text,
-    first_topic_id integer,
-    first_seq bigint,
-    key text COLLATE pg_catalog."C",
-    original_tenant text COLLATE pg_catalog."C",
-    original_max_deliveries integer,
-    ttl_ms bigint,
-    cluster text COLLATE pg_catalog."C",
-    failed_in text COLLATE pg_catalog."C",
-    failed_at timestamp with time zone,
-    grp text COLLATE pg_catalog."C",
-    crashes integer DEFAULT 0 NOT NULL,
-    refunds smallint DEFAULT 0 NOT NULL,
-    original_crashes integer,
-    cancelled_at timestamp with time zone,
-    progress smallint,
-    progress_note text,
-    progress_at timestamp with time zone,
-    progress_lease uuid,
-    CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
-    CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
-    CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
-    CONSTRAINT jobs_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000)))
-)
-WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.05', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
-ALTER TABLE ONLY holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
-
---
 -- Name: put_pending(holdfast.jobs); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1636,6 +1654,29 @@ CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
     AS $$
     BEGIN
         RAISE EXCEPTION '%.% is append-only', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
+    END $$;
+
+--
+-- Name: refuse_drained(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.refuse_drained() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    DECLARE
+        drained text;
+    BEGIN
+        SELECT t.name INTO drained
+        FROM (SELECT DISTINCT x.topic FROM added x WHERE x.checked IS NULL) a
+        JOIN holdfast.topics t ON t.name = a.topic WHERE t.draining ORDER BY t.name LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'topic "%" is drained: it takes no more jobs until it is resumed', drained
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        RETURN NULL;
     END $$;
 
 --
@@ -1995,6 +2036,66 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     END $_$;
 
 --
+-- Name: tell(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.tell() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+    DECLARE
+        hook jsonb := (SELECT t.webhook FROM holdfast.topics t WHERE t.id = NEW.topic_id);
+        url text := NEW.about->>'url';
+        own integer;
+        drawn bigint;
+        at timestamptz;
+        told_id uuid;
+        body text;
+        content bytea;
+    BEGIN
+        IF url IS NULL AND hook->'on' ? NEW.event THEN
+            url := hook->>'url';
+        END IF;
+        IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- or it would go on for ever
+            RETURN NULL;
+        END IF;
+        SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
+        IF NOT FOUND THEN
+            INSERT INTO holdfast.topics (name, type, durability, max_deliveries, on_exhausted, backoff, configured)
+            VALUES ('holdfast.webhooks', 'queue', 'fsync', 20, 'fail',
+                    '{"kind": "exponential", "base_ms": 1000, "cap_ms": 14400000, "jitter": "equal"}', false)
+            ON CONFLICT (name) DO NOTHING RETURNING id INTO own;
+            IF FOUND THEN
+                PERFORM holdfast.create_topic_sequence(own);
+                INSERT INTO holdfast.lanes (topic, tenant, priority) VALUES ('holdfast.webhooks', '', 0)
+                ON CONFLICT DO NOTHING;
+            ELSE
+                SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
+            END IF;
+        END IF;
+        drawn := nextval(('holdfast.seq_' || own)::regclass);
+        at := clock_timestamp();
+        told_id := holdfast.message_id(coalesce((NEW.about->>'first_topic_id')::integer, NEW.topic_id),
+                                       coalesce((NEW.about->>'first_seq')::bigint, NEW.seq));
+        -- As text: jsonb would refuse numbers of meta's that json takes, and a job must end whatever its meta is.
+        body := '{' || concat_ws(',',
+            '"event":' || to_json(NEW.event), '"topic":' || to_json(NEW.topic), '"seq":' || NEW.seq,
+            '"id":' || to_json(told_id), '"deliveries":' || NEW.deliveries,
+            '"at":' || to_json(to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
+            '"error":' || to_json(NEW.error),
+            '"tag":' || CASE WHEN NEW.about->>'tag' IS NOT NULL THEN NEW.about->'tag' END,
+            '"meta":' || CASE WHEN NEW.about->>'meta' IS NOT NULL THEN NEW.about->'meta' END) || '}';
+        content := convert_to(json_build_object('url', url, 'topic', NEW.topic, 'topic_id', NEW.topic_id,
+                                                'body', body::json)::text, 'UTF8');
+        INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, tag,
+                                   payload)
+        VALUES ('holdfast.webhooks', own, drawn, drawn, 'ready', at, at, at, NEW.topic, content);
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
+        VALUES ('holdfast.webhooks', own, drawn, 'enqueued', 0);
+        INSERT INTO holdfast.tallies (topic_id, ready, bytes) VALUES (own, 1, octet_length(content));
+        RETURN NULL;
+    END $$;
+
+--
 -- Name: trim_front(holdfast.log_state, bigint, bigint, timestamp with time zone, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -2211,6 +2312,20 @@ CREATE TABLE holdfast.defaults (
 );
 
 --
+-- Name: endings; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.endings (
+    topic text NOT NULL COLLATE pg_catalog."C",
+    topic_id integer NOT NULL,
+    seq bigint NOT NULL,
+    event text NOT NULL,
+    deliveries integer NOT NULL,
+    error text,
+    about json NOT NULL
+);
+
+--
 -- Name: freed_groups; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2307,6 +2422,7 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     CONSTRAINT "run_at: a time of these millennia" CHECK (((run_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at > '-infinity'::timestamp with time zone))),
     CONSTRAINT "tag: 256 bytes at most" CHECK ((octet_length(tag) <= 256)),
     CONSTRAINT "topic: .fifo asks for groups, which the inbox does not take" CHECK ((topic !~~ '%.fifo'::text)),
+    CONSTRAINT "topic: holdfast. is kept for the service's own" CHECK ((topic !~~ 'holdfast.%'::text)),
     CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK ((topic !~~ '%.dlq'::text)),
     CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
 )
@@ -2439,6 +2555,12 @@ CREATE TABLE holdfast.topics (
     paused_tenants text[] DEFAULT '{}'::text[] NOT NULL,
     draining boolean DEFAULT false NOT NULL,
     result_ttl_ms bigint DEFAULT 86400000 NOT NULL,
+    webhook json,
+    accepts text[] DEFAULT '{application/json,application/x-www-form-urlencoded,multipart/form-data,text/plain}'::text[] NOT NULL,
+    ingest text DEFAULT 'key'::text NOT NULL,
+    user_events boolean DEFAULT false NOT NULL,
+    drained_at timestamp with time zone,
+    CONSTRAINT topics_accepts_check CHECK (((cardinality(accepts) >= 1) AND (cardinality(accepts) <= 32))),
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
     CONSTRAINT topics_cap_records_check CHECK ((cap_records >= 0)),
@@ -2448,6 +2570,7 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_dedupe_window_ms_check CHECK (((dedupe_window_ms >= 0) AND (dedupe_window_ms <= 604800000))),
     CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
     CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
+    CONSTRAINT topics_ingest_check CHECK ((ingest = ANY (ARRAY['key'::text, 'public'::text]))),
     CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),
     CONSTRAINT topics_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
     CONSTRAINT topics_max_depth_check CHECK ((max_depth >= 0)),
@@ -2816,6 +2939,32 @@ ALTER TABLE holdfast.topics ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
+-- Name: user_events; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.user_events (
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    user_id text NOT NULL COLLATE pg_catalog."C",
+    event text NOT NULL,
+    data text NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: user_events_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.user_events ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.user_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+--
 -- Name: users; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2846,6 +2995,15 @@ CREATE TABLE holdfast.watches (
     places json NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: webhook_secrets; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.webhook_secrets (
+    topic_id integer NOT NULL,
+    secret text NOT NULL
+);
 
 --
 -- Name: results_20261122; Type: TABLE ATTACH; Schema: holdfast; Owner: -
@@ -2991,6 +3149,13 @@ ALTER TABLE ONLY holdfast.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (topic, seq);
 
 --
+-- Name: jobs jobs_webhook_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.jobs
+    ADD CONSTRAINT jobs_webhook_check CHECK (((octet_length(webhook) >= 1) AND (octet_length(webhook) <= 2048))) NOT VALID;
+
+--
 -- Name: lanes lanes_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -3082,6 +3247,13 @@ ALTER TABLE ONLY holdfast.topics
     ADD CONSTRAINT topics_pkey PRIMARY KEY (name);
 
 --
+-- Name: user_events user_events_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.user_events
+    ADD CONSTRAINT user_events_pkey PRIMARY KEY (id);
+
+--
 -- Name: users users_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -3094,6 +3266,13 @@ ALTER TABLE ONLY holdfast.users
 
 ALTER TABLE ONLY holdfast.watches
     ADD CONSTRAINT watches_pkey PRIMARY KEY (wid);
+
+--
+-- Name: webhook_secrets webhook_secrets_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.webhook_secrets
+    ADD CONSTRAINT webhook_secrets_pkey PRIMARY KEY (topic_id);
 
 --
 -- Name: api_keys_page; Type: INDEX; Schema: holdfast; Owner: -
@@ -3312,6 +3491,12 @@ CREATE INDEX results_20261125_topic_topic_id_seq_idx ON holdfast.results_2026112
 CREATE INDEX schedules_due ON holdfast.schedules USING btree (due_at) WHERE (due_at IS NOT NULL);
 
 --
+-- Name: user_events_of; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX user_events_of ON holdfast.user_events USING btree (user_id, id);
+
+--
 -- Name: users_username; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -3396,10 +3581,22 @@ CREATE TRIGGER free_group_of_deleted AFTER DELETE ON holdfast.jobs FOR EACH ROW 
 CREATE TRIGGER free_group_of_ended AFTER UPDATE OF state ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])) AND (new.state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
 
 --
+-- Name: inbox refuse_drained; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER refuse_drained AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_drained();
+
+--
 -- Name: inbox take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
 --
 
 CREATE TRIGGER take_inbox AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.take_inbox();
+
+--
+-- Name: endings tell; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER tell BEFORE INSERT ON holdfast.endings FOR EACH ROW EXECUTE FUNCTION holdfast.tell();
 
 --
 -- PostgreSQL database dump complete

@@ -29,8 +29,9 @@ from app.engine.engine import Engine
 from app.main import create_app
 from app.settings import Settings
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 
 TEST_CONNECTIONS = 500  # tests start many services at once, of twenty connections each
 

@@ -21,7 +21,7 @@ VARIABLE = {
     *("id", "secret", "at", "created_at", "created_by", "rotated_at", "expires_at", "revoked_at", "next_cursor"),
     *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time", "first_seen", "last_seen"),
     "user_id",
-    *("until", "idle_ms", "oldest_claimable_age_ms", "visible_at", "leased_at"),
+    *("until", "idle_ms", "closes_in_ms", "oldest_claimable_age_ms", "visible_at", "leased_at"),
     *("dlq_moved_at", "completed_at", "started_at", "ended_at", "fire_at", "next_fire", "next_fires"),
 }
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -125,8 +125,9 @@ class Shell:
 def _call(asked: Path) -> Call:
     words = asked.read_text().split("\0")
     url = urlsplit(next(word for word in words if word.startswith("http://")))
-    body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
-    method = words[words.index("-X") + 1] if "-X" in words else "GET" if body is None else "POST"
+    # What curl sends as a form, for want of a header, is no JSON.
+    body = json.loads(words[words.index("-d") + 1]) if "-d" in words and "-H" in words else None
+    method = words[words.index("-X") + 1] if "-X" in words else "POST" if "-d" in words else "GET"
     status = int(asked.with_suffix(".head").read_text().split(" ", 2)[1])
     return Call(method, url.path, url.query, body, status, asked.with_suffix(".out").read_text())
 

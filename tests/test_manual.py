@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from app import errors
 from tests import examples
 from tests.launch import services
 from tests.manual import Call, Shell, Step, differences, frames, printed, steps
@@ -36,6 +38,9 @@ COMMANDS: Final = {
     "docs/control.md": 2,
     "docs/jobs.md": 8,
     "docs/results.md": 4,
+    "docs/webhooks.md": 2,
+    "docs/ingest.md": 3,
+    "docs/user-events.md": 3,
 }
 
 
@@ -61,7 +66,7 @@ async def test_its_commands_work_as_they_stand(
 
 def wrong(call: Call, answer: str) -> list[str]:
     """Where an answer is not as the page has it."""
-    if not call.path.endswith("/work") and not call.path.startswith("/v0/watch/"):
+    if not call.out.startswith("retry:"):
         return list(differences(printed(answer), call.answer))
     shown, real = frames(answer), frames(call.out)
     if [fields for fields, _ in shown] != [fields for fields, _ in real]:
@@ -72,3 +77,26 @@ def wrong(call: Call, answer: str) -> list[str]:
 def that_ends(step: Step) -> Step:
     """A stream that its reader is to end with Ctrl+C ends by itself here."""
     return replace(step, commands=step.commands.replace("curl -N 'http", "curl -N -m 2 'http"))
+
+
+def test_the_page_of_v0_has_every_route_of_it() -> None:
+    page = (ROOT / "docs/v0.md").read_text()
+    table = page[: page.index("## Conventions")]
+    paths = [path for path in json.loads((ROOT / "docs/openapi.json").read_text())["paths"] if path.startswith("/v0/")]
+    assert len(paths) > 30
+    starts = ("/v0/topics/{topic}", "/v0/operations/{id}", "/v0/schedules/{name}", "/v0/keys/{id}")
+    short = {path: {path.replace(start, "…") for start in starts} | {path} for path in paths}
+    assert [path for path in paths if not any(f"{form}`" in table for form in short[path])] == []
+
+
+def test_the_page_of_v0_has_every_error_of_it() -> None:
+    page = (ROOT / "docs/v0.md").read_text()
+    table = page[page.index("## Errors") : page.index("## What differs")]
+    known = {error.code for error in every(errors.HoldfastError)}
+    assert known > {"internal", "throttled"}
+    of_messages = {"invalid_time", "not_replayable", "outside_window"}
+    assert sorted(code for code in known - of_messages if f"`{code}`" not in table) == []
+
+
+def every(error: type[errors.HoldfastError]) -> set[type[errors.HoldfastError]]:
+    return {error}.union(*(every(one) for one in error.__subclasses__()))

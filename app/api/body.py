@@ -32,7 +32,7 @@ async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty:
     Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes), Throttled (too many
     bytes of bodies are held by all requests together) and InvalidRequest.
     """
-    body = await _read(request, limit)
+    body = await read_bytes(request, limit)
     if not body and empty:
         return decoder.decode(empty)
     kind = request.headers.get("content-type", "")
@@ -81,7 +81,8 @@ def check_depth(json: bytes) -> None:
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def read_bytes(request: Request, limit: int) -> bytes:
+    """The body as it came. Raises PayloadTooLarge (without keeping more than `limit` bytes), Throttled."""
     length = request.headers.get("content-length")
     if length is not None and length.isdigit() and (declared := int(length)) > SMALL_BYTES:
         if declared > limit:

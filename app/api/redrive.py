@@ -36,7 +36,7 @@ class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         about("A part of their last error, as it stands."),
     ] = None
     tag: Tag | None = None
-    key: Key | None = None
+    key: Annotated[Key | None, about("With this key.")] = None
     tenant: Annotated[
         Annotated[str, Meta(max_length=MAX_TENANT)] | None, about("Their tenant, before they went out.")
     ] = None

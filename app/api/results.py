@@ -47,7 +47,7 @@ State = Annotated[str, about("pending: it waits, or is worked on. Else how it en
 class ProgressBody(msgspec.Struct, forbid_unknown_fields=True):
     """How far the work is."""
 
-    percent: Annotated[int, Meta(ge=0, le=100)]
+    percent: Annotated[int, Meta(ge=0, le=100, description="How much of it is done.")]
     note: Annotated[
         Annotated[str, text("Shown beside it.", most=MAX_NOTE_BYTES)] | None, about("In words, where it is.")
     ] = None

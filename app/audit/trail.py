@@ -1,6 +1,6 @@
 """The audit trail: an entry for each change of a topic's configuration, of a schedule, of a key, of a user or of a
-reaper's schedule, for each pause, resume and drain, for the requeues and replays of many jobs, and for each purge of a
-topic, of a log or of a cluster of failures. docs/keys.md shows it."""
+reaper's schedule, for each pause, resume and drain, for the requeues, replays and cancellations of many jobs, and for
+each purge of a topic, of a log or of a cluster of failures. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Action(Enum):
     CRON_CHANGED = "cron.changed"
     CRON_DELETED = "cron.deleted"
     CRON_RUN = "cron.run"
+    JOBS_CANCELLED = "jobs.cancelled"
     TOPIC_PURGED = "topic.purged"
     CLUSTER_PURGED = "cluster.purged"
     LOG_PURGED = "log.purged"

@@ -12,7 +12,7 @@ from app.audit import trail
 from app.audit.trail import Actor
 from app.edge.credentials import authorization, basic, bearer, from_another_site, peer_of, query_token
 from app.errors import Forbidden, HoldfastError, Unauthorized
-from app.keys import Key, Scope, digest_of
+from app.keys import OWN, Key, Scope, digest_of
 from app.signin.people import User, UserKey
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ class Access:
 def must_cover(key: Key | None, topic: str) -> None:
     """Refuse a key that was let in, and is not for this topic. Raises Forbidden."""
     if key is not None and not key.covers(topic):
+        if topic.startswith(OWN) and Scope.ADMIN not in key.scopes:
+            raise Forbidden("This is one of the service's own topics: it takes the scope admin.", {"topic": topic})
         if isinstance(key, UserKey):
             raise Forbidden("Nothing that is granted to this user allows this in this topic.", {"topic": topic})
         raise Forbidden("This key is not for this topic.", {"topic": topic})

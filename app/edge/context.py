@@ -31,6 +31,7 @@ class Context:
     engine: Engine
     reapers: Reapers
     names: Names
+    origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer
     started: float = field(default_factory=time.monotonic)
 
 

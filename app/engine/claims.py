@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from app.engine import ordering
 from app.engine.group import GroupCommit
 from app.engine.passes import MAX_SLOTS, Passes
 from app.errors import TopicNotFound
 from app.queue.model import Job, Lane
 from app.topics.config import Policy
-from app.topics.control import FREE, Control
 
 if TYPE_CHECKING:
     from app.engine.exits import Exits
@@ -132,12 +130,10 @@ class Claims:
         policy = await self._latest(cohort[-1].policy)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
-        if policy.control != FREE:
-            lanes = _open(lanes, policy.control)
+        lanes = self._shared.lanes.asked(policy, lanes)
         if not lanes:
             self._passes.numbers.shared([0] * len(cohort))
             return list(shares)
-        lanes = ordering.arranged(lanes, policy.config)
         if policy.config.throughput_limit:
             through = await self._spend(policy, cohort, shares, lanes)
         else:
@@ -171,8 +167,3 @@ class Claims:
             short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
             self._shared.metrics.topic(policy.topic.name).throttled.add(short)
         return through
-
-
-def _open(lanes: Sequence[Lane], control: Control) -> Sequence[Lane]:
-    """Those that are not paused."""
-    return [] if control.paused else [lane for lane in lanes if lane.tenant not in control.paused_tenants]

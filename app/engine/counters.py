@@ -85,7 +85,7 @@ class Counters:
         policy = policies[-1]
         lows = self._cursors.lows(policy.topic.id)
         counts = await inspector.count(self._pools.hot, policy.topic, policy.budget, BOUND, lows)
-        if counts.looked >= BOUND or len(lows.lanes) > MOST_LANES:
+        if counts.looked >= BOUND or lows.known > MOST_LANES:
             deep = self._deep[policy.topic.id] = _Deep(counts)
             # The first answer waits a little longer for a count of the whole.
             deep.counting = asyncio.create_task(self._recount(policy, deep))
@@ -99,7 +99,7 @@ class Counters:
             lows = self._cursors.lows(policy.topic.id)
             deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
             deep.ready = deep.in_flight = 0
-            if deep.last.looked < BOUND and len(lows.lanes) <= MOST_LANES:
+            if deep.last.looked < BOUND and lows.known <= MOST_LANES:
                 self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
             log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)

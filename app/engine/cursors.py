@@ -6,6 +6,9 @@ So a process remembers, for each lane, up to where it has seen everything taken.
 - the hot ones (`after`, `due`): a hint. What turns up below them is found by a sweep from the low ones;
 - the low ones (`low`, `due_low`): proven. No job can be claimable at or below them, now or later (see marks.py).
 
+A lane that has none begins at the topic's floor, which is proven for all of those. So a topic may have a hundred
+thousand lanes: of those long empty nothing is remembered here (see looks.py).
+
 The tallies, whose sums are the topic's counts, have a proven mark as well: below it none is left.
 
 Positions are the sequence's, times are in µs since 1970 by the database's clock.
@@ -14,7 +17,7 @@ Positions are the sequence's, times are in µs since 1970 by the database's cloc
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,6 +76,9 @@ class Cursor:
     clock: int = 0  # the database's, as it was last seen, in µs
     bite: int = 10_000  # as many jobs a claim may lock: fewer once their bytes cut one short
     epoch: int = 0  # what was learned in an earlier one counts no more
+    lanes: int = 0  # how many there are, where that was seen
+    floor: tuple[int, int] = (0, 0)  # low marks of the lanes that have none of their own
+    proven: tuple[int, int] = (0, 0)  # whatever is below this, a position and a time, can be seen by now
     ages: Ages = field(default_factory=Ages)
     _cost: float = 0.0  # of a sweep of all lanes, in seconds
     _hurried: float = 0.0  # all sweeps before count no more
@@ -86,7 +92,7 @@ class Cursor:
         reaches: list[Reach] = []
         swept: list[bool] = []
         for lane in lanes:
-            mark = self.marks.setdefault(lane, Mark())
+            mark = self._mark(lane)
             sweeps = now >= mark.swept + pause or mark.swept <= self._hurried
             swept.append(sweeps)
             if sweeps:
@@ -99,7 +105,7 @@ class Cursor:
     def plan_at(self, reach: Reach) -> Plan:
         """A claim that begins there, in one lane."""
         self._planned = time.monotonic()
-        self.marks.setdefault(reach.lane, Mark())
+        self._mark(reach.lane)
         return Plan([reach], [Share(1, ANY)], [False], self.epoch, self._planned)
 
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
@@ -120,7 +126,7 @@ class Cursor:
             at = max((i for i, one in enumerate(seen) if one.met), default=-1)
             for i, one in enumerate(seen[: at + 1] if cut else seen):
                 reach, swept, whole = plan.reaches[begin + i], plan.swept[begin + i], not cut or i < at
-                mark = self.marks[reach.lane]
+                mark = self._mark(reach.lane)
                 if swept:
                     self._cost += each - mark.cost
                     mark.swept, mark.cost = plan.at, each
@@ -133,12 +139,32 @@ class Cursor:
 
     def lows(self) -> Lows:
         """The low marks: nothing that anybody may want stands at or below them."""
-        return Lows([Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()], self.tally)
+        lanes = [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
+        return Lows(lanes, self.tally, self.floor, max(self.lanes, len(lanes)))
 
     def lows_of(self, lanes: Sequence[Lane]) -> list[Reach]:
         """The low marks of these lanes."""
-        marks = [(lane, self.marks.get(lane, _UNKNOWN)) for lane in lanes]
+        unknown = Mark(low=self.floor[0], due_low=self.floor[1])
+        marks = [(lane, self.marks.get(lane, unknown)) for lane in lanes]
         return [Reach(lane, mark.low, mark.due_low) for lane, mark in marks]
+
+    def looked(self, proven: tuple[int, int], working: Collection[Lane]) -> None:
+        """A look at all lanes, begun after `proven` was, found something in these alone: raise the floor.
+
+        What can be seen below `proven` was seen, so in the others there is nothing, and nothing more can come: those
+        whose hot marks say no more than that are forgotten.
+        """
+        for lane in working:
+            self._mark(lane)  # where lanes began until now
+        self.floor = max(self.floor[0], proven[0]), max(self.floor[1], proven[1])
+        low, due_low = self.floor
+        for lane in [lane for lane, mark in self.marks.items() if mark.after <= low and mark.due <= due_low]:
+            if lane not in working:
+                self._cost -= self.marks.pop(lane).cost
+
+    def found(self, lane: Lane) -> None:
+        """There is something in a lane which claims took for empty: the next one begins at its low marks."""
+        self._mark(lane).swept = 0.0
 
     def saw_clock(self, at: int) -> None:
         """Forget everything if the database's clock was set back: what is written now may lie below the marks."""
@@ -166,8 +192,16 @@ class Cursor:
         self.marks.clear()
         self.ages = Ages()
         self.drawn = self.clock = self.tally = 0
+        self.floor = self.proven = (0, 0)
         self._cost = 0.0
         self.epoch += 1
+
+    def _mark(self, lane: Lane) -> Mark:
+        mark = self.marks.get(lane)
+        if mark is None:
+            low, due_low = self.floor
+            mark = self.marks[lane] = Mark(low, due_low, low, due_low)
+        return mark
 
     @staticmethod
     def _ready(mark: Mark, reach: Reach, seen: Seen, *, down: bool) -> None:
@@ -187,7 +221,6 @@ class Cursor:
 
 _NOTHING: Final = Seen()
 _NO_LOWS: Final = Lows()
-_UNKNOWN: Final = Mark()
 
 
 class Cursors:

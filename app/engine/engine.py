@@ -11,6 +11,7 @@ from app.engine.claims import MAX_CLAIM, Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
 from app.engine.diffs import Diffs
+from app.engine.drains import Drains
 from app.engine.enqueues import Enqueues
 from app.engine.exits import Exits
 from app.engine.explain import Explain
@@ -21,6 +22,7 @@ from app.engine.groups import Groups
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
+from app.engine.looks import Looks
 from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
 from app.engine.purges import Purges
@@ -34,6 +36,7 @@ from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
 from app.engine.throttle import Throttle
+from app.engine.users import Users
 from app.engine.waiters import Waiters
 from app.engine.watches import Watches
 from app.metrics import catalogue
@@ -60,6 +63,7 @@ class Engine:
         metrics: Metrics | None = None,
         most_topics: int = MOST_TOPICS,
         max_total_bytes: int = 0,
+        signs: bool = False,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
@@ -68,12 +72,14 @@ class Engine:
         self.marks = Marks(pools, self.cursors)
         self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
         self.fairness = Fairness()
+        self.looks = Looks(pools, self.cursors, self.fairness)
         self.waiters = Waiters(pools, self.cursors)
         self.waiters.on_claimable = self.fairness.heard
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake)
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         self.checks = Checks(pools.rest, policies, self.metrics)
+        self.users = Users(pools, self.metrics, max_waiting)
         shared = Shared(
             pools,
             policies,
@@ -89,7 +95,10 @@ class Engine:
             Room(pools, max_total_bytes),
             self.checks,
             self.groups,
+            self.users,
             self.fairness,
+            self.looks,
+            signs,
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
@@ -102,6 +111,7 @@ class Engine:
         self.failures = Failures(shared)
         self.explain = Explain(shared)
         self.reads = Reads(pools)
+        self.drains = Drains(shared)
         self.census = Census(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)
@@ -132,6 +142,7 @@ class Engine:
         self.lanes.drop(topic.id)
         self.cursors.drop(topic.id)
         self.fairness.drop(topic.id)
+        self.looks.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
         self.groups.drop(topic.id)
@@ -143,6 +154,7 @@ class Engine:
         """The service is stopping: close the streams, and send those who wait away empty-handed."""
         self.streams.stop()
         self.watches.stop()
+        self.users.stop()
         self.readers.stop()
         self.outcomes.stop()
         self.replays.stop()
@@ -162,12 +174,15 @@ class Engine:
         await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
+        await self.looks.drain()
         await self.settlements.drain()
+        await self.users.drain()
 
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
         yield catalogue.PARKED, (), self.waiters.count()
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
+        yield catalogue.USER_STREAMS, (), self.users.count()
         groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
         groups["append"] = [self.logs.group]
         for verb, some in groups.items():

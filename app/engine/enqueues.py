@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from app.engine.group import GroupCommit
-from app.engine.upserts import Upserts, Write, refused, with_ids
+from app.engine.group import Apart, GroupCommit
+from app.engine.upserts import Placements, Upserts, Write, refused, with_ids
 from app.errors import Draining
 from app.metrics.numbers import Verb
 from app.queue import bounds, producer
 from app.queue.bounds import Refusal
 from app.queue.model import Batch, Seq, merge
 from app.queue.producer import Placed
+from app.topics import hooks
 from app.topics.config import Policy
 from app.topics.fifo import check_groups
 
@@ -47,10 +48,12 @@ class _Call:
 @dataclass(frozen=True, slots=True)
 class Put:
     """What was put in by a transaction that is not committed yet: of each batch its seqs, or the error for its caller.
-    `announce`, once it is committed, tells who waits."""
+    `announce`, once it is committed, tells who waits. `duplicates`: places of batches that made nothing, since all of
+    their records were there before."""
 
     shares: list[list[Seq] | BaseException]
     announce: Callable[[], None]
+    duplicates: frozenset[int] = frozenset()
 
 
 class Enqueues:
@@ -118,6 +121,8 @@ class Enqueues:
         if policy.control.draining:
             raise Draining(policy.topic.name)
         check_groups(policy.topic.name, batch)
+        if batch.webhooks or hooks.is_own(policy.topic.name):
+            hooks.check(policy, batch, signs=self._shared.signs)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
         if self._shared.room.most:
@@ -125,13 +130,21 @@ class Enqueues:
 
     async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
         """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
-        and their lanes are known. Raises asyncpg's errors; `Gone` where the topic was deleted, perhaps."""
+        and their lanes are known; those for a queue with bounds have the same groups and keys. Raises asyncpg's errors;
+        `Gone` where the topic was deleted, perhaps."""
         writes = [_write(policy, batch, None) for batch in batches]
         if any(write.looks_back or write.batch.placed_singly for write in writes):
             began = time.monotonic()
-            placed = await self._upserts.place(db, policy, writes)
+            try:
+                placed = await self._upserts.place(db, policy, writes)
+            except Apart:
+                placed = Placements([], [])
+                for write in writes:
+                    placed.add(await self._upserts.place(db, policy, [write]))
             shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
-            return Put(shares, partial(self._upserts.announce, policy, placed, began))
+            known = [isinstance(one, Placed) and bool(one.duplicate) and all(one.duplicate) for one in placed.shares]
+            duplicates = frozenset(place for place, all_known in enumerate(known) if all_known)
+            return Put(shares, partial(self._upserts.announce, policy, placed, began), duplicates)
         if policy.bounds is None:
             seqs = iter(await producer.enqueue(db, policy.topic, merge(batches), ttl_ms=policy.config.ttl_ms))
             shares = [list(islice(seqs, len(batch))) for batch in batches]
@@ -209,7 +222,7 @@ class Enqueues:
         for write in writes:
             await self._shared.lanes.ensure(pool, policy.topic, write.batch)
         began = time.monotonic()
-        if policy.bounds is None:
+        if policy.bounds is None and not any(write.batch.webhooks for write in writes):
             placed = await self._upserts.place(pool, policy, writes)
         else:
             async with pool.acquire() as db, db.transaction():
@@ -229,6 +242,7 @@ class Enqueues:
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)
+            self._shared.fairness.delayed(topic_id, batch)
 
 
 def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
@@ -238,3 +252,6 @@ def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
 
 def _nobody() -> None:
     """Nothing was put in, and nobody is told."""
+
+
+NOTHING: Final = Put([], _nobody)

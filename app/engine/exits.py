@@ -14,6 +14,7 @@ from app.queue.exits import Spent
 from app.queue.model import Lane
 from app.topics import store
 from app.topics.config import Config, OnExhausted, Policy, TopicType
+from app.topics.hooks import told
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
@@ -47,7 +48,7 @@ class Exits:
 
     async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         plain = [i for i, job in enumerate(spent) if not job.cancelled]
-        gone = {plain[i] for i in await self._take_out(policy, [spent[i] for i in plain])} if plain else set()
+        gone = {plain[i] for i in await self._give_up(policy, [spent[i] for i in plain])} if plain else set()
         # Also what was cancelled since it was looked at, which is left then.
         left = [i for i, job in enumerate(spent) if i not in gone and job.lease is not None]
         if left:
@@ -58,53 +59,65 @@ class Exits:
             await self._shared.groups.left(policy)
         return gone
 
-    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+    async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        """Take them out, and let their users hear of it."""
+        whose = await self._shared.users.whose(policy, [job.seq for job in spent])
+        buried, failed = await self._take_out(policy, spent)
+        for event, places in (("dead_lettered", buried), ("failed", failed)):
+            self._shared.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
+        return buried | failed
+
+    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:
+        """The places that went to the dead-letter topic, and those that failed where they were."""
         target = await self._dead_letter(policy)
         if target is None:
-            return await self._fail(policy, spent)
+            return set(), await self._fail(policy, spent)
         if target.config.type is TopicType.LOG:
             return await self._inter(policy, spent, target)
         db = self._shared.verbs(policy)
         seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
-        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen)
+        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=told(policy))
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))
-        return done
+        return done, set()
 
-    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> set[int]:
+    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:
         """As many transactions as their bytes need."""
         numbers = self._shared.metrics.topic(policy.topic.name)
-        gone: set[int] = set()
-        while len(gone) < len(spent):
-            left = [place for place in range(len(spent)) if place not in gone]
+        recorded: set[int] = set()
+        failed: set[int] = set()
+        while left := sorted(set(range(len(spent))) - recorded - failed):
             async with self._shared.verbs(policy).acquire() as db, db.transaction():
                 part = await exits.inter(
-                    db, policy.topic, policy.budget, [spent[i] for i in left], target.topic, limits=target.log_limits
+                    db,
+                    policy.topic,
+                    policy.budget,
+                    [spent[i] for i in left],
+                    target.topic,
+                    limits=target.log_limits,
+                    told=told(policy),
                 )
-            done = {left[i] for i in part.recorded | part.failed}
-            if not done:
+            if not part.recorded | part.failed:
                 break
-            gone |= done
+            recorded |= {left[i] for i in part.recorded}
+            failed |= {left[i] for i in part.failed}
             numbers.dead_lettered.add(len(part.recorded))
             numbers.failed.add(len(part.failed))
             numbers.suspected.add(part.suspects)
             if part.recorded:
                 self._shared.readers.appended(target.topic.id, len(part.recorded))
-        return gone
+        return recorded, failed
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
-        """Take out a batch of each lane's jobs whose last delivery ended in silence: how many."""
-        count = 0
-        for lane in lanes:
-            spent = await exits.exhausted(self._shared.pools.hot, policy.topic, policy.budget, lane, BATCH)
-            count += len(await self.retire(policy, spent)) if spent else 0
-        return count
+        """Take out a batch of these lanes' jobs whose last delivery ended in silence: how many."""
+        spent = await exits.exhausted(self._shared.pools.hot, policy.topic, policy.budget, lanes, BATCH)
+        return len(await self.retire(policy, spent)) if spent else 0
 
     async def exhaust_all(self, policy: Policy) -> int:
-        """Take out a batch of every lane's jobs whose last delivery ended in silence: how many."""
+        """Take out a batch of all lanes' jobs whose last delivery ended in silence: how many."""
         return await self.exhaust(policy, await consumer.lanes(self._shared.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
@@ -139,13 +152,16 @@ class Exits:
         while more:
             gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
             self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
+            self._shared.freed(policy, gone.leased)
             count, more = count + gone.count, gone.more
         await self._shared.groups.left(policy)
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
-        done = await exits.fail(self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen)
+        done = await exits.fail(
+            self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=told(policy)
+        )
         numbers.failed.add(len(done))
         numbers.suspected.add(seen.suspects)
         return done

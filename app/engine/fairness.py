@@ -5,13 +5,15 @@ weight, and the next job is that of the tenant which is furthest behind. Who has
 others are: idleness earns nothing, and who takes what others leave owes nothing for it.
 
 A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
-at, the furthest behind first, and with them a few of the others, those that rest longest. docs/adr/0032.
+at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
+now and then says which of them have something (see looks.py). docs/adr/0032.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,20 +24,24 @@ from app.queue.model import Lane, Share
 if TYPE_CHECKING:
     from app.engine.cursors import Plan
     from app.queue.consumer import Claimed
+    from app.queue.model import Batch
 
 MOST: Final = 256  # tenants that one statement asks
 FEW: Final = 32  # and so many at least, where fewer jobs are wanted: some may have nothing by now
 GUESSES: Final = 64  # of them, most that had nothing, where others have something
-REST_SECONDS: Final = 0.4  # how soon a tenant that had nothing is asked again, if nothing is heard of it
+# How soon a tenant that had nothing is asked again, if nothing is heard of it. A claim that has got nothing so far does
+# not wait for that where it can ask all of them, as on a topic without tenants.
+REST_SECONDS: Final = 0.4
 LEARNING: Final = 0.1  # what a new measurement counts, beside those before
 LEAST_MS: Final = 1.0  # what a job takes at least
 
 
 class _Tenant:
     """What is remembered of one. `time` is its virtual time; `pace` the mean time of its jobs in ms, None if none was
-    seen; `asked` when it had nothing, 0 if it must be asked; `heard` when it was last said to have something."""
+    seen; `asked` when it had nothing, 0 if it must be asked; `heard` when it was last said to have something; `due`
+    when the next of its jobs is that this process knows the time of."""
 
-    __slots__ = ("asked", "heard", "lanes", "name", "pace", "time")
+    __slots__ = ("asked", "due", "heard", "lanes", "name", "pace", "time")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -44,16 +50,19 @@ class _Tenant:
         self.pace: float | None = None
         self.asked = 0.0
         self.heard = 0.0
+        self.due = math.inf
 
 
 @dataclass(slots=True)
 class Turn:
-    """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be."""
+    """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be. `looks`:
+    those who rest are too many to be asked, and it is time to look which of them have something."""
 
     at: float
     open: bool
     tenants: list[_Tenant]
     most: list[int] = field(default_factory=list)
+    looks: bool = False
 
     @property
     def lanes(self) -> list[Lane]:
@@ -71,12 +80,16 @@ class Tenants:
 
     def __init__(self) -> None:
         self._all: dict[str, _Tenant] = {}
-        self._busy: dict[str, _Tenant] = {}  # had something when last asked, or were never asked
+        self._busy: dict[str, _Tenant] = {}  # had something when last asked, or are new
         self._resting: dict[str, _Tenant] = {}  # had nothing; those that were asked longest ago come first
         self._lanes: Sequence[Lane] = ()
         self._now = 0.0  # virtual
         self._pace = LEAST_MS
         self._heard = 0.0
+        self._looked = 0.0  # when a look at all of them was begun
+        self._dues: list[tuple[float, str]] = []
+        self._full: set[str] = set()  # rest at their limits
+        self._freed = 0.0  # when some of those had a job less
 
     def know(self, lanes: Sequence[Lane]) -> bool:
         """These are the topic's lanes, in claim order. Whether there is more than one tenant."""
@@ -84,12 +97,19 @@ class Tenants:
             self._lanes = lanes
             for tenant in self._all.values():
                 tenant.lanes = []
+            new: list[_Tenant] = []
             for lane in lanes:
                 known = self._all.get(lane.tenant)
                 if known is None:
                     known = self._all[lane.tenant] = _Tenant(lane.tenant)
-                    self._wake(known)
+                    new.append(known)
                 known.lanes.append(lane)
+            if len(new) <= MOST:
+                for tenant in new:
+                    self._wake(tenant)
+            else:
+                self._resting = {tenant.name: tenant for tenant in new} | self._resting
+                self._heard = time.monotonic()
         return len(self._all) > 1
 
     def heard(self, names: Collection[str] | None) -> None:
@@ -113,18 +133,63 @@ class Tenants:
             if tenant is not None:
                 tenant.pace = took if tenant.pace is None else tenant.pace + LEARNING * (took - tenant.pace)
 
-    def turn(self, wanted: int, among: Collection[str] | None = None) -> Turn:
-        """Whom to ask next for so many jobs: of all tenants, or of these. Nobody: there is nothing to be had."""
+    def due(self, names: Iterable[str], seconds: float) -> None:
+        """A job of each of these tenants comes due in so many seconds."""
+        at = time.monotonic() + seconds
+        for name in names:
+            tenant = self._all.get(name)
+            if tenant is not None and at < tenant.due:
+                tenant.due = at
+                heapq.heappush(self._dues, (at, name))
+
+    def freed(self) -> set[str]:
+        """A tenant with a limit has a job less under lease; which it is, is not known: those that were at theirs."""
+        self._freed = time.monotonic()
+        return set(self._full)
+
+    def turn(
+        self, wanted: int, among: Collection[str] | None = None, *, since: float = math.inf, empty: bool = True
+    ) -> Turn:
+        """Whom to ask next for so many jobs: of all tenants, or of these. Nobody: there is nothing to be had.
+
+        Who had nothing when it was asked `since` a time of the monotonic clock is not asked again: a call that began
+        then ends. `empty`: it has got no job yet.
+        """
         at = time.monotonic()
-        before = max(at - REST_SECONDS, self._heard)
+        self._come(at)
         busy, resting = list(self._busy.values()), iter(self._resting.values())
+        few = among is not None or len(self._resting) <= MOST
         if among is not None:
             named = [self._all[name] for name in dict.fromkeys(among) if name in self._all]
             busy = [tenant for tenant in named if tenant.name in self._busy]
             resting = iter(sorted((one for one in named if one.name in self._resting), key=lambda one: one.asked))
         busy = heapq.nsmallest(min(max(wanted, FEW), MOST), busy, key=lambda tenant: tenant.time)
-        guesses = itertools.takewhile(lambda tenant: tenant.asked <= before, resting)
+        rested = max(at - REST_SECONDS, self._heard)
+        if not few:
+            # While others have something, no hint of who knows whom makes looks more frequent.
+            looks = self._looked <= (at - REST_SECONDS if busy else rested) and self._looked < since
+            return Turn(at, open=True, tenants=busy, looks=looks)
+        before = at if empty and not busy else rested
+        rest = itertools.takewhile(lambda tenant: tenant.asked <= before and tenant.asked < since, resting)
+        guesses = (tenant for tenant in rest if tenant.lanes)
         return Turn(at, among is None, [*itertools.islice(guesses, GUESSES if busy else MOST), *busy])
+
+    def looked(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
+        """A look that was begun `at` found that these lanes have something, or will have in so many seconds, and no
+        others: those of tenants which were taken to have nothing. Who is not asked at all now, since it is paused, is
+        left."""
+        self._looked, woken = at, list[Lane]()
+        for lane, seconds in working:
+            tenant = self._all.get(lane.tenant)
+            if tenant is None or not tenant.lanes:
+                continue
+            if seconds > 0:
+                self.due([tenant.name], seconds)
+            elif tenant.name in self._resting:
+                woken.append(lane)
+        for lane in woken:
+            self._wake(self._all[lane.tenant])
+        return woken
 
     def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
         """Share `wanted` jobs out among them. `left`: of whom no more may be had; who has none left rests."""
@@ -132,8 +197,9 @@ class Tenants:
         for tenant in turn.tenants:
             if left.get(tenant.name, 1) > 0:
                 may.append(tenant)
-            else:
+            elif self._freed < turn.at:  # else it was counted before it had one less, perhaps
                 self._rest(tenant, turn.at)
+                self._full.add(tenant.name)
         for tenant in may:
             if tenant.name in self._resting:
                 tenant.time = max(tenant.time, self._now)
@@ -187,7 +253,17 @@ class Tenants:
     def _cost(self, tenant: _Tenant, weights: Mapping[str, int]) -> float:
         return (self._pace if tenant.pace is None else tenant.pace) / weights.get(tenant.name, 1)
 
+    def _come(self, now: float) -> None:
+        """Wake those whose next job's time has come."""
+        while self._dues and self._dues[0][0] <= now:
+            tenant = self._all[heapq.heappop(self._dues)[1]]
+            if tenant.due <= now:
+                tenant.due = math.inf
+            tenant.heard = now
+            self._wake(tenant)
+
     def _wake(self, tenant: _Tenant) -> None:
+        self._full.discard(tenant.name)
         if tenant.name not in self._busy:
             self._resting.pop(tenant.name, None)
             tenant.time = max(tenant.time, self._now)
@@ -220,6 +296,19 @@ class Fairness:
         tenants = self._topics.get(topic_id)
         if tenants is not None:
             tenants.heard(names)
+
+    def delayed(self, topic_id: int, batch: Batch) -> None:
+        """A batch was enqueued, some of it with delays."""
+        tenants = self._topics.get(topic_id)
+        if tenants is not None:
+            for delay, owner in itertools.zip_longest(batch.delays_ms, batch.tenants):
+                if delay:
+                    tenants.due([owner or ""], delay / 1000)
+
+    def freed(self, topic_id: int) -> set[str]:
+        """See Tenants.freed."""
+        tenants = self._topics.get(topic_id)
+        return set() if tenants is None else tenants.freed()
 
     def measured(self, topic_id: int, names: Sequence[str], ages_ms: Sequence[float]) -> None:
         """See Tenants.measured."""

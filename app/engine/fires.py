@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Final
 
 from app import cron
 from app.db.pool import TOO_SLOW, UNREACHABLE, as_unavailable
-from app.engine.enqueues import Gone
+from app.engine.enqueues import NOTHING, Gone
 from app.engine.group import tried_again
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.queue import schedules
 from app.queue.model import Batch, Seq, merge
 from app.queue.schedules import Due, Missed, Schedule, Settled
+from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
-    from app.engine.enqueues import Enqueues
+    from app.engine.enqueues import Enqueues, Put
     from app.engine.shared import Shared
     from app.topics.config import Policy
 
@@ -52,13 +53,14 @@ class Looked:
 @dataclass(slots=True)
 class _Owed:
     """A schedule, the times that it is to be fired for, and why it can't be. `jobs` of the transaction's batches are
-    its own, from the `start`-th on."""
+    its own, from the `start`-th on. `made`: the times that a job was made for."""
 
     schedule: Schedule
     times: list[datetime]
     start: int = 0
     jobs: int = 0
     error: HoldfastError | None = None
+    made: list[datetime] = field(default_factory=list)
 
 
 class Fires:
@@ -97,11 +99,14 @@ class Fires:
             raise
         except Exception:
             if len(names) > 1:  # find out whose fault it is
-                each = [await self._fire_or_refuse(topic, [name], at) for name in names]
-                return sum(made for made, _ in each), sum(settled for _, settled in each)
+                return await self._fire_each(topic, names, at)
             log.exception("schedule %s can't be fired", names[0])
             refusal = HoldfastError("Something went wrong here; the service's log says what.")
             return await self._fire(topic, None, refusal, names, at)
+
+    async def _fire_each(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
+        each = [await self._fire_or_refuse(topic, [name], at) for name in names]
+        return sum(made for made, _ in each), sum(settled for _, settled in each)
 
     async def _fire_topic(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
         stale: Policy | None = None
@@ -110,6 +115,8 @@ class Fires:
                 policy = await self._shared.policies.queue(topic)
             except (TopicNotFound, NotAQueue) as refusal:
                 return await self._fire(topic, None, refusal, names, at)
+            if policy.bounds is not None and len(names) > 1:  # where it is full, each is tried by itself
+                return await self._fire_each(topic, names, at)
             try:
                 return await self._fire(topic, policy, None, names, at)
             except Gone:
@@ -129,20 +136,18 @@ class Fires:
             if now is None:
                 return 0, 0
             owed, batches = await self._admit(policy, error, taken, now)
-            done = None
+            done = NOTHING
             if batches and policy is not None:
                 await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, merge(batches))
                 done = await self._enqueues.put(db, policy, batches)
-            shares = [] if done is None else done.shares
-            outcomes = [_settled(one, shares, now) for one in owed]
+            outcomes = [_settled(one, done, now) for one in owed]
             await schedules.settle(db, outcomes)
-        if done is not None:
-            done.announce()
+        done.announce()
         fired = sum(one.fired for one in outcomes)
         self._fired.add(fired)
         self._refused.add(sum(1 for one in outcomes if one.error is not None))
-        for one, outcome in zip(owed, outcomes, strict=True):
-            for time in one.times[: outcome.fired]:
+        for one in owed:
+            for time in one.made:
                 self._late.observe((now - time) / timedelta(milliseconds=1))
         return fired, len(outcomes)
 
@@ -167,7 +172,8 @@ class Fires:
             if most < 1 and batches:
                 owed.pop()
                 break
-            jobs = [schedules.job(schedule, time) for time in one.times[: max(most, 1)]]
+            has_id = schedule.topic.endswith(FIFO)
+            jobs = [schedules.job(schedule, time, has_id=has_id) for time in one.times[: max(most, 1)]]
             try:
                 await self._enqueues.admit(policy, jobs[0], size * len(jobs))
             except HoldfastError as refusal:
@@ -194,18 +200,21 @@ def times_owed(schedule: Schedule, now: datetime) -> list[datetime]:
     return [time for time in times if schedule.missed is not Missed.SKIP or time >= now - GRACE]
 
 
-def _settled(one: _Owed, shares: Sequence[list[Seq] | BaseException], now: datetime) -> Settled:
-    """What becomes of a schedule, of whose batches each has its share: seqs, or an error."""
+def _settled(one: _Owed, done: Put, now: datetime) -> Settled:
+    """What becomes of a schedule once its jobs are in. A time whose job was a duplicate is seen to, and made none."""
     schedule, times, error = one.schedule, one.times, one.error
-    fired, last = 0, -1
+    last = -1
     seq: Seq | None = None
-    for place, share in enumerate(shares[one.start : one.start + one.jobs]):
-        match share:
-            case [made]:
-                fired, last, seq = fired + 1, place, made
-            case HoldfastError():
-                error = share
-            case _:
+    for place, time in enumerate(times[: one.jobs]):
+        match done.shares[one.start + place]:
+            case [found]:
+                last = place
+                if one.start + place not in done.duplicates:
+                    seq = found
+                    one.made.append(time)
+            case HoldfastError() as refusal:
+                error = refusal
+            case share:
                 raise AssertionError(f"a batch of one job has {share!r}")
     left = times[last + 1 :]
     if isinstance(error, InvalidSchedule):
@@ -219,8 +228,8 @@ def _settled(one: _Owed, shares: Sequence[list[Seq] | BaseException], now: datet
         schedule.name,
         next_fire=following,
         due_at=following if error is None else now + TRY_AGAIN,
-        fired=fired,
-        last_fire=times[last] if fired else None,
+        fired=len(one.made),
+        last_fire=one.made[-1] if one.made else None,
         last_seq=seq,
         error=None if error is None else (error.code, error.message),
     )

@@ -23,6 +23,10 @@ Result = TypeVar("Result")
 RETRIES: Final = 3  # of a statement that lost a deadlock, rolled back whole
 
 
+class Apart(Exception):
+    """What a commit raises that can't do all of its items together, and did none: each is tried by itself."""
+
+
 async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
     """Run one statement, and again when it lost a race. Raises what it raises."""
     for _ in range(RETRIES):
@@ -132,6 +136,8 @@ class GroupCommit(Generic[Item, Result]):
                 if attempt == RETRIES:
                     return [shown(error)] * len(items)
                 await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
+            except Apart:
+                return [(await self._attempt([item]))[0] for item in items]
             except asyncpg.PostgresError as error:
                 # The server refused it, so nothing was done: find out whose fault it is.
                 if len(items) == 1 or as_unavailable(error) is not None:

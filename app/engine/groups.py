@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 BATCH: Final = 1_000
 MOST_BATCHES: Final = 20  # that a verb sees to before it answers; the rest waits for `sweep`
 MOST_TOPICS: Final = 100_000
+LEARNT: Final = 1_000  # topics with groups that a process that has met none asks for
 PAGE: Final = 100
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ log = logging.getLogger(__name__)
 
 class Groups:
     """Knows which topics have groups, as far as this process has met any: after a verb of its own it looks there at
-    once. What was left elsewhere `sweep` finds."""
+    once. What was left elsewhere `sweep` finds, which is due soon once something left a topic that may have groups."""
 
     def __init__(self, pools: Pools, policies: Policies, marks: Marks, counters: Counters, waiters: Waiters) -> None:
         self._pools = pools
@@ -39,6 +42,7 @@ class Groups:
         self._counters = counters
         self._waiters = waiters
         self._met: set[int] = set()
+        self._departed = asyncio.Event()  # since the last sweep: from a topic of which no group was met here
 
     def met(self, topic_id: int) -> None:
         """A job of this topic has a group."""
@@ -62,6 +66,7 @@ class Groups:
         Raises nothing: what fails here is found by `sweep`, and what has left has left.
         """
         if policy.topic.id not in self._met and not policy.topic.name.endswith(FIFO):
+            self._departed.set()
             return
         try:
             await self.promote(policy)
@@ -85,8 +90,19 @@ class Groups:
                 break
         return freed
 
+    async def departure(self, seconds: float) -> None:
+        """Wait until something leaves a topic of which this process has met no group, `seconds` at most. Returns at
+        once if that was so since the last sweep."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._departed.wait(), seconds)
+
     async def sweep(self) -> int:
-        """See to what was left in any topic, by any process: how many departures."""
+        """See to what was left in any topic, by any process: how many departures. Who has met no group learns which
+        topics have some."""
+        self._departed.clear()
+        if not self._met:
+            for topic_id in await groups.topics(self._pools.rest, LEARNT):
+                self.met(topic_id)
         freed, after = 0, 0
         while found := await groups.freed_topics(self._pools.rest, after, PAGE):
             for name, topic_id in found:

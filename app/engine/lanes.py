@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from app.engine import ordering
 from app.queue import consumer, producer
 from app.queue.model import Batch, Connection, Lane
+from app.topics.control import FREE, Control
 
 if TYPE_CHECKING:
     from app.queue.model import Topic
+    from app.topics.config import Policy
 
 TTL_SECONDS: Final = 0.5  # another process's new lane is found within a second
 
@@ -18,20 +22,35 @@ class Lanes:
     """Lanes by topic id. A new lane of this process's own is known at once, another's within TTL_SECONDS."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[list[Lane], float]] = {}
+        self._known: dict[int, tuple[Sequence[Lane], float]] = {}
+        self._asked: dict[int, tuple[Sequence[Lane], Control, str, Sequence[Lane]]] = {}
         self._written: dict[int, set[Lane]] = {}
         self._forgotten: dict[int, int] = {}  # how often
 
-    async def of(self, db: Connection, topic: Topic) -> list[Lane]:
-        """The topic's lanes, in claim order."""
+    async def of(self, db: Connection, topic: Topic) -> Sequence[Lane]:
+        """The topic's lanes, in claim order: the same list for as long as there are no others."""
         known = self._known.get(topic.id)
         if known is not None and time.monotonic() < known[1]:
             return known[0]
         forgotten = self._forgotten.get(topic.id, 0)
-        lanes = await consumer.lanes(db, topic)
+        lanes = await consumer.lanes(db, topic, () if known is None else known[0])
         if lanes and self._forgotten.get(topic.id, 0) == forgotten:
             self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
         return lanes
+
+    def asked(self, policy: Policy, lanes: Sequence[Lane]) -> Sequence[Lane]:
+        """Those of a topic's lanes that are not paused, in the order in which its settings want them asked: the same
+        list for as long as nothing has changed."""
+        control, order = policy.control, policy.config.priority_order
+        if control == FREE and order == "highest_first":
+            return lanes
+        before = self._asked.get(policy.topic.id)
+        if before is not None and before[0] is lanes and before[1:3] == (control, order):
+            return before[3]
+        running = [] if control.paused else [lane for lane in lanes if lane.tenant not in control.paused_tenants]
+        asked = ordering.arranged(running, policy.config)
+        self._asked[policy.topic.id] = (lanes, control, order, asked)
+        return asked
 
     async def ensure(self, db: Connection, topic: Topic, batch: Batch) -> None:
         """Make the batch's lanes known to every process, before their first job is."""
@@ -44,10 +63,11 @@ class Lanes:
 
     def forget(self, topic_id: int) -> None:
         """Ask again before the next claim. What is being read at this moment does not count."""
-        self._known.pop(topic_id, None)
+        if topic_id in self._known:
+            self._known[topic_id] = self._known[topic_id][0], 0.0
         self._forgotten[topic_id] = self._forgotten.get(topic_id, 0) + 1
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
-        for remembered in (self._known, self._written, self._forgotten):
+        for remembered in (self._known, self._asked, self._written, self._forgotten):
             remembered.pop(topic_id, None)

@@ -12,7 +12,7 @@ from app.engine.group import GroupCommit, tried_again
 from app.errors import TopicFull, TopicNotFound
 from app.metrics.numbers import Verb
 from app.queue import exits, inspector, log
-from app.queue.log import Appended, Match, Outcome, Part, Place
+from app.queue.log import Appended, Limits, Match, Outcome, Part, Place
 from app.queue.model import Batch, merge
 from app.topics.config import Policy, TopicType
 
@@ -94,6 +94,10 @@ class Logs:
         count = 0
         place: Place | None = Place()
         try:
+            # What is too old was lost before this: readers are told of that, and it is none of what is deleted here.
+            limits = Limits(ttl_ms=policy.config.ttl_ms)
+            while limits.ttl_ms and await log.trim(db, topic, limits, DELETED_AT_ONCE) == DELETED_AT_ONCE:
+                pass
             while place is not None:
                 done = await log.delete(db, topic, match, place, upto=upto, limit=DELETED_AT_ONCE)
                 count, place = count + done.count, done.next
@@ -101,14 +105,15 @@ class Logs:
             raise TopicNotFound(topic.name) from None
         return count
 
-    async def delete_jobs(self, policy: Policy, before: int | None, match: Match) -> int:
-        """Delete a queue's waiting jobs that match, as of now, for good: how many. What is leased stays."""
+    async def delete_jobs(self, policy: Policy, before: int | None, match: Match) -> tuple[int, int]:
+        """Cancel a queue's jobs that match, as of now: how many waited and are deleted for good, and how many are
+        leased and were marked, as a cancel does."""
         topic, db = policy.topic, self._shared.verbs(policy)
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
             raise TopicNotFound(topic.name)
         upto = drawn.drawn if before is None else min(drawn.drawn, before - 1)
-        count = 0
+        count = marked = 0
         after: int | None = 0
         while after is not None and after < upto:
             # It locks by seq, and those who enqueue jobs with keys lock by key.
@@ -116,9 +121,9 @@ class Logs:
                 partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
             )
             self._shared.moved(topic, ready=-done.ready)
-            count, after = count + done.count, done.last_seq
+            count, marked, after = count + done.count, marked + done.marked, done.last_seq
         await self._shared.groups.left(policy)
-        return count
+        return count, marked
 
     async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:
         policy = calls[-1].policy

@@ -102,6 +102,11 @@ class Marks:
             if not sight.writers:
                 proven.update((i, draw) for i, draw in sight.draws.items() if sight.epochs[i] == epochs.get(i))
         self._pending = deque(sight for sight in self._pending if sight.writers)
+        for cursor in used:
+            if cursor.topic.id in proven and cursor.epoch == epochs[cursor.topic.id]:
+                draw = proven[cursor.topic.id]
+                # A little behind, as the marks.
+                cursor.proven = max(cursor.proven[0], draw.drawn), max(cursor.proven[1], draw.at - CLOCK_US)
         await self._fold(used, draws, proven, epochs)
         await self._raise([cursor for cursor in used if cursor.topic.id in proven], proven, epochs)
 

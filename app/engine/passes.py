@@ -7,10 +7,12 @@ docs/semantics.md, sections 4 and 5; docs/adr/0010, 0012 and 0032.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
@@ -37,12 +39,13 @@ log = logging.getLogger(__name__)
 
 
 class _Next(Enum):
-    """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, IDLE as well, but
-    what stood in the way was gone before it could be taken out; LATER there are more, and this cohort has as many bytes
-    as it may."""
+    """What a pass leaves to do for those who still lack jobs: DONE nothing, AGAIN there may be more, OTHERS other
+    tenants may have some, IDLE there may be more, but what stood in the way was gone before it could be taken out;
+    LATER there are more, and this cohort has as many bytes as it may."""
 
     DONE = "done"
     AGAIN = "again"
+    OTHERS = "others"
     IDLE = "idle"
     LATER = "later"
 
@@ -75,10 +78,11 @@ class Passes:
         try:
             if policy.config.aging_ms:
                 await self._overtake(policy, cohort, shares, lanes, most)
-            while step in {_Next.AGAIN, _Next.IDLE} and idle < MOST_IDLE:
-                step = await self._pass(policy, cohort, shares, lanes, most)
+            while step in {_Next.AGAIN, _Next.OTHERS, _Next.IDLE} and idle < MOST_IDLE:
+                step = await self._pass(policy, cohort, shares, lanes, most, since=began)
                 idle = idle + 1 if step is _Next.IDLE else 0
-                if time.monotonic() >= began + CLEARING_SECONDS:
+                # Not between tenants: each that has nothing is asked once, and a cohort that is cut short asks anew.
+                if step is not _Next.OTHERS and time.monotonic() >= began + CLEARING_SECONDS:
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
@@ -120,9 +124,10 @@ class Passes:
         most: int,
         *,
         overtaking: Reach | None = None,
+        since: float = math.inf,
     ) -> _Next:
         """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; `overtaking`: from one lane,
-        which begins there."""
+        which begins there. `since`: when the cohort's claim began."""
         slots = seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return _Next.DONE
@@ -138,7 +143,10 @@ class Passes:
             self._shared.fairness.of(policy.topic.id).know(lanes) or among is not None or bool(limits)
         )
         if in_turn:
-            found = await self._in_turn(policy, slots, room, among, lanes, whole=whole)
+            asks = partial(
+                self._shared.fairness.of(policy.topic.id).turn, among=among, since=since, empty=not any(shares)
+            )
+            found = await self._in_turn(policy, slots, room, asks, lanes, whole=whole)
             if found is None:
                 return _Next.DONE
             plan, claimed = found
@@ -147,35 +155,42 @@ class Passes:
             plan, claimed = await self._claim(self._shared.verbs(policy), policy, plan, slots, room, whole=whole)
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
-        step = await self._clear(policy, lanes, plan, claimed, len(slots.callers), bitten=bitten)
+        step = await self._clear(policy, plan, claimed, len(slots.callers), bitten=bitten)
         # Where tenants take turns, others may have something.
-        return _Next.AGAIN if step is _Next.DONE and in_turn else step
+        return _Next.OTHERS if step is _Next.DONE and in_turn else step
 
     async def _in_turn(
         self,
         policy: Policy,
         slots: Slots,
         room: int,
-        among: frozenset[str] | None,
+        whom: Callable[[int], Turn],
         lanes: Sequence[Lane],
         *,
         whole: bool,
     ) -> tuple[Plan, Claimed] | None:
-        """Claim from those tenants whose turn it is, of all or of some. None: there is nobody to ask."""
+        """Claim from those tenants whose turn it is: `whom` to ask for so many jobs. None: there is nobody to ask."""
         tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
         tenants.know(lanes)
+        self._shared.cursors.of(policy.topic).lanes = len(lanes)
         weights = policy.config.tenant_weights
         while True:
-            turn = tenants.turn(wanted, among)
+            turn = whom(wanted)
+            if turn.looks and not turn.tenants:
+                await self._shared.looks.join(policy.topic)
+                continue
+            if turn.looks:
+                self._shared.looks.begin(policy.topic)
             if not turn.tenants:
                 return None
             async with self._limited(policy, turn) as (db, left):
                 turn = tenants.share(turn, wanted, left, weights)
                 if not turn.tenants:
-                    continue  # they are at their limits, and rest now
+                    continue  # they are at their limits, and rest now, or are counted again
                 plan = self._shared.cursors.of(policy.topic).plan(turn.lanes, turn.shares)
                 plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
             tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
+            tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
             return plan, claimed
 
     async def _claim(
@@ -203,9 +218,7 @@ class Passes:
         self._seconds[plan.sweeps].add(took)
         return plan, claimed
 
-    async def _clear(
-        self, policy: Policy, lanes: Sequence[Lane], plan: Plan, claimed: Claimed, wanted: int, *, bitten: bool
-    ) -> _Next:
+    async def _clear(self, policy: Policy, plan: Plan, claimed: Claimed, wanted: int, *, bitten: bool) -> _Next:
         """Count what was claimed, and take out what stood in the way; whether that, or what was not looked at, is a
         reason for another pass. `bitten`: the cohort lacked more than the statement had seats for."""
         topic = policy.topic
@@ -218,7 +231,8 @@ class Passes:
             self._shared.waiters.wake(topic.id, 1, ())
         moved = 0
         if claimed.exhausted:
-            moved += await self._exits.exhaust(policy, lanes)  # a batch, however few seats there are
+            # A batch, however few seats there are, and of all lanes that were asked.
+            moved += await self._exits.exhaust(policy, [reach.lane for reach in plan.reaches])
         if claimed.expired:
             moved += await self._exits.expire(policy)
         if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from app.db.pool import LOST_RACE
-from app.errors import NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
+from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.queue import archive
 from app.queue.archive import Most, Replay
 
@@ -40,10 +40,12 @@ class Replays:
         What completes after the beginning is left out, what this enqueues with it. Cancelled or failed in between,
         what was enqueued stays, and the same call goes on there within archive.JOIN_MS.
         `on_begun` is awaited ahead of the first batch, unless one under way was joined.
-        Raises NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled where all topics together hold as
-        many bytes as they may, and what the database raises.
+        Raises Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled where all topics together
+        hold as many bytes as they may, and what the database raises.
         """
         config = policy.config
+        if policy.control.draining:
+            raise Draining(policy.topic.name)
         if not config.replayable:
             raise NotReplayable(policy.topic.name)
         db = self._shared.verbs(policy)
@@ -56,6 +58,8 @@ class Replays:
         while not run.done:
             if self._stopping:
                 raise ShuttingDown("The service is stopping. Ask again: the replay goes on where it is.")
+            if (await self._shared.policies.queue(policy.topic.name)).control.draining:
+                raise Draining(policy.topic.name)
             run = await self._next(policy, run)
         return run
 

@@ -18,6 +18,7 @@ from app.errors import AlreadyExists, NotFound, Throttled
 from app.queue import schedules
 from app.queue.model import Connection, Seq, Topic
 from app.queue.schedules import Schedule, Settled, Wanted
+from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
     from app.engine.enqueues import Enqueues
@@ -134,7 +135,7 @@ class Schedules:
             if one.topic != policy.topic.name:
                 return None
             time = await schedules.clock(db)
-            batch = schedules.job(one, time)
+            batch = schedules.job(one, time, has_id=one.topic.endswith(FIFO))
             await self._enqueues.admit(policy, batch, len(one.payload))
             await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, batch)
             done = await self._enqueues.put(db, policy, [batch])
@@ -142,7 +143,9 @@ class Schedules:
             if isinstance(share, BaseException):
                 raise share
             made = Run(policy.topic, share[0], time)
-            settled = Settled(name, one.next_fire, one.next_fire, 1, time, made.seq)
+            settled = Settled(name, one.next_fire, one.next_fire)
+            if not done.duplicates:
+                settled = replace(settled, fired=1, last_fire=time, last_seq=made.seq)
             await schedules.settle(db, [settled])
             await trail.record(db, by, Action.CRON_RUN, name, {"topic": one.topic, "seq": made.seq})
         done.announce()

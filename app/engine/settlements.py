@@ -19,6 +19,7 @@ from app.queue.exits import Spent
 from app.queue.model import Held, Job
 from app.queue.results import Keep, Progress
 from app.topics.config import Policy
+from app.topics.hooks import told
 
 if TYPE_CHECKING:
     from app.engine.exits import Exits
@@ -136,10 +137,11 @@ class Settlements:
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
+        whose = await self._shared.users.whose(policy, (one.seq for one in held))
         again: set[int] = set()
-        if any(call.results for call in calls):
+        if told(policy) or any(call.results for call in calls):
             results = [_beside(calls[entry.call].results, entry.place) for entry in entries]
-            keep = Keep(policy.config.result_ttl_ms, policy.config.replayable)
+            keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, told(policy))
             done = await handed_in.ack(db, policy.topic, held, results, keep, ended=ended)
             again = await self._completed_before(policy, held, results, done)
         else:
@@ -150,9 +152,9 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._shared.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
-        if policy.config.tenant_limits:  # who was at its limit is so no more
-            self._shared.waiters.added(policy.topic.id, len(done), set(ended.tenants))
-        self._settled(policy, entries, done)
+        self._settled(policy, entries, done, ended.tenants)
+        if whose:
+            self._shared.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
         if done:
             await self._shared.groups.left(policy)
         return _shares(calls, entries, done | again)
@@ -293,8 +295,9 @@ class Settlements:
         shares.extend(parts)
         return shares
 
-    def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int]) -> None:
+    def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int], tenants: Sequence[str] = ()) -> None:
         self._shared.moved(policy.topic, in_flight=-len(done))
+        self._shared.freed(policy, len(done), tenants)
         seqs = [entries[i].held.seq for i in done]
         self.on_settled(policy.topic.id, seqs)
         self.on_ended(policy.topic.id, seqs)

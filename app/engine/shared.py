@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from app.db.pool import Pool, Pools
     from app.engine.counters import Counters
     from app.engine.cursors import Cursors
     from app.engine.fairness import Fairness
     from app.engine.groups import Groups
     from app.engine.lanes import Lanes
+    from app.engine.looks import Looks
     from app.engine.marks import Marks
     from app.engine.readers import Readers
     from app.engine.room import Room
     from app.engine.throttle import Throttle
+    from app.engine.users import Users
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -42,12 +46,21 @@ class Shared:
     room: Room
     checks: Checks
     groups: Groups
+    users: Users
     fairness: Fairness
+    looks: Looks
+    signs: bool = False  # whether the service has a secret for webhooks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""
         self.marks.moved(topic)
         self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
+
+    def freed(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
+        """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: who was at
+        its limit may have others."""
+        if jobs and policy.config.tenant_limits:
+            self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id).union(tenants))
 
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from app.engine.group import Apart
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.queue import bounds, producer
 from app.queue.bounds import Refusal, Room
@@ -59,6 +61,18 @@ class Placements:
     written: list[tuple[Batch, Placed]]
     room: Room = field(default_factory=Room)
 
+    @property
+    def new(self) -> int:
+        """How many jobs were added."""
+        return sum(placed.new for _, placed in self.written)
+
+    def add(self, more: Placements) -> None:
+        """What became of more of them, in the same transaction."""
+        self.shares.extend(more.shares)
+        self.written.extend(more.written)
+        self.room.expired += more.room.expired
+        self.room.evicted += more.room.evicted
+
 
 class Upserts:
     """The statements, and who hears of them. `added`: told of a batch, of how many of its records are new, and of how
@@ -69,43 +83,36 @@ class Upserts:
         self._added = added
 
     async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
-        """Write batches whose lanes are known. For a topic with bounds, `db` is in a transaction of its own."""
-        if policy.bounds is not None:
-            return await self._place_within(db, policy, policy.bounds, writes)  # type: ignore[arg-type]
-        batches = [write.batch for write in writes]
-        if any(write.looks_back for write in writes):
-            found = await _deduped(db, policy, writes)
-            return Placements([*found], list(zip(batches, found, strict=True)))
-        batch = merge(batches)
-        placed = await _upserted(db, policy, batch)
-        shares: list[Placed | BaseException] = []
-        start = 0
-        for part in batches:
-            mine = slice(start, start + len(part))
-            shares.append(replace(placed, seqs=placed.seqs[mine], updated=placed.updated[mine]))
-            start += len(part)
-        return Placements(shares, [(batch, placed)])
+        """Write batches whose lanes are known, in one statement, and note their webhooks.
 
-    async def _place_within(
-        self, db: Session, policy: Policy, limits: bounds.Bounds, writes: Sequence[Write]
-    ) -> Placements:
-        async def put(write: Write) -> Placed:
-            if write.looks_back:
-                return (await _deduped(db, policy, [write]))[0]
-            return await _upserted(db, policy, write.batch)
+        For a topic with bounds, and records with webhooks, `db` is in a transaction. Where there is no room for all of
+        several, it raises Apart: each then needs a transaction of its own, or they would lock their groups and keys in
+        any order.
+        """
+        placements = await self._place(db, policy, writes)
+        for batch, placed in placements.written:
+            if batch.webhooks:
+                await producer.hook(db, policy.topic, batch, placed)
+        return placements
 
-        lows = self._shared.cursors.lows(policy.topic.id)
-        found, room = await bounds.upsert(db, policy.topic, writes, put, limits, budget=policy.budget, lows=lows)
-        shares: list[Placed | BaseException] = []
-        written: list[tuple[Batch, Placed]] = []
-        for write, share in zip(writes, found, strict=True):
-            if isinstance(share, Refusal):
-                self._shared.metrics.topic(policy.topic.name).refused.add(len(write.batch))
-                shares.append(refused(policy, share))
-            else:
-                shares.append(share)
-                written.append((write.batch, share))
-        return Placements(shares, written, room)
+    async def _place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
+        if policy.bounds is None:
+            return await _written(db, policy, writes)
+        found, room = await bounds.upsert(
+            db,  # type: ignore[arg-type]
+            policy.topic,
+            partial(_written, db, policy, writes),
+            policy.bounds,
+            makes_room=len(writes) == 1,
+            budget=policy.budget,
+            lows=self._shared.cursors.lows(policy.topic.id),
+        )
+        if not isinstance(found, Refusal):
+            return replace(found, room=room)
+        if len(writes) > 1:
+            raise Apart
+        self._shared.metrics.topic(policy.topic.name).refused.add(len(writes[0].batch))
+        return Placements([refused(policy, found)], [], room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
         """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
@@ -124,8 +131,20 @@ class Upserts:
                 self._shared.waiters.added(topic.id, placed.touched)
 
 
-async def _upserted(db: Pool | Session, policy: Policy, batch: Batch) -> Placed:
-    return await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
+async def _written(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
+    batches = [write.batch for write in writes]
+    if any(write.looks_back for write in writes):
+        found = await _deduped(db, policy, writes)
+        return Placements([*found], list(zip(batches, found, strict=True)))
+    batch = merge(batches)
+    placed = await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
+    shares: list[Placed | BaseException] = []
+    start = 0
+    for part in batches:
+        mine = slice(start, start + len(part))
+        shares.append(replace(placed, seqs=placed.seqs[mine], updated=placed.updated[mine]))
+        start += len(part)
+    return Placements(shares, [(batch, placed)])
 
 
 async def _deduped(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> list[Placed]:

@@ -223,8 +223,8 @@ class Waiters:
     async def _probe(self, topics: list[_Topic]) -> None:
         before = {waited.topic.id: self.mark(waited.topic.id) for waited in topics}
         try:
-            marks = [(w.topic.name, reach) for w in topics for reach in self._cursors.lows(w.topic.id).lanes]
-            found = await inspector.probe(self._pools.hot, [waited.topic.name for waited in topics], marks)
+            lows = {waited.topic.name: self._cursors.lows(waited.topic.id) for waited in topics}
+            found = await inspector.probe(self._pools.hot, lows)
         except UNREACHABLE as error:
             log.warning("can't look for work at the moment: %r", error)
             return

@@ -105,6 +105,15 @@ WATCH_FRAMES: Final = _counter(
     "watch_frames", "event", "Frames on them: record, tombstone, caught-up, topic-deleted, error, heartbeat."
 )
 
+# Ingestion, and users' events.
+INGESTED: Final = _counter("ingested", "type", "Jobs by /in: json, form, multipart, text, other; duplicates too.")
+USER_STREAMS: Final = _gauge("user_streams_open", "", "Open streams of users' events.")
+USER_EVENTS: Final = _counter(
+    "user_events",
+    "outcome",
+    "Events for users: kept, by this process; dropped, of jobs' ends that could not be kept; sent, on streams.",
+)
+
 # Sweeps.
 SWEEP_RUNS: Final = _counter("sweep_runs", "sweep outcome", "Background sweeps: ok or failed.")
 SWEEP_MOVED: Final = _counter("sweep_moved", "sweep", "Jobs (partitions: tables) that sweeps moved.")
@@ -123,6 +132,16 @@ SCHEDULE_LATE: Final = _histogram(
     "Time from when a schedule was due to its job; of missed times too.",
     LONG_SECONDS,
     1_000,
+)
+
+# Webhooks.
+WEBHOOKS: Final = _counter(
+    "webhooks",
+    "outcome",
+    "Requests to webhooks: delivered, refused, unreachable; gone, blocked and unsigned are not sent again.",
+)
+WEBHOOK_SECONDS: Final = _histogram(
+    "webhook_seconds", "", "Time of a request to a webhook that was answered, whatever the answer.", SECONDS
 )
 
 # Topics' configurations, and what processes tell each other.

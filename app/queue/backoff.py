@@ -19,10 +19,14 @@ class Backoff(msgspec.Struct, frozen=True):
     """How long a job waits that was returned without a delay, by how often it was delivered. cap_ms is the most that it
     waits. jitter: full takes off up to all of it, equal up to half, by chance."""
 
-    kind: Literal["none", "fixed", "linear", "exponential"] = "none"
-    base_ms: Millis = DEFAULT_BASE_MS
-    cap_ms: Millis = MOST_MS
-    jitter: Literal["none", "full", "equal"] = "none"
+    kind: Annotated[
+        Literal["none", "fixed", "linear", "exponential"], Meta(description="How it grows from delivery to delivery.")
+    ] = "none"
+    base_ms: Annotated[Millis, Meta(description="How long after the first delivery.")] = DEFAULT_BASE_MS
+    cap_ms: Annotated[Millis, Meta(description="How long at most.")] = MOST_MS
+    jitter: Annotated[
+        Literal["none", "full", "equal"], Meta(description="What is taken off by chance: up to all, or up to half.")
+    ] = "none"
 
 
 def suspected(crashes: int, original_crashes: int | None) -> bool:

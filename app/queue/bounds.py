@@ -13,20 +13,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from app.db import sql
 from app.queue import exits, producer
 from app.queue.inspector import Lows, columns
 from app.queue.model import Batch, Budget, Connection, Seq, Session, Topic, merge
-from app.queue.producer import Placed
 
 _LOCK = sql.load(__package__, "lock_depth")
 _DEPTH = sql.load(__package__, "depth")
 _EVICT = sql.load(__package__, "evict")
-
-Write = TypeVar("Write")
 
 EXPIRED_AT_ONCE: Final = 1_000
 MOST_EXPIRIES: Final = 10  # batches that are marked as expired before somebody is refused, or something evicted
@@ -116,6 +112,17 @@ async def enqueue(
     return shares, room
 
 
+class Written(Protocol):
+    """What became of records that looked at what is there."""
+
+    @property
+    def new(self) -> int:
+        """How many jobs were added."""
+
+
+Wrote = TypeVar("Wrote", bound=Written)
+
+
 class _NoRoomError(Exception):
     """Undoes what was put in."""
 
@@ -126,30 +133,30 @@ class _NoRoomError(Exception):
 async def upsert(
     db: Session,
     topic: Topic,
-    writes: Sequence[Write],
-    write: Callable[[Write], Awaitable[Placed]],
+    write: Callable[[], Awaitable[Wrote]],
     bounds: Bounds,
     *,
+    makes_room: bool,
     budget: Budget,
     lows: Lows,
-) -> tuple[list[Placed | Refusal], Room]:
-    """The same for batches that look at what is there, each of which `write` puts in, over `db`: what became of each.
+) -> tuple[Wrote | Refusal, Room]:
+    """The same for records that look at what is there, which `write` puts in, over `db`, in one statement: what it
+    answers, or why none of them was taken. Without `makes_room`, nothing is marked as expired before they are refused.
 
     Neither an update nor a duplicate takes room, so a batch of such is never refused. Which records those are is known
-    once they are written: each batch is tried behind a savepoint.
+    once they are written: they are tried behind a savepoint. One statement locks their groups and keys in the order in
+    which everybody does; a second one in the same transaction would not.
     """
     await db.execute(_LOCK, topic.id)
-    shares: list[Placed | Refusal] = []
     room = Room()
-    for one in writes:
-        for _ in range(MOST_EXPIRIES + 1):
-            share = await _upsert_one(db, topic, partial(write, one), bounds, lows)
-            gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if isinstance(share, Refusal) else 0
-            room.expired += gone
-            if not gone:
-                break
-        shares.append(share)
-    if bounds.evicts:
+    for _ in range(MOST_EXPIRIES + 1):
+        wrote = await _upsert(db, topic, write, bounds, lows)
+        lacks = makes_room and isinstance(wrote, Refusal)
+        gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if lacks else 0
+        room.expired += gone
+        if not gone:
+            break
+    if bounds.evicts and not isinstance(wrote, Refusal):
         for _ in range(MOST_EXPIRIES):
             above = bounds.above(await _held(db, topic, lows))
             gone = await exits.expire(db, topic.name, EXPIRED_AT_ONCE) if above else 0
@@ -157,22 +164,22 @@ async def upsert(
             if not gone:
                 break
         room.evicted = await _evict(db, topic, budget, above, lows)
-    return shares, room
+    return wrote, room
 
 
-async def _upsert_one(
-    db: Session, topic: Topic, write: Callable[[], Awaitable[Placed]], bounds: Bounds, lows: Lows
-) -> Placed | Refusal:
+async def _upsert(
+    db: Session, topic: Topic, write: Callable[[], Awaitable[Wrote]], bounds: Bounds, lows: Lows
+) -> Wrote | Refusal:
     try:
         async with db.transaction():
-            placed = await write()
-            if placed.new:
+            wrote = await write()
+            if wrote.new:
                 refusal = bounds.refusal(await _held(db, topic, lows))
                 if refusal is not None:
                     raise _NoRoomError(refusal)
     except _NoRoomError as error:
         return error.refusal
-    return placed
+    return wrote
 
 
 async def _held(db: Connection, topic: Topic, lows: Lows) -> Held:

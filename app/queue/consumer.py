@@ -24,6 +24,7 @@ from app.queue.turns import sort_keys
 _CLAIM = sql.load(__package__, "claim")
 _ACK = sql.load(__package__, "ack")
 _ACK_ARCHIVED = sql.load(__package__, "ack_archived")
+_ACK_RESULTS = sql.load(__package__, "ack_results")
 _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
@@ -80,9 +81,10 @@ class Claimed:
         return sum(map(len, self.jobs))
 
 
-async def lanes(db: Connection, topic: Topic) -> list[Lane]:
-    """The lanes that a topic has, in claim order."""
-    return [Lane(row["tenant"], row["priority"]) for row in await db.fetch(_LANES, topic.name)]
+async def lanes(db: Connection, topic: Topic, known: Sequence[Lane] = ()) -> Sequence[Lane]:
+    """The lanes that a topic has, in claim order; those that are `known`, where there are no more."""
+    rows = await db.fetch(_LANES, topic.name, len(known))
+    return [Lane(row["tenant"], row["priority"]) for row in rows] or known
 
 
 async def claim(
@@ -209,19 +211,18 @@ async def ack(
     db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
 ) -> set[int]:
     """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
-
-    With `archived`, each goes into the archive in the same statement.
-    """
-    statement = _ACK_ARCHIVED if archived else _ACK
+    With `archived`, each goes into the archive in the same statement."""
+    statement, more = _ACK_ARCHIVED if archived else _ACK, list[Any]()
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, statement, topic.name, *_columns(held, places))
+        row = await _one(db, statement, topic.name, *_columns(held, places), *more)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
+        statement, more = _ACK_RESULTS, [[], 0, archived, False]  # those with webhooks of their own too
     return done
 
 

@@ -57,11 +57,12 @@ async def bury(
     dead_letter: Topic,
     *,
     seen: Seen | None = None,
+    told: bool = False,
 ) -> set[int]:
     """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq. Adds to
-    `seen`."""
+    `seen`. With `told`, here and below, the topic's webhook hears of each."""
     target = (dead_letter.name, dead_letter.id, dead_letter.sequence)
-    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target), seen)
+    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, told), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,14 @@ class Interred:
 
 
 async def inter(
-    db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent], dead_letter: Topic, *, limits: Limits
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    spent: Sequence[Spent],
+    dead_letter: Topic,
+    *,
+    limits: Limits,
+    told: bool = False,
 ) -> Interred:
     """Turn jobs into records of a log, as many as RECORDED_AT_ONCE allows, at least one: call it again for the rest,
     until it finds nothing. `spent` must ascend by seq.
@@ -101,11 +109,13 @@ async def inter(
     written = [i for i, outcome in enumerate(outcomes) if outcome is Outcome.WRITTEN]
     if written:
         tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
-        await db.fetchval(_INTER, name, tids, said)
+        await db.fetchval(_INTER, name, tids, said, told)
     seen = Seen(sum(rows[i]["suspect"] for i in written))
     refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not Outcome.WRITTEN]
     if refused:
-        await fail(db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen)
+        await fail(
+            db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen, told=told
+        )
     return Interred({places[i] for i in written}, set(refused), seen.suspects)
 
 
@@ -115,10 +125,16 @@ def _without_room(job: Spent, dead_letter: Topic) -> Spent:
 
 
 async def fail(
-    db: Connection, topic: Topic, budget: Budget, spent: Sequence[Spent], *, seen: Seen | None = None
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    spent: Sequence[Spent],
+    *,
+    seen: Seen | None = None,
+    told: bool = False,
 ) -> set[int]:
     """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq. Adds to `seen`."""
-    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent)), seen)
+    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent), told), seen)
 
 
 async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> set[int]:
@@ -128,9 +144,10 @@ async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> s
     return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
 
 
-async def exhausted(db: Connection, topic: Topic, budget: Budget, lane: Lane, limit: int) -> list[Spent]:
-    """Jobs of a lane whose last lease ended in silence, at most `limit`, ascending by seq."""
-    rows = await db.fetch(_EXHAUSTED, topic.name, lane.tenant, lane.priority, budget.max_deliveries, limit)
+async def exhausted(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], limit: int) -> list[Spent]:
+    """Jobs of these lanes whose last lease ended in silence, at most `limit`, ascending by seq."""
+    tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
+    rows = await db.fetch(_EXHAUSTED, topic.name, tenants, priorities, budget.max_deliveries, limit)
     return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
 
 
@@ -164,22 +181,24 @@ async def delete_expired(
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a batch of a deletion did; of that, how many were fresh; and the last seq looked at, None at the end."""
+    """What a batch of a deletion did; of that, how many were fresh; the last seq looked at, None at the end; and how
+    many jobs were leased, and are marked now."""
 
     count: int
     ready: int
     last_seq: int | None
+    marked: int
 
 
 async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto: int, limit: int) -> Deleted:
-    """Delete waiting jobs that match, looking at up to `limit` jobs with after < seq <= upto. What is leased stays."""
-    count = ready = 0
+    """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
+    count = ready = marked = 0
     while True:
         row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
         assert row is not None, "it answers one row always"
-        count, ready = count + row["deleted"], ready + row["ready"]
-        if row["deleted"] == row["picked"]:
-            return Deleted(count, ready, row["last_seq"])
+        count, ready, marked = count + row["deleted"], ready + row["ready"], marked + row["marked"]
+        if row["deleted"] + row["marked"] == row["picked"]:
+            return Deleted(count, ready, row["last_seq"], marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +216,7 @@ async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit:
     """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
     row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
     assert row is not None, "it answers one row always"
-    more = row["picked"] >= limit or row["deleted"] < row["picked"]
+    more = row["looked"] >= limit or row["deleted"] < row["looked"]
     return Cleared(row["deleted"], row["ready"], row["leased"], more)
 
 

@@ -13,6 +13,7 @@ from app.queue.model import Connection, Topic
 
 _PROMOTE = sql.load(__package__, "promote")
 _FREED_TOPICS = sql.load(__package__, "freed_topics")
+_GROUP_TOPICS = sql.load(__package__, "group_topics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +35,8 @@ async def promote(db: Connection, topic: Topic, limit: int) -> Promoted:
 async def freed_topics(db: Connection, after: int, limit: int) -> list[tuple[str, int]]:
     """Topics where a departure waits to be seen to, behind an id: names and ids."""
     return [(row["name"], row["id"]) for row in await db.fetch(_FREED_TOPICS, after, limit)]
+
+
+async def topics(db: Connection, limit: int) -> list[int]:
+    """Ids of up to `limit` topics that have groups with live jobs."""
+    return [row["topic_id"] for row in await db.fetch(_GROUP_TOPICS, limit)]

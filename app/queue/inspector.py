@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.db import sql
@@ -38,10 +38,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Lows:
-    """Where a topic's rows begin: its lanes, and its tallies. Nothing below counts any more."""
+    """Where a topic's rows begin: its lanes, and its tallies. Nothing below counts any more. `floor`: a position and a
+    time in µs since 1970, for lanes that are not listed; `known`: how many there are in all, where that was counted."""
 
     lanes: Sequence[Reach] = ()
     tally: int = 0
+    floor: tuple[int, int] = (0, 0)
+    known: int = 0
 
 
 async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None, lows: Lows | None = None) -> Counts:
@@ -90,12 +93,14 @@ class Probe:
     at: int
 
 
-async def probe(db: Connection, topics: Sequence[str], marks: Sequence[tuple[str, Reach]] = ()) -> dict[str, Probe]:
-    """Look at topics, for all of them at once: topic → what was found. One that never had a job is left out.
-
-    `marks`, by topic, are where lanes begin; nothing below them is looked at.
-    """
-    rows = await db.fetch(_PROBE, topics, [topic for topic, _ in marks], *columns([reach for _, reach in marks]))
+async def probe(db: Connection, topics: Mapping[str, Lows]) -> dict[str, Probe]:
+    """Look at topics, for all of them at once: topic → what was found. One that never had a job is left out. Nothing
+    below their marks is looked at."""
+    marks = [(topic, reach) for topic, lows in topics.items() for reach in lows.lanes]
+    floors = zip(*(lows.floor for lows in topics.values()), strict=True)
+    rows = await db.fetch(
+        _PROBE, list(topics), *floors, [topic for topic, _ in marks], *columns([reach for _, reach in marks])
+    )
     return {row["topic"]: Probe(row["claimable"], row["wait_ms"], row["at"]) for row in rows}
 
 

@@ -150,6 +150,7 @@ class Batch:
     keys: list[str | None] = field(default_factory=list)
     groups: list[str | None] = field(default_factory=list)
     dedupe_ids: list[str | None] = field(default_factory=list)
+    webhooks: list[str | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -160,8 +161,9 @@ class Batch:
 
     @property
     def placed_singly(self) -> bool:
-        """Whether a record has a key or a group, so that where it goes depends on what is there."""
-        return bool(self.keys or self.groups)
+        """Whether a record has a key or a group, so that where it goes depends on what is there; or a webhook, which
+        is written once its job is."""
+        return bool(self.keys or self.groups or self.webhooks)
 
     @property
     def undelayed(self) -> int:
@@ -186,7 +188,7 @@ class Batch:
 
 
 _COLUMNS = [f.name for f in fields(Batch)]
-_OF_SOME = {"keys", "groups", "dedupe_ids"}
+_OF_SOME = {"keys", "groups", "dedupe_ids", "webhooks"}
 
 
 def merge(batches: Sequence[Batch]) -> Batch:

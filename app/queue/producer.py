@@ -12,6 +12,7 @@ _ENQUEUE = sql.load(__package__, "enqueue")
 _ENQUEUE_KEYED = sql.load(__package__, "enqueue_keyed")
 _ENQUEUE_DEDUPED = sql.load(__package__, "enqueue_deduped")
 _ADD_LANES = sql.load(__package__, "add_lanes")
+_HOOK = sql.load(__package__, "hook")
 _SWEEP_DEDUPE = sql.load(__package__, "sweep_dedupe")
 
 
@@ -116,6 +117,16 @@ async def sweep_dedupe(db: Connection, limit: int) -> int:
     """Forget up to `limit` dedupe ids whose window has passed: how many."""
     count: int = await db.fetchval(_SWEEP_DEDUPE, limit)
     return count
+
+
+async def hook(db: Connection, topic: Topic, batch: Batch, placed: Placed) -> None:
+    """Note which URLs are to hear of what becomes of these records' jobs, in the transaction that put them in. A
+    duplicate's job is somebody else's, and stays as it is."""
+    dropped = set(placed.duplicates)
+    given = [(placed.seqs[i], url) for i, url in enumerate(batch.webhooks) if url is not None and i not in dropped]
+    if given and not placed.repeated:
+        last = dict(given)  # of several with one key
+        await db.execute(_HOOK, topic.name, sorted(last), [last[seq] for seq in sorted(last)])
 
 
 async def add_lanes(db: Connection, topic: Topic, lanes: list[Lane]) -> None:

@@ -45,11 +45,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What an ack does with the jobs and their results: for how long these are kept (0: for ever), and whether the jobs
-    go into the archive."""
+    """What an ack does with the jobs and their results: for how long these are kept (0: for ever), whether the jobs go
+    into the archive, and whether their topic's webhook hears of them."""
 
     ttl_ms: int
     archived: bool
+    told: bool = False
 
 
 async def ack(
@@ -68,7 +69,7 @@ async def ack(
     for _ in range(MAX_RUNS):
         places = [i for i in range(len(held)) if i not in done]
         given = [results[i] for i in places]
-        row = await db.fetchrow(_ACK, topic.name, *_columns(held, places), given, keep.ttl_ms, keep.archived)
+        row = await db.fetchrow(_ACK, topic.name, *_columns(held, places), given, keep.ttl_ms, keep.archived, keep.told)
         assert row is not None, "it answers one row always"
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:

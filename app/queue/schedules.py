@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from hashlib import sha256
 from typing import Final
 
 import asyncpg
@@ -42,6 +43,7 @@ FIELDS: Final = {
     "key": "keys",
     "group": "groups",
     "dedupe_id": "dedupe_ids",
+    "webhook": "webhooks",
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -203,8 +205,9 @@ def of_record(batch: Batch) -> tuple[bytes, str]:
     return batch.payloads[0], msgspec.json.encode(fields).decode()
 
 
-def job(schedule: Schedule, time: datetime) -> Batch:
-    """The job that a schedule makes for a time, which its metadata says: `$schedule` and `$fire_at`."""
+def job(schedule: Schedule, time: datetime, *, has_id: bool) -> Batch:
+    """The job that a schedule makes for a time, which its metadata says: `$schedule` and `$fire_at`. With `has_id`, it
+    has a dedupe id: a hash of these two, unless the record has its own."""
     fired = msgspec.json.encode({"$schedule": schedule.name, "$fire_at": time})
     batch = Batch(payloads=[schedule.payload], metadata=[fired.decode()])
     for field, value in _fields.decode(schedule.fields).items():
@@ -213,6 +216,8 @@ def job(schedule: Schedule, time: datetime) -> Batch:
             batch.metadata = [f"{{{own.decode()},{fired[1:].decode()}" if own else fired.decode()]
         else:
             setattr(batch, FIELDS[field], [msgspec.json.decode(value)])
+    if has_id and not batch.dedupe_ids:
+        batch.dedupe_ids = [sha256(f"{schedule.name} {time.isoformat()}".encode()).hexdigest()]
     return batch
 
 

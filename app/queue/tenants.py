@@ -8,9 +8,10 @@ from typing import Final
 
 from app.db import sql
 from app.queue.inspector import columns
-from app.queue.model import Budget, Connection, Reach, Topic
+from app.queue.model import Budget, Connection, Lane, Reach, Topic
 
 _STATS = sql.load(__package__, "tenant_stats")
+_WORKING = sql.load(__package__, "working")
 _OF_TENANT = sql.load(__package__, "of_tenant")
 
 COUNTED: Final = 10_000  # entries of each lane and kind
@@ -49,6 +50,15 @@ async def stats(
         *columns(lows),
     )
     return [Stats(**dict(row)) for row in rows]
+
+
+async def working(
+    db: Connection, topic: Topic, floor: tuple[int, int], lows: Sequence[Reach], soon_ms: int
+) -> list[tuple[Lane, int]]:
+    """Which of a topic's lanes have something to claim, or will have within `soon_ms`: each with the time until then in
+    ms, 0 for now. Lanes begin at the `floor`, a position and a time in µs since 1970, unless they are among `lows`."""
+    rows = await db.fetch(_WORKING, topic.name, *floor, *columns(lows), soon_ms)
+    return [(Lane(row["tenant"], row["priority"]), row["wait_ms"]) for row in rows]
 
 
 async def of_tenant(db: Connection, topic: Topic, tenant: str, seqs: Sequence[int]) -> set[int]:

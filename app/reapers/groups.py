@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
 
 LOOK_SECONDS: Final = 0.5
-IDLE_SECONDS: Final = 15.0  # while this process has met no group: an idle service asks little
+IDLE_SECONDS: Final = 15.0  # while it has met no group, and none of its verbs took a job out: an idle one asks little
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ async def follow(engine: Engine) -> None:
             log.warning("can't look for groups at the moment: %r", error)
         except Exception:
             log.exception("can't look for groups")
-        pause = LOOK_SECONDS if engine.groups.any_met else IDLE_SECONDS
         # Apart from other processes, that started at the same moment.
-        await asyncio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311
+        part = random.uniform(0.8, 1.0)  # noqa: S311
+        await asyncio.sleep(LOOK_SECONDS * part)
+        if not engine.groups.any_met:
+            await engine.groups.departure(IDLE_SECONDS * part)

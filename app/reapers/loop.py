@@ -47,6 +47,7 @@ SWEEPS: Final = (
     Sweep("logs", sweeps.logs, 30),
     Sweep("idempotency", sweeps.idempotency, 60, EASE),
     Sweep("watches", sweeps.watches, 60),
+    Sweep("user_events", sweeps.user_events, 15),
     Sweep("requeues", sweeps.requeues, 20),
 )
 

@@ -14,6 +14,7 @@ from app.db import sql
 from app.engine.exits import BATCH
 from app.queue import exits, inbox, inspector, operations, producer, redrive
 from app.queue import log as records
+from app.queue import user_events as events
 from app.reapers.pace import Pace
 from app.topics import store
 from app.topics import watches as watched
@@ -29,6 +30,8 @@ PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days
 REJECTED_KEPT: Final = timedelta(days=14)
 OPERATIONS_KEPT: Final = timedelta(days=14)
+USER_EVENTS_KEPT: Final = timedelta(minutes=5)
+MOST_USER_EVENTS: Final = 100_000  # of all users
 SWEEP_BATCH: Final = 500  # jobs of one transaction: what claims beside it may have to wait for
 PAGE: Final = 500
 LOG_BATCH: Final = 5_000  # records of one log in one transaction: appends to it wait so long
@@ -194,6 +197,13 @@ async def watches(pools: Pools, _engine: Engine, pace: Pace | None = None) -> in
     """Forget watches whose time without a connection has passed: how many."""
     pace = pace or Pace()
     await pace.drain(partial(watched.sweep, pools.rest, BATCH), BATCH)
+    return pace.moved
+
+
+async def user_events(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+    """Forget events for users that are old, or too many: how many."""
+    pace = pace or Pace()
+    await pace.drain(partial(events.sweep, pools.rest, USER_EVENTS_KEPT, MOST_USER_EVENTS, BATCH), BATCH)
     return pace.moved
 
 

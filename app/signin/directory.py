@@ -60,7 +60,7 @@ class Directory:
         self._known = dict(self._fixed)
         self._users: dict[str, User] = {}
         self._token_secret = token_secret
-        # What makes and reads tokens; None as long as there was no user.
+        # What makes and reads tokens; None as long as nobody needed it.
         self.tokens: Tokens | None = None
         self._wanted = asyncio.Event()
         self._loading = asyncio.Lock()
@@ -94,6 +94,12 @@ class Directory:
         if key.until is not None and time.monotonic() >= key.until:
             return None
         return key
+
+    async def signer(self) -> Tokens:
+        """What makes and reads tokens, whether or not there is a user here. Raises asyncpg's errors."""
+        if self.tokens is None:
+            self.tokens = Tokens(self._token_secret or await self._kept_secret())
+        return self.tokens
 
     def start(self) -> None:
         """Begin to load again and again."""
@@ -172,7 +178,7 @@ class Directory:
             grants = zip(map(Right, row["actions"]), row["patterns"], strict=True)
             user = User(row["id"], row["username"], row["epoch"], is_admin=row["is_admin"], grants=grants)
             users[user.id] = user
-        if users:
+        if users or self.tokens is not None:
             secret = self._token_secret or await self._kept_secret()
             if self.tokens is None or self.tokens.secret != secret:
                 self.tokens = Tokens(secret)

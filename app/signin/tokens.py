@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ALGORITHM: Final = "HS256"
 ISSUER: Final = "holdfast"
 SECONDS: Final = 900
+USER_EVENTS: Final = "user-events"  # the audience of tokens that are good for a user's stream, and for nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,14 @@ class Claims:
 
     user_id: str
     epoch: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Listens:
+    """What a good token for a stream says: whose events, an id of the application's own, and until when, as above."""
+
+    user_id: str
     until: float
 
 
@@ -64,5 +73,29 @@ class Tokens:
             return Claims(claims["sub"], int(claims["epoch"]), time.monotonic() + claims["exp"] - time.time())
         except self._jwt.ExpiredSignatureError:
             raise Unauthorized("This token has expired: sign in again, or refresh it earlier.") from None
+        except (self._jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+            return None
+
+    def make_for_events(self, user_id: str, seconds: int) -> tuple[str, int]:
+        """A token for the events of one of the application's users, good for so many seconds; and until when, in s
+        since 1970."""
+        now = int(time.time())
+        claims = {"iss": ISSUER, "aud": USER_EVENTS, "sub": user_id, "iat": now, "exp": now + seconds}
+        return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM), now + seconds
+
+    def read_for_events(self, token: bytes) -> Listens | None:
+        """What such a token says; None for what is none of this secret. Raises Unauthorized for one that is over."""
+        try:
+            claims = self._jwt.decode(
+                token,
+                self.secret,
+                algorithms=[ALGORITHM],
+                issuer=ISSUER,
+                audience=USER_EVENTS,
+                options={"require": ["aud", "exp", "iat", "iss", "sub"]},
+            )
+            return Listens(claims["sub"], time.monotonic() + claims["exp"] - time.time())
+        except self._jwt.ExpiredSignatureError:
+            raise Unauthorized("This token has expired: ask for another.") from None
         except (self._jwt.InvalidTokenError, KeyError, TypeError, ValueError):
             return None

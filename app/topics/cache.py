@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 TTL_SECONDS: Final = 30.0
 MOST: Final = 10_000
+STRANGERS_AT_ONCE: Final = 2
 
 
 class Found(NamedTuple):
@@ -68,6 +69,7 @@ class Policies:
         self.on_changed: Callable[[str], None] = lambda _name: None
         self._known: dict[str, tuple[Policy, float]] = {}
         self._loads: dict[str, asyncio.Task[Policy | None]] = {}
+        self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self._watched: dict[str, set[asyncio.Future[None]]] = {}
 
     async def get(self, name: str) -> Policy:
@@ -85,6 +87,18 @@ class Policies:
         if policy is None:
             raise TopicNotFound(name)
         return policy
+
+    async def for_anybody(self, name: str) -> Policy | None:
+        """The topic's policy for somebody who has not shown yet that they may ask; None if there is no such topic. All
+        of them together look at PostgreSQL STRANGERS_AT_ONCE at a time, so that guesses don't keep others from it."""
+        known = self._known.get(name)
+        if known is not None and time.monotonic() < known[1]:
+            return await self.get(name)
+        async with self._strangers:
+            try:
+                return await self.get(name)
+            except TopicNotFound:
+                return None
 
     async def confirmed(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
         """What a verb answers with the topic's policy; where it finds the topic gone, once more with one that was made

@@ -1,10 +1,10 @@
-"""A topic's configuration: what may be asked for, and the policy that follows. docs/semantics.md has the meaning."""
+"""A topic's configuration, and the policy that follows. docs/semantics.md has the meaning."""
 
 from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,8 @@ from app.queue.bounds import Bounds
 from app.queue.log import Limits
 from app.queue.model import Budget, Topic
 from app.topics.control import FREE, Control
+from app.topics.ingestion import ACCEPTS, Ingest
+from app.topics.webhook import Webhook
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -29,18 +31,10 @@ BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
 DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
 
-MOST_TENANTS: Final = 1_000  # that a topic's settings name
-
 MAX_TENANT: Final = 128  # characters
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT, pattern=r"^[^\u0000]*$")]
-Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 PriorityOrder = Literal["highest_first", "lowest_first"]
 RetryOrder = Literal["front", "back"]
-
-
-def _about(description: str, default: Any = None) -> Meta:
-    """What a setting means, and what it is if it is absent or null."""
-    return Meta(description=description, extra_json_schema={} if default is None else {"x-default": default})
 
 
 class TopicType(Enum):
@@ -63,118 +57,6 @@ class OnExhausted(Enum):
     REDELIVER = "redeliver"
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a topic in v0's words. Null or absent is the default; fields not listed are ignored."""
-
-    RULES: ClassVar[dict[str, Any]] = {
-        "if": {"required": ["on_exhausted"], "properties": {"on_exhausted": {"const": "dead_letter"}}},
-        "then": {"required": ["dead_letter"], "properties": {"dead_letter": {"type": "string"}}},
-    }
-    type: Annotated[Literal["log", "queue"] | None, _about("It stays what it was made as.", "log")] = None
-    durable: Annotated[bool | None, _about("true is durability fsync, false is disk.", False)] = None
-    durability: Annotated[
-        Literal["ephemeral", "memory", "disk", "fsync"] | None,
-        _about("fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable."),
-    ] = None
-    lease_ms: Annotated[Unbounded | None, _about("Length of a lease in ms, clamped to 100 to 86400000.", 30_000)] = None
-    claim_jitter_ms: Annotated[Unbounded | None, _about("A claim waits up to so long first, clamped to 5000.", 0)] = (
-        None
-    )
-    max_deliveries: Annotated[
-        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
-        _about("How often a job is delivered at most; 0: no limit.", 0),
-    ] = None
-    dead_letter: Annotated[
-        Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
-        _about(
-            "Where jobs go whose deliveries are spent: another topic. A log gets records; one that is absent is made."
-        ),
-    ] = None
-    on_exhausted: Annotated[
-        Literal["redeliver", "fail", "dead_letter"] | None,
-        _about("What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver."),
-    ] = None
-    backoff: Annotated[
-        Backoff | None, _about("How long a job waits that was returned without a delay. Absent: not at all.")
-    ] = None
-    ttl_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
-    ] = None
-    cap_records: Annotated[Unbounded | None, _about("Most records of a log, live jobs of a queue; 0: no limit.", 0)] = (
-        None
-    )
-    cap_bytes: Annotated[
-        Unbounded | None, _about("Most bytes of data and meta of a log, of data of a queue; 0: no limit.", 0)
-    ] = None
-    discard: Annotated[
-        Literal["old", "reject"] | None, _about("What a full topic does: forget the oldest, or refuse.", "old")
-    ] = None
-    idempotency_window_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None, _about("How long a batch's key is remembered.", 120_000)
-    ] = None
-    dedupe_window_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS)] | None,
-        _about("How long a queue remembers a job's dedupe_id; 0: not at all.", 300_000),
-    ] = None
-    priority: Annotated[
-        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, _about("Kept and shown, clamped to ±1000.")
-    ] = None
-    auto_priority: Annotated[bool | None, _about("Kept and shown.", True)] = None
-    max_depth: Annotated[Unbounded | None, _about("Most live jobs of a queue; 0: no limit.", 0)] = None
-    throughput_limit: Annotated[
-        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, _about("Most jobs a second that claims get; 0: no limit.", 0)
-    ] = None
-    priority_order: Annotated[
-        PriorityOrder | None,
-        _about("Which of a queue's jobs come first: those of high or of low priority.", "highest_first"),
-    ] = None
-    retry_order: Annotated[
-        RetryOrder | None,
-        _about("Where a job goes whose time has come: to the front or the back of its priority.", "front"),
-    ] = None
-    aging_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        _about("After how long a waiting job counts as one step of priority better, and so on; 0: never.", 0),
-    ] = None
-    tenant_weights: Annotated[
-        Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=1_000)]], Meta(max_length=MOST_TENANTS)] | None,
-        _about("How much tenants get of claims that name none, beside 1 for those that are not listed.", {}),
-    ] = None
-    tenant_limits: Annotated[
-        Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=2**31 - 1)]], Meta(max_length=MOST_TENANTS)] | None,
-        _about("Most jobs in flight of tenants; those that are not listed have no limit.", {}),
-    ] = None
-    replayable: Annotated[bool | None, _about("Whether acknowledged jobs are kept for a replay.", False)] = None
-    replay_window_ms: Annotated[
-        Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
-    ] = None
-    result_ttl_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS),
-    ] = None
-    dead_ttl_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        _about(
-            "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.", FOURTEEN_DAYS_MS
-        ),
-    ] = None
-    auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
-    dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
-    leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
-
-
-class AskedInFull(Asked, frozen=True, kw_only=True):
-    """The body of a PUT in the v0 dialect. Null or absent is the default; fields not listed are ignored."""
-
-    schema: Annotated[
-        dict[str, Any] | list[Any] | str | bool | None,
-        _about("What data must fit: a JSON Schema, or an Avro schema; up to 256 KiB. Absent: anything does."),
-    ] = None
-    schema_format: Annotated[
-        Literal["json_schema", "avro"] | None, _about("What schema is. Absent: as its shape says.")
-    ] = None
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -235,10 +117,14 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     replay_window_ms: int = SEVEN_DAYS_MS
     result_ttl_ms: int = ONE_DAY_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
+    accepts: tuple[str, ...] = ACCEPTS  # lower case
+    ingest: Ingest = "key"
+    user_events: bool = False
     auto_create: bool = True
     dedupe_node: bool = True
     leases_durable: bool = False
     backoff: Backoff | None = None
+    webhook: Webhook | None = None
     configured: bool = True
 
     @property
@@ -248,7 +134,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIELDS: Final = Chosen.__struct_fields__
-OBJECTS: Final = ("backoff", "tenant_weights", "tenant_limits")  # of them, those that are JSON
+OBJECTS: Final = ("backoff", "tenant_weights", "tenant_limits", "webhook")  # of them, those that are JSON
 
 
 class Config(Chosen, frozen=True, kw_only=True):
@@ -312,50 +198,6 @@ def check_name(name: str) -> str:
             {"topic": name[:300]},
         )
     return name
-
-
-def resolve(topic: str, asked: Asked) -> Config:
-    """Fill in defaults and clamp. Raises InvalidRequest for a dead-letter topic that can't be one."""
-    durability = Durability(asked.durability) if asked.durability else None
-    if durability is None:
-        durability = Durability.FSYNC if asked.durable else Durability.DISK
-    if asked.dead_letter is not None:
-        check_name(asked.dead_letter)
-        if asked.dead_letter == topic:
-            raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": topic})
-    on_exhausted = OnExhausted(
-        asked.on_exhausted or ("redeliver" if asked.dead_letter is None else OnExhausted.DEAD_LETTER.value)
-    )
-    if on_exhausted is OnExhausted.DEAD_LETTER and asked.dead_letter is None:
-        raise InvalidRequest('on_exhausted "dead_letter" needs dead_letter, the name of a topic.')
-    plain = {
-        name: value for name in FIELDS if name not in _WORKED_OUT and (value := getattr(asked, name, None)) is not None
-    }
-    return Config(
-        type=TopicType(asked.type or "log"),
-        durability=durability,
-        on_exhausted=on_exhausted,
-        lease_ms=clamp_lease(30_000 if asked.lease_ms is None else asked.lease_ms),
-        claim_jitter_ms=min(asked.claim_jitter_ms or 0, 5_000),
-        replay_window_ms=clamp_window(SEVEN_DAYS_MS if asked.replay_window_ms is None else asked.replay_window_ms),
-        cap_records=min(asked.cap_records or 0, BIGINT_MAX),
-        cap_bytes=min(asked.cap_bytes or 0, BIGINT_MAX),
-        max_depth=min(asked.max_depth or 0, BIGINT_MAX),
-        **plain,
-    )
-
-
-_WORKED_OUT: Final = {
-    "type",
-    "durability",
-    "on_exhausted",
-    "lease_ms",
-    "claim_jitter_ms",
-    "replay_window_ms",
-    "cap_records",
-    "cap_bytes",
-    "max_depth",
-}
 
 
 def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:

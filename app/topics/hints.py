@@ -3,7 +3,8 @@
 Nothing waits for a hint and nothing is lost with it: what it would have said is found by a cache's TTL or by the poll.
 Two carriers take them, either, both or none: Redis (bus.py) between all processes of a database, and sockets (relay.py)
 between the workers of one service. Messages, the same on both: `c <process> <topic>`, `w <process> <topic id> <jobs>`,
-`k <process>` for changed API keys, and `m <process>` where there were more changes than a carrier could take.
+`u <process> <digest>` for events of a user, `k <process>` for changed API keys, and `m <process>` where there were
+more changes than a carrier could take.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 GATHER_SECONDS: Final = 0.02  # hints of so long go out together
-MOST_WAITING: Final = 1_000  # topics of a kind of hint that wait for a carrier
+MOST_WAITING: Final = 1_000  # topics of a kind of hint that wait for a carrier, and users
+DIGEST_DIGITS: Final = 16
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class Batch:
 
     changed: set[str] = field(default_factory=set)
     work: dict[int, int] = field(default_factory=dict)
+    users: set[str] = field(default_factory=set)
     keys: bool = False
     missed: bool = False
 
@@ -35,6 +38,7 @@ class Batch:
         """As they go over the wire."""
         messages = [f"c {me} {topic}" for topic in self.changed]
         messages += [f"w {me} {topic_id} {jobs}" for topic_id, jobs in self.work.items()]
+        messages += [f"u {me} {digest}" for digest in self.users]
         messages += [f"k {me}"] if self.keys or self.missed else []
         return messages + ([f"m {me}"] if self.missed else [])
 
@@ -59,6 +63,12 @@ class Outbox:
         work = self._batch.work
         if topic_id in work or len(work) < MOST_WAITING:
             work[topic_id] = work.get(topic_id, 0) + jobs
+            self._something.set()
+
+    def user(self, digest: str) -> None:
+        """See Hints."""
+        if len(self._batch.users) < MOST_WAITING:
+            self._batch.users.add(digest)
             self._something.set()
 
     def keys(self) -> None:
@@ -92,7 +102,8 @@ class Hints:
     """One process's word to the others, and theirs to it.
 
     `on_changed(topic)`: its configuration is another now. `on_work(topic id, jobs)`: so many were added elsewhere.
-    `on_keys()`: API keys were made, rotated or revoked. `on_missed()`: hints may have been lost.
+    `on_user(digest)`: a user has more events. `on_keys()`: API keys were made, rotated or revoked.
+    `on_missed()`: hints may have been lost.
 
     `service`: a name that the workers of one service share, if a relay is between them. What came that way is not
     counted again when it comes over Redis.
@@ -104,6 +115,7 @@ class Hints:
         self._outboxes: list[Outbox] = []
         self.on_changed: Callable[[str], None] = lambda _topic: None
         self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
+        self.on_user: Callable[[str], None] = lambda _digest: None
         self.on_keys: Callable[[], None] = lambda: None
         self.on_missed: Callable[[], None] = lambda: None
 
@@ -122,6 +134,11 @@ class Hints:
         for outbox in self._outboxes:
             outbox.work(topic_id, jobs)
 
+    def user(self, digest: str) -> None:
+        """Tell the others that a user has more events. Never waits."""
+        for outbox in self._outboxes:
+            outbox.user(digest)
+
     def keys(self) -> None:
         """Tell the others that API keys have changed. Never waits."""
         for outbox in self._outboxes:
@@ -138,6 +155,8 @@ class Hints:
                 if not relayed and self._siblings and sender.startswith(self._siblings):
                     return False
                 self.on_work(int(topic_id), int(jobs))
+            case ["u", _, digest] if len(digest) == DIGEST_DIGITS:
+                self.on_user(digest)
             case ["k", _]:
                 self.on_keys()
             case ["m", _]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -11,11 +11,14 @@ from app.audit import trail
 from app.audit.trail import Action, Actor
 from app.db import sql
 from app.db.pool import LOST_RACE
-from app.errors import NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
+from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
+from app.keys import OWN
 from app.queue.model import Connection, Topic
+from app.topics import hooks
 from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Defaults, Policy, TopicType, in_effect
 from app.topics.control import Control
 from app.topics.schemas import Text
+from app.topics.webhook import Webhook
 
 if TYPE_CHECKING:
     import asyncpg
@@ -44,6 +47,7 @@ _KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
 _KEEP_SCHEMA = sql.load(__package__, "keep_schema")
 _CONTROL = sql.load(__package__, "control")
 _CONTROLLED = sql.load(__package__, "controlled")
+_CLOSING = sql.load(__package__, "closing")
 
 DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
@@ -94,15 +98,27 @@ async def keep_defaults(db: Connection, defaults: Defaults) -> None:
     await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
 
 
-async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE, *, schema: Text | None = None) -> bool:
+async def put(
+    pool: Pool,
+    name: str,
+    config: Chosen,
+    by: Actor = trail.SERVICE,
+    *,
+    schema: Text | None = None,
+    secret: str | None = None,
+) -> bool:
     """Create a topic, or replace its configuration and its schema; whether it was created. What changed is in the audit
     trail.
 
-    Raises TopicExistsIncompatible if it exists with another type.
+    `secret`: what a mask in its webhook stands for; None: what is kept. Raises TopicExistsIncompatible if it exists
+    with another type, InvalidRequest for a mask that stands for nothing.
     """
+    hooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         while True:
-            if await _create(db, name, config, by):
+            if config.webhook is not None and secret is None:
+                hooks.check_mask(config.webhook, await _hook(db, name))
+            if await _create(db, name, config, by, secret):
                 await keep_schema(db, name, schema, by)
                 return True
             existing = await db.fetchrow(_UPDATE, name, msgspec.json.encode(config).decode())
@@ -113,13 +129,21 @@ async def put(pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE, 
                     f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
                     {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
                 )
-            await _record(db, name, _settings(existing["before"]), config, by)
+            before = _settings(existing["before"])
+            await _record(db, name, before, config, by)
+            if config.webhook is not None or before["webhook"] is not None:
+                await hooks.keep(db, name, secret)
             await keep_schema(db, name, schema, by)
             return False
 
 
 async def amend(
-    pool: Pool, name: str, change: Callable[[Chosen | None], Chosen | None], by: Actor = trail.SERVICE
+    pool: Pool,
+    name: str,
+    change: Callable[[Chosen | None], Chosen | None],
+    by: Actor = trail.SERVICE,
+    *,
+    secret: str | None = None,
 ) -> Chosen | None:
     """Store what `change` makes of what is chosen for a topic (None: there is none), and give it; where that is None,
     leave everything. Nobody else changes the topic between. `change` may run several times, and must not change the
@@ -129,30 +153,45 @@ async def amend(
         while True:
             locked = await db.fetchrow(_LOCK, name)
             before = None if locked is None else _settings(locked["before"])
-            chosen = change(None if before is None else msgspec.convert(before, Chosen))
+            was = None if before is None else msgspec.convert(before, Chosen)
+            chosen = change(was)
             if chosen is None:
                 return None
+            hooks.check_dead_letter(chosen.dead_letter)
+            if secret is None:
+                hooks.check_mask(chosen.webhook, None if was is None else was.webhook)
             if before is not None:
                 await db.fetchrow(_UPDATE, name, msgspec.json.encode(chosen).decode())
                 await _record(db, name, before, chosen, by)
+                if chosen.webhook is not None or before["webhook"] is not None:
+                    await hooks.keep(db, name, secret)
                 return chosen
-            if await _create(db, name, chosen, by):
+            if await _create(db, name, chosen, by, secret):
                 return chosen
 
 
 async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
     """Keep in the audit trail what changed, if anything did."""
-    changes = trail.changes(before, msgspec.to_builtins(now))
+    changes = trail.changes(before, _settings(msgspec.json.encode(now)))
     if changes:
         await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
 
 
 async def create(
-    pool: Pool, name: str, config: Chosen, by: Actor = trail.SERVICE, *, schema: Text | None = None
+    pool: Pool,
+    name: str,
+    config: Chosen,
+    by: Actor = trail.SERVICE,
+    *,
+    schema: Text | None = None,
+    secret: str | None = None,
 ) -> bool:
     """Create a topic; whether it was created. One that exists stays as it is."""
+    hooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
-        created = await _create(db, name, config, by)
+        if secret is None:
+            hooks.check_mask(config.webhook, None)
+        created = await _create(db, name, config, by, secret)
         if created and schema is not None:
             await keep_schema(db, name, schema, by)
         return created
@@ -182,11 +221,20 @@ async def keep_schema(db: Connection, name: str, schema: Text | None, by: Actor)
     return True
 
 
-async def _create(db: Connection, name: str, config: Chosen, by: Actor) -> bool:
+async def _hook(db: Connection, name: str) -> Webhook | None:
+    locked = await db.fetchrow(_LOCK, name)
+    return None if locked is None else msgspec.convert(_settings(locked["before"])["webhook"], Webhook | None)
+
+
+async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: str | None = None) -> bool:
+    if hooks.is_own(name):
+        raise InvalidRequest(f"Names that begin with {OWN} are kept for the service's own topics.", {"topic": name})
     new_id = await db.fetchval(_INSERT, name, msgspec.json.encode(config).decode())
     if new_id is None:
         return False
     await db.execute(_CREATE_SEQUENCE, new_id)
+    if secret is not None:
+        await hooks.keep(db, name, secret)
     await trail.record(db, by, Action.TOPIC_CREATED, name, {"config": msgspec.to_builtins(config)})
     return True
 
@@ -208,6 +256,20 @@ async def control(pool: Pool, name: str, change: Callable[[Control], Control], a
                 db, by, action, name, trail.changes(msgspec.to_builtins(before), msgspec.to_builtins(now))
             )
         return now
+
+
+class Closing(NamedTuple):
+    """In how many ms nobody can take in any more jobs of a drained queue, and rows of the inbox, up to 10,000, that
+    were taken in and wait to be looked at."""
+
+    in_ms: int
+    unchecked: int
+
+
+async def closing(db: Connection, name: str, seconds: float) -> Closing | None:
+    """How far a drain has come that is known everywhere after so many seconds; None: it is not drained."""
+    row = await db.fetchrow(_CLOSING, name, seconds)
+    return None if row is None else Closing(*row)
 
 
 async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
@@ -250,7 +312,7 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
         return True
 
 
-def _settings(row: str) -> dict[str, object]:
+def _settings(row: str | bytes) -> dict[str, object]:
     """The configuration in a topic's row, which is given as JSON."""
     columns = msgspec.json.decode(row, type=dict[str, object])
     return {name: columns[name] for name in FIELDS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from tests.api.dialect import JSON, Topic, accepted
+from tests.api.dialect import JSON, Topic, accepted, refused
 
 NOBODY = {"authorization": "Bearer wrong"}
 
@@ -91,6 +91,60 @@ async def every_control_exchange(http: httpx.AsyncClient, topic: str, limited: d
         await http.post(path, json={"nonsense": 1})
         await http.post(path, content=b"x" * 3_000, headers=JSON)
         await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
+
+
+async def every_ingestion_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
+    """What comes over /in: successes and refusals."""
+    queue, log, strict = Topic(http, topic), f"{topic}.log", Topic(http, f"{topic}.strict")
+    await queue.put()
+    await Topic(http, log).put(type="log")
+    await strict.put(schema={"type": "integer"})
+    for end in ("", "/g", "/g/d"):
+        path = f"/in/{topic}{end}"
+        for kind, content in (
+            ("application/json", b'{"a": 1}'),
+            ("application/x-www-form-urlencoded", b"a=1&a=2"),
+            (
+                "multipart/form-data; boundary=b",
+                b'--b\r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n--b--\r\n',
+            ),
+            ("text/plain", "é".encode()),
+        ):
+            taken = await http.post(f"{path}?from=home", content=content, headers={"content-type": kind})
+            assert taken.status_code == 202, taken.text
+        for headers in (NOBODY, limited):
+            await http.post(path, json=1, headers=headers)
+        for other in (log, f"{topic}.none"):
+            await http.post(path.replace(topic, other), json=1)
+        refused(await http.post(path.replace(topic, strict.name), json="no number"), 422, "schema_violation")
+        await http.post(path, content=b"no JSON", headers=JSON)
+        await http.post(path, content=b"x" * 3_000, headers=JSON)
+        await http.post(path, content=b"x", headers={"content-type": "image/png"})
+
+
+async def every_exchange_about_users_events(http: httpx.AsyncClient, user: str, limited: dict[str, str]) -> None:
+    """A user's token, and events: successes and refusals."""
+    path = f"/v0/users/{user}"
+    token = accepted(await http.post(f"{path}/token"))["token"]
+    accepted(await http.post(f"{path}/token", json={"ttl_ms": 60_000}))
+    for event in ({"event": "e"}, {"event": "e", "data": {"percent": 40}}):
+        accepted(await http.post(f"{path}/events", json=event))
+    for end in ("token", "events"):
+        for headers in (NOBODY, limited):
+            await http.post(f"{path}/{end}", json={"event": "e"}, headers=headers)
+        await http.post(f"{path}/{end}", json={"nonsense": 1})
+        await http.post(f"{path}/{end}", content=b"x" * 3_000, headers=JSON)
+        await http.post(f"{path}/{end}", content=b"{}", headers={"content-type": "text/plain"})
+    mine = {"authorization": f"Bearer {token}"}
+    async with http.stream("GET", f"{path}/events?last_event_id=0", headers=mine) as stream:
+        assert stream.is_success
+    for other, headers, query in (
+        (user, NOBODY, ""),
+        (f"{user}.other", mine, ""),
+        (user, mine | {"accept": "image/png"}, ""),
+        (user, mine, "?last_event_id=x"),
+    ):
+        await http.get(f"/v0/users/{other}/events{query}", headers=headers)
 
 
 async def every_key_exchange(http: httpx.AsyncClient, limited: dict[str, str]) -> None:

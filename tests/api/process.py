@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[2]
 class Process:
     """`python -m app serve`, and the process below it that answers requests."""
 
-    def __init__(self, database_url: str, folder: Path) -> None:
+    def __init__(self, database_url: str, folder: Path, **settings: str) -> None:
         self._out = folder / "out"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        mine = {"HOLDFAST_DATABASE_URL": database_url, "HOLDFAST_PORT": "0"}
+        mine = {"HOLDFAST_DATABASE_URL": database_url, "HOLDFAST_PORT": "0"} | settings
         with self._out.open("wb") as out:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=clean | mine, stdout=out, stderr=out

@@ -43,6 +43,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     for config in (body, body.get("config")):
         if isinstance(config, dict) and isinstance(config.get("dead_letter"), str):
             config["dead_letter"] = "z" * 255  # not the topic itself
+    _unhooked(body)
     _schema(case, body)
     _job_change(case, body)
     for record in body.get("records") or ():
@@ -63,6 +64,16 @@ def filter_case(context: Any, case: Any) -> bool:
     if CHECKED in named and case.method in {"POST", "PATCH"}:
         return False
     return _short(case.body)
+
+
+def _unhooked(body: Any) -> None:
+    """A record's webhook needs a secret of its topic, or of the service; and nobody hears of a topic's."""
+    for config in (body, body.get("config")):
+        if isinstance(config, dict) and isinstance(config.get("webhook"), dict):
+            config["webhook"] = {"secret": "long enough"}
+    for record in (body, body.get("record"), *(body.get("records") or ()), *(body.get("messages") or ())):
+        if isinstance(record, dict) and isinstance(record.get("webhook"), str):
+            record["webhook"] = None
 
 
 def _names(body: Any) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from app.errors import ConfigurationError
+from app.keys import digest_of
 from app.settings import Settings
 from tests.api.dialect import Body, accepted, refused
 
@@ -29,6 +30,7 @@ KEYS = {
     "mail, every scope": f"{SECRET}-every::mail.",
     "mail, read": f"{SECRET}-mail-r:r:mail.",
     "admin of mail": f"{SECRET}-mail-a:a:mail.",
+    "odd": f"{SECRET}&a+b%2Fü=:rw",
 }
 
 
@@ -237,6 +239,28 @@ async def test_of_two_keys_in_a_query_the_first_counts(http: httpx.AsyncClient, 
     async with http.stream("GET", f"{mail}/work?node=n&token={SECRET}&token=wrong") as response:
         assert response.status_code == 200
     refused(await http.get(f"{mail}/work?node=n&token=wrong&token={SECRET}"), 401, "unauthorized")
+
+
+async def test_a_key_in_a_query_is_decoded(http: httpx.AsyncClient, mail: str) -> None:
+    async with http.stream("GET", f"{mail}/work?node=n&token={SECRET}%26a%2Bb%252F%C3%BC%3D") as response:
+        assert response.status_code == 200
+    refused(await http.get(f"{mail}/work?node=n&token={SECRET}%26a%2Bb%2F%C3%BC%3D"), 401, "unauthorized")
+
+
+async def test_a_keys_digest_is_compared_in_constant_time(
+    http: httpx.AsyncClient, mail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        seen.append((one, other))
+        return False
+
+    monkeypatch.setattr("app.signin.directory.hmac.compare_digest", compare)
+    refused(await http.get(mail, headers=bearer("read")), 401, "unauthorized")
+    assert (digest_of(f"{SECRET}-r".encode()),) * 2 in seen
+    monkeypatch.undo()
+    assert (await http.get(mail, headers=bearer("read"))).status_code == 200
 
 
 async def test_health_needs_no_key(http: httpx.AsyncClient) -> None:

@@ -21,7 +21,7 @@ CONFIG = (
 )
 OURS = (
     "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms backoff "
-    "dead_ttl_ms dedupe_window_ms tenant_weights tenant_limits result_ttl_ms"
+    "dead_ttl_ms dedupe_window_ms tenant_weights tenant_limits result_ttl_ms accepts ingest user_events"
 )
 STATE = (
     "topic type head_seq earliest_seq next_seq count bytes config effective_priority last_write_ts last_read_ts "
@@ -205,3 +205,72 @@ async def test_a_revoked_key_has_no_old_secret(serve: Serve, new_database: Calla
         assert (revoked["state"], revoked["old_secret_until"]) == ("revoked", None)
         refused(await root.get("/v0/topics", headers=bearer(key["secret"])), 401, "unauthorized")
     await running.stop()
+
+
+async def test_faults_of_a_settlement_are_told_in_the_originals_order(http: httpx.AsyncClient, topic: str) -> None:
+    """lease_ids that are none, no node, too many seqs, lease_ids that don't fit; then the topic, which is not there."""
+    many = list(range(1_001))
+    faults: list[tuple[Body, int, str]] = [
+        ({"node": "", "seqs": many, "lease_ids": ["x"]}, 400, "invalid_request"),
+        ({"node": "", "seqs": many}, 400, "invalid_request"),
+        ({"node": "n", "seqs": many, "lease_ids": ["lease_1a"]}, 400, "batch_too_large"),
+        ({"node": "n", "seqs": [1, 2], "lease_ids": ["lease_1a"]}, 400, "invalid_request"),
+        ({"node": "n", "seqs": [1], "lease_ids": ["lease_1a"]}, 404, "topic_not_found"),
+    ]
+    for verb in ("ack", "nack", "extend"):
+        for body, status, code in faults:
+            refused(await http.post(f"/v0/topics/{topic}/{verb}", json=body | {"lease_ms": 1_000}), status, code)
+
+
+@pytest.mark.parametrize(
+    ("verb", "bad", "good"),
+    [
+        ("", {"records": [{"data": 1, "tag": "x" * 257}]}, {"records": [{"data": 1}]}),
+        ("/diff", {"limit": -1}, {}),
+        ("/delete", {}, {"before_seq": 1}),
+        ("/delete", {"match": "a*b*"}, {"match": "a"}),
+    ],
+)
+async def test_the_other_verbs_check_in_the_same_order(
+    http: httpx.AsyncClient, topic: str, verb: str, bad: Body, good: Body
+) -> None:
+    path, never = f"/v0/topics/{topic}{verb}", {"create": False}
+    plain = {"content-type": "text/plain"}
+    refused(await http.post(path, content=b"{", headers=plain), 415, "unsupported_media_type")
+    refused(await http.post(path, content=b"{", headers=JSON), 400, "invalid_request")
+    refused(await http.post(path, json=bad | never), 400, "invalid_request")
+    refused(await http.post(path, json=good | never), 404, "topic_not_found")
+
+
+async def test_a_stream_checks_in_the_same_order(http: httpx.AsyncClient, topic: str) -> None:
+    log = Topic(http, f"{topic}.log")
+    await log.put(type="log")
+    for path, status, code in (
+        (f"/v0/topics/{topic}/work", 404, "topic_not_found"),
+        (f"{log.path}/work", 409, "not_a_queue"),
+    ):
+        refused(await http.get(f"{path}?max=x", headers={"accept": "application/json"}), 406, "not_acceptable")
+        refused(await http.get(f"{path}?node=n&max=x"), 400, "invalid_request")
+        refused(await http.get(path), 400, "invalid_request")
+        refused(await http.get(f"{path}?node=n"), status, code)
+
+
+async def test_nothing_may_be_settled_at_all(queue: Topic) -> None:
+    await queue.add(1)
+    job = await queue.take()
+    assert (await queue.ack("n", []))["acked"] == 0
+    assert (await queue.nack("n", [], lease_ids=[]))["nacked"] == 0
+    assert (await queue.extend("n", [], 60_000))["deadlines"] == {}
+    assert (await queue.ack("n", [job["$seq"]]))["acked"] == 1
+
+
+async def test_a_fault_of_the_service_is_told_as_one_and_no_more(queue: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("what only the log is to say")
+
+    monkeypatch.setattr("app.api.v0.topics.store.get", broken)
+    answer = await queue.http.get(queue.path)
+    refused(answer, 500, "internal")
+    assert "only the log" not in answer.text
+    monkeypatch.undo()
+    await queue.state()

@@ -96,6 +96,14 @@ async def test_a_batch_that_can_never_fit_is_refused_as_too_large(log: Topic, se
     assert (await log.state())["head_seq"] == 0
 
 
+@pytest.mark.parametrize(("settings", "records"), [({"cap_records": 2}, 3), ({"cap_bytes": 5}, 6)])
+async def test_so_it_is_for_a_queue(queue: Topic, settings: Body, records: int) -> None:
+    await queue.put(discard="reject", **settings)
+    body = {"records": [{"data": 1}] * records}
+    refused(await queue.http.post(queue.path, json=body), 400, "record_too_large")
+    assert (await queue.append(*body["records"][1:]))["count"] == records - 1
+
+
 async def test_of_many_at_once_a_full_log_takes_what_fits(log: Topic) -> None:
     await log.put(type="log", cap_records=10, discard="reject")
     answers = await asyncio.gather(
@@ -141,6 +149,21 @@ async def test_what_was_deleted_is_not_told_as_lost_to_age(log: Topic) -> None:
     assert lost is not None
     assert (lost["reason"], lost["gap_from"], lost["gap_to"]) == ("ttl", 1, 1)
     assert (await log.post("diff", from_seq=1))["tombstone"] is None
+
+
+@pytest.mark.parametrize("how", [{"before_seq": 3}, {"match": "x"}], ids=["seq", "tag"])
+async def test_what_was_too_old_already_is_not_deleted_and_is_told_as_lost(log: Topic, how: Body) -> None:
+    """Before any sweep or append has taken it out."""
+    await log.put(type="log", ttl_ms=150)
+    await log.append({"data": 1, "tag": "x"}, {"data": 2, "tag": "x"})
+
+    async def too_old() -> bool:
+        return bool((await log.state())["count"] == 0)
+
+    await eventually(too_old)
+    assert (await log.post("delete", **how))["deleted"] == 0
+    lost = (await log.post("diff"))["tombstone"]
+    assert (lost["reason"], lost["gap_from"], lost["gap_to"]) == ("ttl", 1, 2)
 
 
 async def test_a_full_log_makes_room_of_what_is_too_old(log: Topic) -> None:
@@ -240,12 +263,28 @@ async def test_on_a_queue_deletion_cancels_what_waits(queue: Topic) -> None:
     )
     leased = await queue.take()
     answer = await queue.post("delete", match="order-*")
-    assert (answer["deleted"], answer["count"], answer["head_seq"]) == (5, 1, 6)
+    assert (answer["deleted"], answer["marked"], answer["count"], answer["head_seq"]) == (5, 1, 1, 6)
     assert await queue.counts() == (0, 1)
     assert (await queue.ack("n", [leased["$seq"]]))["acked"] == 1
     await queue.append({"data": 6}, {"data": 7})
     assert (await queue.post("delete", before_seq=8))["deleted"] == 1
     assert (await queue.take())["data"] == 7
+
+
+@pytest.mark.parametrize("how", [{"before_seq": 2}, {"match": "x"}, {"match": "x*"}], ids=["seq", "tag", "glob"])
+async def test_on_a_queue_deletion_marks_what_is_leased_as_a_cancel_does(queue: Topic, how: Body) -> None:
+    await queue.append({"data": 1, "tag": "x"}, {"data": 2, "tag": "other"})
+    await queue.claim(max=2)
+    answer = await queue.post("delete", **how)
+    assert (answer["deleted"], answer["marked"], answer["count"]) == (0, 1, 2)
+    assert (await queue.post("delete", **how))["marked"] == 0  # once
+    assert (await queue.extend("n", [1, 2], 60_000))["cancelled"] == [1]
+    assert (await queue.nack("n", [1, 2]))["nacked"] == 2
+    assert [job["$seq"] for job in (await queue.claim(max=2))["claimed"]] == [2]
+    events = accepted(await queue.http.get(f"{queue.path}/jobs/1/history"))["events"]
+    told = [(event["event"], event["detail"]) for event in events]
+    assert told.count(("updated", "to be cancelled")) == 1
+    assert told[-1][0] == "cancelled"
 
 
 async def test_on_a_queue_a_job_whose_lease_has_ended_waits(queue: Topic) -> None:

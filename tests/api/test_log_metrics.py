@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["http", "looks_each_time", "mine"]
 
+ORIGINALS = ("topics", "queue_topics", "records_live", "bytes_live", "queue_leases_in_flight", "ready")
+
 
 @pytest.fixture
 async def log(http: httpx.AsyncClient, topic: str) -> Topic:
@@ -112,3 +114,44 @@ async def test_logs_are_under_the_cap_of_topics_too(serve: Serve, topic: str) ->
     assert (len(shown), len(counted)) == (1, 1)
     assert now.of("topic_metrics_truncated") == 1
     await few.stop()
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_jobs_that_wait_for_their_group_are_shown(queue: Topic, http: httpx.AsyncClient) -> None:
+    async def shown() -> tuple[float, ...]:
+        now = await scrape(http)
+        return tuple(now.of(f"topic_{gauge}", topic=queue.name) for gauge in ("ready", "in_flight", "blocked"))
+
+    await queue.add(3, group="g")
+    assert await shown() == (1, 0, 2)
+    await queue.ack("n", [(await queue.take())["$seq"]])
+    assert await shown() == (1, 0, 1)
+
+
+@pytest.mark.usefixtures("looks_each_time")
+async def test_the_originals_gauges_move_for_their_causes(queue: Topic, http: httpx.AsyncClient) -> None:
+    async def shown() -> dict[str, float]:
+        now = await scrape(http)
+        classes = {labels: value for (name, labels), value in now.items() if name == "topics_topics_by_class"}
+        plain = {name: now[f"topics_{name}", frozenset()] for name in ORIGINALS}
+        return plain | {f"topics_{dict(labels)['class']}": value for labels, value in classes.items()}
+
+    await queue.add(2)
+    before = await shown()
+    await queue.claim(max=1)
+    other = Topic(http, f"{queue.name}.other")
+    await other.put(type="log", durable=True)
+    await other.append({"data": "four"})
+    now = await shown()
+    moved = {name: value - before[name] for name, value in now.items() if value != before[name]}
+    assert moved == {
+        "topics": 1,
+        "topics_fsync": 1,
+        "records_live": 1,
+        "bytes_live": 6,
+        "queue_leases_in_flight": 1,
+    }
+    assert now["ready"] == 1
+    mirror = (await http.get("/v0/metrics", headers={"accept": "application/json"})).json()
+    assert {name: mirror[name] for name in now} == now
+    await other.drop()

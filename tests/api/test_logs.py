@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from app.api.v0 import diffs
+from tests.api import bad_input
+from tests.api.bad_input import Bad
 from tests.api.dialect import JSON, Body, Topic, accepted, eventually, refused
 
 if TYPE_CHECKING:
@@ -279,3 +282,53 @@ async def test_a_queue_is_read_without_claiming(queue: Topic, service: Running) 
     await until_read(service, queue.name)
     await queue.append({"data": 3})
     assert data(await waiting) == [3]
+
+
+OF_JOBS = ("priority", "delay", "time", "deliveries")
+
+
+@pytest.mark.parametrize(
+    "bad", [bad for bad in bad_input.RECORDS if not any(word in bad.name for word in OF_JOBS)], ids=str
+)
+async def test_records_of_a_log_have_the_bounds_of_jobs(log: Topic, bad: Bad) -> None:
+    refused(await bad.send(log.http, log.name), bad.status, bad.code)
+    assert (await log.state())["head_seq"] == 0
+
+
+@pytest.mark.parametrize("bad", bad_input.BATCHES[:11], ids=str)
+async def test_so_have_batches(log: Topic, bad: Bad) -> None:
+    error = refused(await bad.send(log.http, log.name), bad.status, bad.code)
+    assert bad.detail.items() <= error.get("detail", {}).items()
+    assert (await log.state())["head_seq"] == 0
+
+
+async def test_the_bounds_themselves_are_allowed(log: Topic) -> None:
+    many, wide = {f"k{i}": i for i in range(64)}, {"k": "x" * (16 * 1024 - 8)}
+    big = "x" * (1024 * 1024 - 2)
+    await log.append({"data": 1, "tag": "ü" * 128, "node": "n" * 128, "meta": many}, {"data": 2, "meta": wide})
+    await log.append({"data": big})
+    read = (await log.post("diff", include_tags=True, max_batch_bytes=8 * 1024 * 1024))["records"]
+    assert (read[0]["$tag"], read[0]["$node"], read[0]["meta"]) == ("ü" * 128, "n" * 128, many)
+    assert (read[1]["meta"], read[2]["data"]) == (wide, big)
+    assert (await log.append(*({"data": i} for i in range(10_000))))["count"] == 10_000
+
+
+async def test_the_times_of_a_durable_append_are_told(log: Topic) -> None:
+    assert "fsync_ms" not in (await log.append({"data": 1}))["performance"]
+    await log.put(type="log", durable=True)
+    answer = (await log.append({"data": 1}))["performance"]
+    assert 0 < answer["fsync_ms"] <= answer["server_total_ms"]
+
+
+async def test_a_zero_of_bytes_is_the_default(log: Topic) -> None:
+    await log.append({"data": "x" * 600_000}, {"data": "y" * 600_000})
+    assert len((await log.post("diff", max_batch_bytes=0))["records"]) == 1
+    assert len((await log.post("diff", max_batch_bytes=1_300_000))["records"]) == 2
+
+
+async def test_a_long_wait_is_clamped(log: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert diffs.MAX_WAIT_MS == 30_000
+    monkeypatch.setattr(diffs, "MAX_WAIT_MS", 200)
+    began = time.monotonic()
+    assert (await log.post("diff", wait_ms=25_000))["records"] == []
+    assert 0.2 <= time.monotonic() - began < 10

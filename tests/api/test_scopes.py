@@ -26,6 +26,7 @@ MANUAL = Path(__file__).parents[2] / "docs/keys.md"
 OPEN = {("GET", "/healthz"), ("GET", "/v0/health"), ("GET", "/readyz"), ("GET", "/v0/ready")}
 OPEN |= {("GET", "/api/version"), ("GET", "/api/auth/status"), ("POST", "/api/auth/login")}
 SIGNED_IN = {("POST", "/api/auth/refresh")}  # any user
+OF_TOKENS = {("GET", "/v0/users/{id}/events")}  # test_user_events has who may
 FOREIGN = "foreign.topic"
 NO_WATCH = f"wid_{'A' * 22}"
 OF_BROWSERS = {("GET", "/v0/topics/{topic}/work"), ("GET", "/v0/watch/{wid}")}
@@ -50,6 +51,7 @@ C = "/api/topic-configs"
 S = "/api/topic-schemas"
 USERS = "/api/users"
 WHEN: Body = {"topic": FOREIGN, "cron": "0 0 1 1 *"}
+ANY_TOPIC = "test_user_events: test_who_may_write_may_send_whatever_the_keys_topics"
 SCHEDULES = "test_schedules: test_a_key_sees_and_changes_schedules_of_its_own_topics"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
@@ -151,6 +153,11 @@ TABLE = {
     ("GET", f"{USERS}/{{id}}/grants"): Row("admin", 403),
     ("POST", f"{USERS}/{{id}}/grants"): Row("admin", 403, {"action": "read"}),
     ("DELETE", f"{USERS}/{{id}}/grants/{{grant_id}}"): Row("admin", 403),
+    ("POST", "/in/{topic}"): Row("write", 403),
+    ("POST", "/in/{topic}/{group}"): Row("write", 403),
+    ("POST", "/in/{topic}/{group}/{dedupe}"): Row("write", 403),
+    ("POST", "/v0/users/{id}/token"): Row("admin", 403, {}),
+    ("POST", "/v0/users/{id}/events"): Row("write", 200, {"event": "e"}, shown_by=ANY_TOPIC),
     ("GET", "/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row("read", 200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
@@ -229,7 +236,7 @@ async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, head
 
 
 def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running) -> None:
-    assert routes(service) == set(TABLE) | OPEN | SIGNED_IN
+    assert routes(service) == set(TABLE) | OPEN | SIGNED_IN | OF_TOKENS
 
 
 async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
@@ -258,6 +265,7 @@ def test_the_manual_has_the_same_table() -> None:
         **{route: row.scopes for route, row in TABLE.items()},
         **dict.fromkeys([*OPEN, ("GET", "/openapi.json")], "none"),
         **dict.fromkeys(SIGNED_IN, "any"),
+        **dict.fromkeys(OF_TOKENS, "token"),
     }
 
 

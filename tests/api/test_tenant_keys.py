@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # All others refuse such a key.
 CONFINED = {
+    ("POST", "/in/{topic}"),
+    ("POST", "/in/{topic}/{group}"),
+    ("POST", "/in/{topic}/{group}/{dedupe}"),
     ("POST", "/v0/topics/{topic}"),
     ("POST", "/v0/topics/{topic}/claim"),
     ("POST", "/v0/topics/{topic}/ack"),

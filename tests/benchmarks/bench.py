@@ -26,7 +26,8 @@ from app.db.embedded import EmbeddedPostgres
 from app.db.pool import Pools, open_pools
 from app.supervisor import listener
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

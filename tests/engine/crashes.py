@@ -23,7 +23,7 @@ from tests.engine.machines import NAMES, Log, Machine
 if TYPE_CHECKING:
     from app.db.pool import Pool
 
-BY_THE_CLOCK = {"count", "draws", "fold", "heads", "probe", "writers"}
+BY_THE_CLOCK = {"count", "draws", "fold", "heads", "probe", "working", "writers"}
 
 
 @dataclass(slots=True)

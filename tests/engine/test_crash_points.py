@@ -22,7 +22,8 @@ from app.queue.consumer import Return
 from app.queue.model import Job
 from app.queue.operations import Canary, State, Wanted
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import Policy
 from tests.engine.crashes import Life, mortal
 from tests.engine.machines import Machine
 from tests.engine.test_redrives import BY, ended, fail, story, wanted

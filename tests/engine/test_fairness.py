@@ -109,17 +109,27 @@ async def test_named_claims_at_once_don_t_mix(machine: Machine, queue: Policy) -
 async def test_who_waits_for_a_tenant_is_woken_for_it_alone(machine: Machine, queue: Policy) -> None:
     await fill(machine, queue, {"a": 1, "b": 1})
     assert len(await machine.claim(queue, 2)) == 2
+    over = asyncio.Event()
+
+    async def until_over() -> None:
+        await over.wait()
+
+    machine.log.before["probe"] = until_over  # a look wakes all, since it doesn't say whose job it saw
     for_b = asyncio.create_task(machine.claim(queue, 5, wait=10, tenants=["b"]))
     for_all = asyncio.create_task(machine.claim(queue, 5, wait=10))
     await parked(machine, queue, 2)
     claims = machine.log.count("claim")
     await fill(machine, queue, {"a": 2})
     assert by_tenant(await for_all) == {"a": 2}
-    assert all("b" not in arguments[2] for arguments in machine.log.arguments("claim")[claims:]) or not for_b.done()
+    asked = [arguments[2] for arguments in machine.log.arguments("claim")[claims:]]
+    assert asked, "who waited for all was woken"
+    assert ["b"] not in asked, "who waits for b asks for b alone, and was woken for a"
+    await parked(machine, queue, 1)
     began = time.monotonic()
     await fill(machine, queue, {"b": 1})
     assert by_tenant(await for_b) == {"b": 1}
     assert time.monotonic() - began < 0.3, "its own process's job was not taken at once"
+    over.set()
 
 
 async def test_many_tenants_are_gone_through_in_turn(machine: Machine, start: Start, queue: Policy) -> None:
@@ -192,11 +202,7 @@ async def test_a_limit_holds_over_claims_acks_and_ended_leases(
     await machine.engine.settlements.extend(queue, [held(last)], 100)
     async with pools.rest.acquire() as db:
         await lease_ended(db, queue, last)
-    for _ in range(200):
-        if again := await machine.claim(queue, 20, tenants=["a"]):
-            break
-        await asyncio.sleep(0.01)
-    assert len(again) == 1, "an ended lease counts no more"
+    assert len(await machine.claim(queue, 20, tenants=["a"])) == 1, "an ended lease counts no more"
 
 
 async def test_a_claim_that_waits_at_a_limit_goes_on_with_an_ack(
@@ -211,6 +217,117 @@ async def test_a_claim_that_waits_at_a_limit_goes_on_with_an_ack(
     await ack(machine, queue, [job])
     assert by_tenant(await waiting) == {"a": 1}
     assert time.monotonic() - began < 0.3
+
+
+async def let_go(machine: Machine, queue: Policy, how: str, job: Job) -> None:
+    """End a lease, so that its job can't be claimed again for now."""
+    settle, one = machine.engine.settlements, [held(job)]
+    if how == "fail":
+        assert await settle.fail(queue, one, ["no"]) == {0}
+    elif how == "nack, with a delay":
+        assert await settle.nack(queue, one, [Return(60_000)]) == {0}
+    elif how == "nack, out of deliveries":
+        assert await settle.nack(queue, one, [Return()]) == {0}
+    elif how == "cancelled, then returned":
+        await machine.engine.changes.cancel(queue, [job.seq])
+        assert await settle.nack(queue, one, [Return()]) == {0}
+    elif how == "deleted by key":
+        assert await machine.engine.exits.delete_key(queue, "a", "the key") == 1
+    else:
+        await ack(machine, queue, [job])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "ack",
+        "fail",
+        "nack, with a delay",
+        "nack, out of deliveries",
+        "cancelled, then returned",
+        "deleted by key",
+    ],
+)
+async def test_whatever_ends_a_lease_makes_room_at_once(
+    how: str, waits: bool, machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    deliveries = 1 if how == "nack, out of deliveries" else 0
+    queue = await make_queue(topic, tenant_limits={"a": 1}, max_deliveries=deliveries, dead_letter=f"{topic}.dead")
+    await machine.enqueue(queue, jobs_of("a", 2, keys=["the key", None]))
+    await fill(machine, queue, {"b": 1})
+    jobs = await machine.claim(queue, 5)
+    assert by_tenant(jobs) == {"a": 1, "b": 1}
+    assert await machine.claim(queue, 5) == []
+    waiting = asyncio.create_task(machine.claim(queue, 5, wait=10)) if waits else None
+    if waits:
+        await parked(machine, queue, 1)
+    began = time.monotonic()
+    await let_go(machine, queue, how, next(job for job in jobs if job.tenant == "a"))
+    assert by_tenant(await waiting if waiting else await machine.claim(queue, 5)) == {"a": 1}
+    assert time.monotonic() - began < 0.3, "found by a look, not by what ended"
+
+
+async def test_room_that_is_made_while_it_is_counted_is_seen(
+    machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    """A claim finds a tenant at its limit; the job is failed before the tenant is put to rest."""
+    queue = await make_queue(topic, tenant_limits={"a": 1})
+    await fill(machine, queue, {"a": 2, "b": 1})
+    jobs = await machine.claim(queue, 5)
+    tenants = machine.engine.fairness.of(queue.topic.id)
+    tenants.heard(["a"])
+    turn = tenants.turn(5)
+    await let_go(machine, queue, "fail", next(job for job in jobs if job.tenant == "a"))
+    assert "a" not in {one.name for one in tenants.share(turn, 5, {"a": 0}, {}).tenants}, "as it was counted"
+    assert by_tenant(await machine.claim(queue, 5)) == {"a": 1}
+
+
+async def test_what_comes_due_is_not_late_among_tenants(machine: Machine, queue: Policy) -> None:
+    """Delays and ended leases that this process knows of, while other tenants keep claims full."""
+    await fill(machine, queue, {"a": 1, "busy": 5_000})
+    while "a" not in by_tenant(await machine.claim(queue, 2)):
+        pass
+    for lasts in (0.2, 0.15):
+        began = time.monotonic()
+        await machine.enqueue(queue, jobs_of("a", 1, delays_ms=[int(lasts * 1000)]))
+        while "a" not in by_tenant(jobs := await machine.claim(queue, 2, lease_ms=100)):
+            await asyncio.sleep(0.002)
+        assert time.monotonic() - began < lasts + 0.15
+        began = time.monotonic()
+        while "a" not in by_tenant(jobs := await machine.claim(queue, 2)):
+            await asyncio.sleep(0.002)
+        assert time.monotonic() - began < 0.1 + 0.15
+        await ack(machine, queue, [job for job in jobs if job.tenant == "a"])
+
+
+@pytest.mark.parametrize("tenants", [["a"], None])
+async def test_who_asks_again_and_again_gets_what_comes_due_at_once(
+    tenants: list[str] | None, machine: Machine, start: Start, queue: Policy
+) -> None:
+    """Another process's delay, of which this one knows nothing: nobody has anything, so all are asked."""
+    await fill(machine, queue, {"a": 1, "b": 1})
+    await ack(machine, queue, await machine.claim(queue, 2))
+    began = time.monotonic()
+    await start().enqueue(queue, jobs_of("a", 1, delays_ms=[150]))
+    while not await machine.claim(queue, 2, tenants=tenants):
+        await asyncio.sleep(0.002)
+    assert time.monotonic() - began < 0.15 + 0.15
+
+
+async def test_spent_jobs_of_many_tenants_cost_one_statement(
+    pools: Pools, machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
+    await machine.enqueue(queue, Batch(payloads=[b"1"] * 200, tenants=[f"t{n}" for n in range(200)]))
+    spent = await machine.claim(queue, 200, lease_ms=100)
+    assert len(spent) == 200
+    await lease_ended(pools.rest, queue, spent[-1])
+    assert await machine.claim(queue, 1) == []
+    assert machine.log.count("exhausted") <= 10, "one for each lane"
+    async with pools.rest.acquire() as db:
+        left = await db.fetchval("SELECT count(*) FROM holdfast.jobs WHERE topic = $1 AND state <> 'failed'", topic)
+    assert left == 0
 
 
 async def test_claims_of_two_processes_together_keep_to_a_limit(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import asyncpg
 import pytest
 
-from app.engine.group import RETRIES, GroupCommit
+from app.engine.group import RETRIES, Apart, GroupCommit
 from app.errors import TopicNotFound, Unavailable
 
 Answer = list[str | BaseException]
@@ -196,6 +196,21 @@ async def test_what_lost_a_race_is_tried_again(error: type[asyncpg.PostgresError
     calls = [group.submit("a", item) for item in ("one", "two")]
     assert await asyncio.gather(*calls) == ["one!", "two!"]
     assert tries == RETRIES + 1
+
+
+async def test_what_can_not_be_done_together_is_done_apart() -> None:
+    sent: list[list[str]] = []
+
+    async def alone(items: Sequence[str]) -> Answer:
+        sent.append(list(items))
+        if len(items) > 1:
+            raise Apart
+        return [f"{item}!" for item in items]
+
+    group = GroupCommit(alone, max_waiting=10)
+    calls = [group.submit("a", item) for item in ("one", "two")]
+    assert await asyncio.gather(*calls) == ["one!", "two!"]
+    assert sent == [["one", "two"], ["one"], ["two"]]
 
 
 async def test_what_always_loses_is_given_up() -> None:

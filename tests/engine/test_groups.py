@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from app import tasks
 from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
-from app.errors import InvalidRequest, TopicFull
+from app.errors import InvalidRequest, Throttled, TopicFull
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.queue.producer import Placed
@@ -17,7 +19,7 @@ from app.queue.shown import Status
 from app.reapers import groups as reaper
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
-from tests.queue.calls import held, lease_ended
+from tests.queue.calls import held, lease_ended, outlived, until
 from tests.queue.tallies import tallied
 from tests.queue.test_groups import states
 
@@ -27,6 +29,21 @@ MakeQueue = Callable[..., Awaitable[Policy]]
 def of(group: str, *payloads: str) -> Batch:
     """Records of one group."""
     return Batch(payloads=[payload.encode() for payload in payloads], groups=[group] * len(payloads))
+
+
+@contextlib.asynccontextmanager
+async def looking(machine: Machine) -> AsyncIterator[None]:
+    """With its reaper, whose look at the start is over."""
+    task = asyncio.create_task(reaper.follow(machine.engine))
+
+    async def looked() -> bool:
+        return machine.log.count("freed_topics") > 0
+
+    try:
+        await until(looked, "it looks when it starts")
+        yield
+    finally:
+        await tasks.end(task)
 
 
 async def test_after_an_ack_the_next_is_there_at_once(machine: Machine, queue: Policy, pools: Pools) -> None:
@@ -55,20 +72,43 @@ async def test_a_topic_without_groups_is_not_looked_at(machine: Machine, queue: 
     assert machine.log.count("promote") == 0
 
 
-async def test_what_a_process_left_that_knew_of_no_group_is_found(start: Callable[..., Machine], queue: Policy) -> None:
-    """It never claimed one itself; it might as well have been killed behind its commit."""
+async def test_who_knows_of_no_group_and_takes_a_job_out_looks_soon(
+    start: Callable[..., Machine], queue: Policy, pools: Pools
+) -> None:
+    """Its look at the start is over when the first group begins, its next is seconds away, and nobody else looks."""
+    await pools.rest.execute("DELETE FROM holdfast.groups")  # of tests before this one
+    await pools.rest.execute("DELETE FROM holdfast.freed_groups")
+    one, other = start(), start()
+    async with looking(other):
+        await one.enqueue(queue, of("a", "1", "2"))
+        (job,) = await one.claim(queue)
+        assert not other.engine.groups.any_met
+        assert await other.engine.settlements.ack(queue, [held(job)]) == {0}
+        (job,) = await asyncio.wait_for(one.claim(queue, wait=5), 5)
+        assert job.payload == b"2"
+
+
+async def test_a_process_that_starts_learns_which_topics_have_groups(
+    start: Callable[..., Machine], queue: Policy
+) -> None:
+    one, other = start(), start()
+    await one.enqueue(queue, of("a", "1", "2"))
+    (job,) = await one.claim(queue)
+    async with looking(other):
+        assert await other.engine.settlements.ack(queue, [held(job)]) == {0}
+        assert [job.payload for job in await other.claim(queue)] == [b"2"], "it was let through before the answer"
+
+
+async def test_what_a_process_left_is_found_when_another_starts(start: Callable[..., Machine], queue: Policy) -> None:
+    """It was killed behind the commit of its ack."""
     one, other = start(), start()
     await one.enqueue(queue, of("a", "1", "2"))
     (job,) = await one.claim(queue)
     assert await other.engine.settlements.ack(queue, [held(job)]) == {0}
     assert await one.claim(queue) == []
-    looking = asyncio.create_task(reaper.follow(one.engine))
-    try:
+    async with looking(start()):
         (job,) = await asyncio.wait_for(one.claim(queue, wait=5), 5)
         assert job.payload == b"2"
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
 
 
 async def test_a_last_nack_lets_the_next_through(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
@@ -141,6 +181,23 @@ async def test_a_full_topic_counts_blocked_jobs(machine: Machine, topic: str, ma
     await machine.engine.settlements.ack(queue, [held(job)])
     await machine.enqueue(queue, of("b", "4"))
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"2", b"4"]
+
+
+async def test_callers_with_groups_are_taken_as_far_as_there_is_room(
+    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    """There is none for all of them together. What has outlived its time makes some, and its groups go on."""
+    queue = await make_queue(topic, max_depth=3)
+    await machine.enqueue(queue, Batch(payloads=[b"1", b"2"], groups=["a", "b"], ttls_ms=[1, 1]))
+    async with pools.rest.acquire() as db:
+        await outlived(db, queue)
+    batches = (of("b", "3", "4"), of("a", "5", "6"), of("a", "7"))
+    answers = await asyncio.gather(*(machine.enqueue(queue, one) for one in batches), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [list, Throttled, list]
+    await machine.engine.groups.sweep()
+    assert [job.payload for job in await machine.claim(queue, 10)] == [b"3", b"7"]
+    async with pools.rest.acquire() as db:
+        assert await tallied(db, queue)
 
 
 async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, queue: Policy) -> None:

@@ -34,7 +34,7 @@ from app.queue.consumer import Return
 from app.queue.model import Batch, Held, Seq
 from app.reapers import sweeps
 from app.topics import store
-from app.topics.config import Asked, resolve
+from app.topics.asked import Asked, resolve
 from tests.model import draws
 from tests.model.draws import Handed, Keyed, Picks, Records
 from tests.model.ledger import replay

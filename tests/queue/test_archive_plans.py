@@ -17,7 +17,8 @@ from app.queue import archive
 from app.queue.archive import Replay
 from app.queue.model import Topic
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement

@@ -14,14 +14,15 @@ from app.db.pool import PLANNER
 from app.queue import consumer, groups, producer
 from app.queue.model import Batch, Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, held, take
 from tests.queue.test_plans import held_snapshot
 
 N = 100
 # Pages that a call for N jobs may look at: about twice what was measured on 18.
-BOUNDS = {"enqueue_keyed": 4_000, "promote": 7_000, "freed_topics": 80, "claim": 3_500}
+BOUNDS = {"enqueue_keyed": 4_000, "promote": 7_000, "freed_topics": 80, "group_topics": 80, "claim": 3_500}
 
 
 async def _put(db: Session, policy: Policy, names: Sequence[str]) -> None:
@@ -48,6 +49,7 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
         ),
         "promote": (topic.name, topic.id, topic.sequence, N),
         "freed_topics": (0, 100),
+        "group_topics": (100,),
         "claim": (topic.name, N, [""], [0], [0], [0], *slots, True, 3, False, [1], [1], [N], [], 1 << 26),
     }
     found = {}

@@ -335,6 +335,18 @@ async def test_topics_with_departures_are_found(db: Session, topic: str, make_qu
     assert await groups.freed_topics(db, wanted[0][1], 10) == wanted[1:]
 
 
+async def test_topics_with_groups_are_found(db: Session, topic: str, make_queue: MakeQueue) -> None:
+    queues = [await make_queue(f"{topic}.{n}") for n in range(3)]
+    for queue, group in zip(queues, ("a", None, "b"), strict=True):
+        await write(db, queue, (group, "1"), (group, "2"))
+    found = await groups.topics(db, 100_000)
+    assert found == sorted(found)
+    assert [queue.topic.id in found for queue in queues] == [True, False, True]
+    assert await groups.topics(db, 1) == found[:1]
+    await work_through(db, queues[0])
+    assert queues[0].topic.id not in await groups.topics(db, 100_000)
+
+
 async def test_a_job_without_a_group_leaves_no_note(db: Session, queue: Policy) -> None:
     await write(db, queue, (None, "1"), ("a", "2"))
     assert await work_through(db, queue) == ["1", "2"]

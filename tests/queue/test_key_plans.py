@@ -12,7 +12,8 @@ from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Batch, Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, lease_ended, take
 from tests.queue.test_plans import held_snapshot

@@ -16,7 +16,8 @@ import pytest
 from app.queue import consumer, exits
 from app.queue.model import Connection, Held
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue.calls import Session, batch, put, take, until
 
 LIMIT = 10

@@ -14,7 +14,8 @@ from app.queue import log
 from app.queue.log import Ask, Limits, Match, Part, Place
 from app.queue.model import Batch, Topic
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot

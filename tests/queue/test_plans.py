@@ -18,7 +18,8 @@ from app.db.pool import PLANNER, open_pools
 from app.queue import consumer, exits
 from app.queue.model import Held
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session, take
 
@@ -86,13 +87,15 @@ PROMISES = {
     "count": Promise({"jobs_due", "jobs_expiring"}, 4, changes=False),
     "probe": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "heads": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
+    "working": Promise({"jobs_due", "jobs_ready"}, 0, changes=False),
     "turns": Promise({"jobs_due", "jobs_ready"}, 3, changes=False),
     "depths": Promise({"jobs_due", "jobs_ready", "jobs_expiring"}, 10, changes=False),
     "enqueue": Promise(set(), 24, changes=False),
+    "hook": Promise({"jobs_pkey"}, 90),
 }
 BACKOFF = '{"kind": "exponential", "base_ms": 1000, "cap_ms": 60000, "jitter": "full"}'
 FROM_THE_START = {"exhausted"}
-LOOKS_AHEAD = {"heads", "probe"}  # at the next time of any job, past the leases that were given up early
+LOOKS_AHEAD = {"heads", "probe", "working"}  # at the next time of any job, past the leases that were given up early
 FIXED = 50  # pages that a statement may look at besides: the upper levels of its indexes
 
 
@@ -134,28 +137,30 @@ class World:
             "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
             "ack_archived": (busy.name, seqs, leases, nothing),
-            "ack_results": (busy.name, seqs, leases, nothing, ["5"] * count, 1_000, True),
+            "ack_results": (busy.name, seqs, leases, nothing, ["5"] * count, 1_000, True, True),
             "nack": (busy.name, seqs, leases, ["worker"] * count, nothing, nothing, [3] * count, True, 3, BACKOFF),
             "extend": (busy.name, seqs, leases, nothing, [30_000] * count),
             "extend_progress": (busy.name, seqs, leases, nothing, [30_000] * count, [5] * count, ["n"] * count),
             "unended": ([busy.name] * count, [busy.id] * count, seqs),
             "held": (busy.name, seqs, leases),
             "leases": (busy.name, seqs, nothing, ["worker"] * count),
-            "bury": (busy.name, spent, nothing, nothing, 3, dead.name, dead.id, dead.sequence),
+            "bury": (busy.name, spent, nothing, nothing, 3, dead.name, dead.id, dead.sequence, False),
             "spent": (busy.name, spent, nothing, 3, 1_000_000),
-            "inter": (busy.name, await self.db.fetchval(PLACES, spent), nothing),
-            "fail": (busy.name, spent, nothing, nothing, 3),
+            "inter": (busy.name, await self.db.fetchval(PLACES, spent), nothing, False),
+            "fail": (busy.name, spent, nothing, nothing, 3, False),
+            "hook": (busy.name, seqs, ["https://example.org/"] * count),
             "expire": (busy.name, count),
             "evict": (busy.name, count // 3, 0, count // 3, True, 3, *marks),
             "sweep_finished": (busy.name, timedelta(0), count),
-            "exhausted": (busy.name, "", 0, 3, count),
+            "exhausted": (busy.name, ["", "t1"], [0, 0], 3, count),
             "count": (busy.name, busy.id, True, 3, count, 0, *marks[:2], marks[3]),
             "depths": (
                 *([busy.name, dead.name], [busy.id, dead.id], [True, True], [3, 3], [0, 0]),
                 *(count, [busy.name] * 3, *marks),
             ),
-            "probe": ([busy.name, dead.name], [busy.name] * 3, *marks),
+            "probe": ([busy.name, dead.name], [0, 0], [0, 0], [busy.name] * 3, *marks),
             "heads": ([busy.name] * 3, *marks),
+            "working": (busy.name, 0, 0, *marks, 1_000),
             "enqueue": (busy.name, busy.id, busy.sequence, [b"{}"] * count, *([[]] * 10), 0),
         }
         return every[name]

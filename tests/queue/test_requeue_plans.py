@@ -16,7 +16,8 @@ from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 

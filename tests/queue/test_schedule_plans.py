@@ -14,7 +14,8 @@ from app.db.pool import PLANNER
 from app.queue import producer
 from app.queue.model import Batch, Lane
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS
 from tests.queue import plans, statements
 from tests.queue.plans import Plan
 

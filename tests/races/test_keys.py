@@ -117,6 +117,27 @@ async def test_a_producer_that_waits_for_a_return_updates_it(queue: Policy, riva
     assert await tallied(rivals.one, queue)
 
 
+async def test_a_deletion_of_a_key_and_a_return_do_not_deadlock(queue: Policy, rivals: Rivals) -> None:
+    """The job that waits is the older one. The deletion is about to lock both when the lease is being returned."""
+    await write(rivals.one, queue, ("a", "old"))
+    (old,) = await take(rivals.one, queue)
+    await write(rivals.one, queue, ("a", "new"))
+    (new,) = await take(rivals.one, queue)
+    await give_back(rivals.one, queue, old)
+    transaction = rivals.one.transaction()
+    await transaction.start()
+    assert await consumer.extend(rivals.one, queue.topic, [held(new)], [60_000])
+    late = asyncio.create_task(exits.delete_key(rivals.other, queue.topic, "", "a", 10))
+    await rivals.meet()
+    await give_back(rivals.one, queue, new)
+    await transaction.commit()
+    # It saw neither what was returned nor what that superseded: it is not done, and says so.
+    assert await late == exits.Cleared(0, 0, 0, more=True)
+    assert await exits.delete_key(rivals.other, queue.topic, "", "a", 10) == exits.Cleared(1, 0, 0, more=False)
+    assert await take(rivals.one, queue, 10) == []
+    assert await tallied(rivals.one, queue)
+
+
 async def test_of_two_returns_the_newer_lives(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "old"))
     (old,) = await take(rivals.one, queue)

@@ -15,8 +15,9 @@ from app.queue.log import Ask, Limits, Outcome, Part
 from app.queue.model import Batch, Connection
 from app.queue.producer import Placed
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, put, until
 from tests.races.rivals import Rivals

@@ -28,8 +28,9 @@ from app.queue.consumer import Return
 from app.queue.model import Batch, Held, Job, Topic
 from app.reapers import sweeps
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 from tests.queue.calls import Session
 from tests.races.history import CLOCKS_US, KEPT, Call, Delivery, Enqueued, Event, History, check
 

@@ -9,7 +9,8 @@ import pytest
 from app.db import schema
 from app.db.pool import Pools, open_pools
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.engine.machines import Machine, new_machine
 
 

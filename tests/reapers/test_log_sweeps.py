@@ -13,7 +13,8 @@ from app.queue.log import Ask
 from app.queue.model import Batch
 from app.reapers import sweeps
 from app.topics import store
-from app.topics.config import Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 from tests.reapers.test_sweeps import at_once

@@ -21,6 +21,7 @@ from app.queue.schedules import FIELDS, Missed, Schedule, Wanted, of_record
 from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
+from tests.queue.calls import held
 
 Make = Callable[..., Awaitable[Policy]]
 Hold = Callable[[Any], Awaitable[None]]
@@ -324,6 +325,34 @@ async def test_a_key_keeps_one_job_waiting(machine: Machine, clock: Clock) -> No
         clock.at += MINUTE
     (job,) = await machine.claim(policy, 10)
     assert job.key == "k"
+
+
+async def test_a_fifo_topic_gets_a_job_for_each_time(machine: Machine, clock: Clock) -> None:
+    """Their payloads are one, and yet none is a duplicate of another."""
+    policy = await clock.queue(".fifo")
+    await clock.put(policy, missed=Missed.ALL, batch=Batch(payloads=[b"1"], groups=["g"]))
+    assert [await clock.look(), await clock.look(MINUTE), await clock.look(MINUTE * 2)] == [1, 1, 2]
+    made = await machine.engine.schedules.run(clock.name)
+    seqs = []
+    for _ in range(5):
+        (job,) = await machine.claim(policy, 10)
+        await machine.engine.settlements.ack(policy, [held(job)])
+        seqs.append(job.seq)
+    assert seqs == sorted(set(seqs))
+    kept = await clock.get()
+    assert (kept.fires, kept.last_seq, made.seq) == (5, seqs[-1], seqs[-1])
+
+
+async def test_a_fire_that_is_a_duplicate_makes_none_and_counts_for_none(machine: Machine, clock: Clock) -> None:
+    policy = await clock.queue(dedupe_window_ms=3_600_000)
+    kept = await clock.put(policy, batch=Batch(payloads=[b"1"], dedupe_ids=["mine"]))
+    assert kept.next_fire is not None
+    assert [await clock.look(), await clock.look(MINUTE)] == [1, 0]
+    (job,) = await machine.claim(policy, 10)
+    assert (await machine.engine.schedules.run(clock.name)).seq == job.seq
+    after = await clock.get()
+    assert (after.fires, after.last_fire, after.last_seq) == (1, kept.next_fire, job.seq)
+    assert (after.next_fire, after.error_code) == (kept.next_fire + MINUTE * 2, None)
 
 
 async def test_it_sleeps_until_the_next_is_due(machine: Machine, clock: Clock) -> None:

@@ -13,8 +13,9 @@ from app.engine.claims import Claimer
 from app.engine.engine import Engine
 from app.reapers import inbox
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, Policy, resolve
+from app.topics.config import Policy
 from app.topics.schemas import text_of
 from tests.queue.calls import Session, put, take, until
 from tests.queue.calls import batch as batch_of

@@ -10,9 +10,9 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api.messages.ids import id_of
 from app.db.pool import Pools
 from app.queue import consumer
+from app.queue.ids import id_of
 from app.queue.model import Job
 from app.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take, until

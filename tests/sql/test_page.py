@@ -14,8 +14,8 @@ from app.db import binaries
 from app.errors import ConfigurationError
 from app.queue.model import Batch
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
-from app.topics.config import Asked, resolve
 from tests.queue.calls import put, take
 
 PAGE = Path(__file__).parents[2] / "docs/sql.md"

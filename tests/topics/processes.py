@@ -14,8 +14,8 @@ from app.db.pool import Pools
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import cache, store
+from app.topics.asked import Asked, resolve
 from app.topics.bus import Bus
-from app.topics.config import Asked, resolve
 from app.topics.hints import Hints
 from app.topics.tier import Tier
 from tests.engine.machines import Log, new_machine

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.engine import users
 from app.keys import digest_of
 from app.topics.bus import Bus, announce_keys
 from app.topics.hints import Hints
@@ -94,6 +95,7 @@ async def buses(redis: Redis) -> AsyncIterator[Ends]:
     two.on_changed = heard.append
     two.on_keys = lambda: heard.append("keys")
     two.on_work = lambda topic_id, jobs: heard.append((topic_id, jobs))
+    two.on_user = heard.append
     two.on_missed = lambda: heard.append("missed")
     for end in ends:
         end.start()
@@ -109,7 +111,8 @@ async def test_hints_arrive_and_own_ones_do_not(buses: Ends, redis: Redis) -> No
     two.work(9, 9)
     one.work(7, 2)
     one.changed("orders")
-    await until(lambda: {"orders", (7, 2)} <= set(heard))
+    one.user(users.digest_of("ada"))
+    await until(lambda: {"orders", (7, 2), users.digest_of("ada")} <= set(heard))
     assert "own" not in heard
     assert "keys" not in heard
     one.keys()
@@ -193,6 +196,22 @@ async def test_a_watch_is_told_of_another_processs_records_at_once(
             assert min(took) < 0.1  # the poll alone looks twice a second
             await log.drop()
             await stream.event("topic-deleted")
+
+
+async def test_whether_redis_is_heard_is_shown(serve: Callable[..., Awaitable[Running]], redis: Redis) -> None:
+    one = await serve(redis_url=redis.url)
+    async with client(one) as http:
+
+        async def shown(value: str) -> bool:
+            return f"\nholdfast_redis_connected {value}\n" in (await http.get("/metrics")).text
+
+        for value, change in (("1.0", redis.kill), ("0.0", redis.start), ("1.0", None)):
+            end = time.monotonic() + 15
+            while not await shown(value):
+                assert time.monotonic() < end
+                await asyncio.sleep(0.02)
+            if change is not None:
+                change()
 
 
 async def test_keys_are_known_and_forgotten_elsewhere_at_once(

@@ -10,7 +10,8 @@ import msgspec
 
 from app.db import schema
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Defaults, OnExhausted, in_effect, of_messages, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Defaults, OnExhausted, in_effect, of_messages
 
 BEFORE = "0006"
 

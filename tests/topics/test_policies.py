@@ -12,7 +12,8 @@ from app.db.pool import Pools
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.queue.log import Ask
 from app.topics import cache, store
-from app.topics.config import Asked, OnExhausted, Policy, TopicType, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import OnExhausted, Policy, TopicType
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.engine.users import digest_of
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import hints, relay
@@ -25,6 +26,7 @@ class Worker:
         self.hints.on_changed = self.heard.append
         self.hints.on_keys = lambda: self.heard.append("keys")
         self.hints.on_work = lambda topic_id, jobs: self.heard.append((topic_id, jobs))
+        self.hints.on_user = self.heard.append
         self.hints.on_missed = lambda: self.heard.append("missed")
         self.relay = Relay(folder, slot, slots, self.hints, self.numbers)
 
@@ -57,10 +59,11 @@ async def test_all_others_hear_and_nobody_hears_itself(start: Start) -> None:
     one.hints.changed("orders")
     one.hints.work(7, 2)
     one.hints.keys()
-    await until(lambda: all({"orders", (7, 2), "keys"} == set(other.heard) for other in (two, three)))
+    one.hints.user(digest_of("ada"))
+    await until(lambda: all({"orders", (7, 2), "keys", digest_of("ada")} == set(other.heard) for other in (two, three)))
     assert one.heard == []
-    assert one.count("sent") == 6
-    assert two.count("heard") == three.count("heard") == 3
+    assert one.count("sent") == 8
+    assert two.count("heard") == three.count("heard") == 4
 
 
 async def test_more_than_fits_into_a_datagram_arrives(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

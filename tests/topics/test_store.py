@@ -13,7 +13,8 @@ from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.queue.backoff import Backoff
 from app.queue.model import Batch
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Config, OnExhausted, Policy, TopicType, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Config, OnExhausted, Policy, TopicType
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -62,6 +63,9 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         replay_window_ms=9,
         dead_ttl_ms=10,
         result_ttl_ms=11,
+        accepts=["image/png"],
+        ingest="public",
+        user_events=True,
     )
     assert await store.put(pools.rest, topic, config) is True
     policy = await store.get(pools.rest, topic, DEFAULTS)

@@ -12,7 +12,7 @@ import pytest
 from app.db.pool import Pools
 from app.errors import NotAQueue, TopicNotFound
 from app.topics import cache, store, tier
-from app.topics.config import Asked, resolve
+from app.topics.asked import Asked, resolve
 from app.topics.tier import Tier
 from tests.topics.processes import Change, Start, change, copied, keys, start_process
 from tests.topics.test_bus import Redis, redis, until

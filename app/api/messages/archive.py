@@ -18,7 +18,6 @@ from app.api.calls import LEFT, ended_with
 from app.api.departure import while_connected
 from app.api.fields import time_of, topic_in
 from app.api.messages.errors import operation
-from app.api.messages.ids import id_of
 from app.api.openapi import TOPIC, query
 from app.api.paging import CURSOR, cursor_of, cursor_to
 from app.audit import trail
@@ -28,6 +27,7 @@ from app.errors import InvalidRequest, InvalidTime
 from app.keys import Scope
 from app.queue import archive
 from app.queue.archive import Archived, Part, Place, Replay
+from app.queue.ids import id_of
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
 router = direct.router("messages")

@@ -23,9 +23,11 @@ from app.api.bounds import (
 from app.api.failures import ClusterId
 from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.results import HandedIn, ProgressBody
+from app.api.users import UserId
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
+from app.topics.webhook import MAX_URL_BYTES
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
 MOST_LEASE_SECONDS = 86_400
@@ -90,6 +92,13 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False):
         about("One message of a group is out at a time, in their order. Names that end in .fifo ask for one."),
     ] = None
     dedupe_id: DedupeId | None = None
+    webhook: Annotated[
+        Annotated[str, Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"})] | None,
+        about("Is told over HTTP of the message's end, in place of the topic's webhook. docs/webhooks.md."),
+    ] = None
+    user_id: Annotated[
+        UserId | None, about("The user that it is for, an id of the application's own: in metadata as $user_id.")
+    ] = None
     tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
 
 

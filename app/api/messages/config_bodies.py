@@ -9,7 +9,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import about
 from app.queue.backoff import Backoff
-from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS, Asked, Unbounded
+from app.topics.asked import Asked, Unbounded
+from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
+from app.topics.webhook import Webhook
 
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 Seconds = Annotated[int, Meta(ge=0)]
@@ -123,10 +125,14 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     priority_order: str
     retry_order: str
     aging_ms: int
+    accepts: list[str]
+    ingest: str
+    user_events: bool
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool
     backoff: Backoff | UnsetType = UNSET
+    webhook: Webhook | UnsetType = UNSET
 
 
 class TopicConfigs(msgspec.Struct):

@@ -21,6 +21,7 @@ from app.topics.config import (
     clamp_lease,
     clamp_window,
 )
+from app.topics.ingestion import media_types
 
 T = TypeVar("T")
 
@@ -41,10 +42,14 @@ OF_V0: Final = (
     "priority_order",
     "retry_order",
     "aging_ms",
+    "accepts",
+    "ingest",
+    "user_events",
     "auto_create",
     "dedupe_node",
     "leases_durable",
     "backoff",
+    "webhook",
 )
 _V0_DEFAULTS: Final = Chosen()
 _CLAMPED: Final = {"claim_jitter_ms": 5_000, "cap_records": BIGINT_MAX, "cap_bytes": BIGINT_MAX}
@@ -107,6 +112,8 @@ def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
     for field, most in _CLAMPED.items():
         if field in settings:
             settings[field] = min(settings[field], most)
+    if "accepts" in settings:
+        settings["accepts"] = media_types(settings["accepts"])
     return msgspec.structs.replace(was, **settings)
 
 

@@ -15,17 +15,19 @@ from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
 from app.api.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
 from app.api.messages.errors import operation
-from app.api.messages.ids import id_of
 from app.api.payloads import BYTES, check_type, kept, of_base64, type_of
+from app.api.users import USER_KEY
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.enqueues import Gone
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Key, Scope
+from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
 from app.topics.config import DEAD_LETTERS, Policy, check_name
 from app.topics.fifo import check_groups
+from app.topics.webhook import check_url
 
 router = direct.router("messages")
 
@@ -135,7 +137,7 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
     for i, message in enumerate(messages):
         try:
             payload, kind = _payload(message)
-            text = _metadata(message.metadata)
+            text = _metadata(message.metadata, message.user_id)
             names = (("key", message.key), ("group", message.group), ("dedupe_id", message.dedupe_id))
             for field, given in names:
                 if given is not None and "\0" in given:
@@ -165,6 +167,9 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         tenants=_unless_default([message.tenant for message in messages]),
         keys=_unless_default([message.key for message in messages]),
         groups=_unless_default([message.group for message in messages]),
+        webhooks=_unless_default(
+            [None if message.webhook is None else check_url(message.webhook, "webhook") for message in messages]
+        ),
         dedupe_ids=_unless_default([message.dedupe_id for message in messages]),
     )
     return batch, size
@@ -182,7 +187,9 @@ def _payload(message: Enqueued) -> tuple[bytes, str | None]:
     return payload, kept(payload, asked or type_of(message.payload))
 
 
-def _metadata(metadata: dict[str, str] | None) -> str | None:
+def _metadata(metadata: dict[str, str] | None, user_id: str | None) -> str | None:
+    if user_id is not None:
+        metadata = {**(metadata or {}), USER_KEY: user_id}
     if metadata is None:
         return None
     text = encode(metadata)

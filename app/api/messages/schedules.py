@@ -17,11 +17,11 @@ from app.api.fields import encode
 from app.api.messages.bodies import BatchMessage
 from app.api.messages.enqueues import batch_of
 from app.api.messages.errors import operation
-from app.api.messages.ids import id_of
 from app.api.messages.show import time_of, unsent
 from app.api.openapi import query
 from app.api.paging import CURSOR
 from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When
+from app.queue.ids import id_of
 from app.queue.schedules import Schedule
 
 router = direct.router("messages")

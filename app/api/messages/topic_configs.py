@@ -20,7 +20,7 @@ from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_si
 from app.edge.context import context_of
 from app.errors import InvalidRequest, NotAQueue, NotFound, TopicNotFound
 from app.keys import Scope
-from app.topics import store
+from app.topics import hooks, store
 from app.topics.config import (
     Chosen,
     TopicType,
@@ -99,10 +99,14 @@ async def put(request: Request) -> Response:
     if asked.body.dead_letter is not None:
         context.access.may_name(request, asked.body.dead_letter)
 
+    hooks.check_setting(name, asked.body.webhook, signs=context.settings.webhook_secret is not None)
+    webhook, secret = hooks.concealed(asked.body.webhook)
+    asked.body = msgspec.structs.replace(asked.body, webhook=webhook)
+
     def change(was: Chosen | None) -> Chosen:
         return chosen_anew(name, _queue(name, new if was is None else was), asked)
 
-    chosen = await store.amend(context.pools.rest, name, change, context.access.actor(request))
+    chosen = await store.amend(context.pools.rest, name, change, context.access.actor(request), secret=secret)
     assert chosen is not None
     context.policies.changed(name)
     return _answer(shown_of(name, chosen))

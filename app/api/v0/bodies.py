@@ -21,6 +21,7 @@ from app.api.bounds import (
 )
 from app.api.v0.config_bodies import ResolvedConfig
 from app.db.horizon import Horizon
+from app.topics.config import PATTERN
 
 MAX_WATCHED = 256  # topics of one watch
 _TAG_PATTERN = {"type": "string", "maxLength": 256}
@@ -44,17 +45,20 @@ _MATCH: dict[str, Any] = {
 }
 
 
+Nodes = Annotated[
+    Annotated[str, text("A name.", most=MAX_NODE_BYTES)]
+    | Annotated[list[Annotated[str, text("A name.", most=MAX_NODE_BYTES)]], about("Names.", maxItems=MAX_NODES)]
+    | None,
+    about("Whose records are left out, byte for byte."),
+]
+
+
 class DiffBody(msgspec.Struct):
     """From where to read, and how much."""
 
     from_seq: Annotated[Seq | None, about("The last seq that the reader has.", 0)] = None
     limit: Annotated[Count | None, about("Most records; 0 is the default, clamped to 1000.", 256)] = None
-    node: Annotated[
-        Annotated[str, text("A name.", most=MAX_NODE_BYTES)]
-        | Annotated[list[Annotated[str, text("A name.", most=MAX_NODE_BYTES)]], about("Names.", maxItems=MAX_NODES)]
-        | None,
-        about("Whose records are left out, byte for byte."),
-    ] = None
+    node: Nodes = None
     include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
     include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
     wait_ms: Annotated[Count | None, about("How long to wait if there is nothing, clamped to 30000.", 0)] = None
@@ -66,24 +70,35 @@ class DiffBody(msgspec.Struct):
 class WatchFrom(msgspec.Struct):
     """Where a topic is watched from: after this seq; or, with `tail`, after what it has now."""
 
-    from_seq: Seq | None = None
-    tail: bool | None = None
+    from_seq: Annotated[Seq | None, about("The last seq that the client has.", 0)] = None
+    tail: Annotated[bool | None, about("Whether only what comes from now on is told.", False)] = None
 
 
 class WatchBody(msgspec.Struct):
-    """1 to 256 topics to watch, and how much comes at a time. limit: 0 is 256, clamped to 1000. max_batch_bytes, of
-    data and meta: 0 is 256 KiB, clamped to 1 MiB. heartbeat_ms: clamped to 1000 to 60000. consistency changes
-    nothing."""
+    """1 to 256 topics to watch, and how much comes at a time."""
 
-    topics: Annotated[dict[str, WatchFrom | None], Meta(min_length=1, max_length=MAX_WATCHED)]
-    node: str | list[str] | None = None
-    limit: Count | None = None
-    max_batch_bytes: Count | None = None
-    heartbeat_ms: Count | None = None
-    include_meta: bool | None = None
-    include_tags: bool | None = None
-    include_data: bool | None = None
-    consistency: Literal["eventual", "strong"] | None = None
+    topics: Annotated[
+        dict[str, WatchFrom | None],
+        Meta(
+            description="Topics by name; null is from the beginning.",
+            min_length=1,
+            max_length=MAX_WATCHED,
+            extra_json_schema={"propertyNames": {"pattern": PATTERN}},
+        ),
+    ]
+    node: Nodes = None
+    limit: Annotated[Count | None, about("Most records of an event; 0 is the default, clamped to 1000.", 256)] = None
+    max_batch_bytes: Annotated[
+        Count | None,
+        about("Most bytes of data and meta of an event; 0 is the default, clamped to 1 MiB.", 256 * 1024),
+    ] = None
+    heartbeat_ms: Annotated[
+        Count | None, about("After how long without a frame a comment comes, clamped to 1000 to 60000.", 15_000)
+    ] = None
+    include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
+    include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
+    include_data: Annotated[bool | None, about("Whether to show data.", True)] = None
+    consistency: Annotated[Literal["eventual", "strong"] | None, about("Changes nothing.")] = None
 
 
 class DeleteBody(msgspec.Struct):
@@ -288,7 +303,8 @@ class WatchAnswer(msgspec.Struct):
 
 
 class RecordsDeletedAnswer(msgspec.Struct):
-    """How many were deleted, and what is left."""
+    """How many were deleted, and what is left. marked, of a queue: how many are leased; unless their holders
+    acknowledge them, they end with their leases."""
 
     topic: str
     deleted: int
@@ -297,3 +313,4 @@ class RecordsDeletedAnswer(msgspec.Struct):
     count: int
     bytes: int
     performance: Performance
+    marked: int | UnsetType = UNSET

@@ -17,6 +17,8 @@ from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
+from app.audit import trail
+from app.audit.trail import Action
 from app.edge.context import context_of
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Scope
@@ -27,13 +29,13 @@ from app.topics.config import TEN_YEARS_MS, check_name
 router = direct.router("jobs")
 
 
-class CancelFilter(msgspec.Struct, forbid_unknown_fields=True):
+class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Jobs that have all of these; at least one is needed."""
 
     tag: Tag | None = None
-    key: Key | None = None
+    key: Annotated[Key | None, about("With this key.")] = None
     tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None
-    group: Group | None = None
+    group: Annotated[Group | None, about("Of this group.")] = None
     older_than_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Enqueued so long ago, or earlier.")
     ] = None
@@ -84,6 +86,9 @@ async def cancel(request: Request) -> Response:
     policy = await context.policies.queue(name)
     changes = context.engine.changes
     if match is not None:
+        # Ahead of it: what breaks off has done a part.
+        by, detail = context.access.actor(request), {"filter": msgspec.to_builtins(body.filter)}
+        await trail.record(context.pools.rest, by, Action.JOBS_CANCELLED, name, detail)
         gone, marked = await changes.cancel_matching(policy, match)
         skipped: list[int] = []
     else:

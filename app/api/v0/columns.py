@@ -19,10 +19,12 @@ from app.api.bounds import (
 )
 from app.api.fields import check_text, time_of
 from app.api.payloads import BYTES, JSON, check_type, kept, of_base64
+from app.api.users import with_user
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.forms import Form, form_of
 from app.queue.model import Batch
+from app.topics.webhook import check_url
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -41,6 +43,8 @@ def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
         check_text(body.node, "node", MAX_NODE_BYTES)
     payloads = [bytes(record.data) for record in records]
     metadata = [_metadata(i, record.meta) for i, record in enumerate(records)]
+    if isinstance(body, AppendBody):
+        _say_for_whom(metadata, body.records)
     size = 0
     for i, payload in enumerate(payloads):
         text = metadata[i]
@@ -128,6 +132,12 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
     batch.tenants = _unless_default([record.tenant for record in records])
     batch.keys = _unless_default([record.key for record in records])
     batch.groups = _unless_default([record.group for record in records])
+    batch.webhooks = _unless_default(
+        [
+            None if record.webhook is None else check_url(record.webhook, f"Record {i}: webhook")
+            for i, record in enumerate(records)
+        ]
+    )
     batch.dedupe_ids = _unless_default([record.dedupe_id for record in records])
     batch.max_deliveries = _unless_default([record.max_deliveries for record in records])
 
@@ -135,6 +145,12 @@ def _schedule(batch: Batch, records: Sequence[Record]) -> None:
 def _unless_default(column: list[Any]) -> list[Any]:
     """The column, or none at all where every record leaves it to its default: it is not sent then."""
     return [] if column.count(None) == len(column) else column
+
+
+def _say_for_whom(metadata: list[str | None], records: Sequence[Record]) -> None:
+    for i, record in enumerate(records):
+        if record.user_id is not None:
+            metadata[i] = with_user(metadata[i], record.user_id)
 
 
 def _metadata(place: int, raw: msgspec.Raw) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from app.queue.backoff import Backoff
+from app.topics.webhook import Webhook
 
 
 class ResolvedConfig(msgspec.Struct):
@@ -40,9 +41,13 @@ class ResolvedConfig(msgspec.Struct):
     replay_window_ms: int
     result_ttl_ms: int
     dead_ttl_ms: int
+    accepts: list[str]
+    ingest: str
+    user_events: bool
     auto_create: bool
     dedupe_node: bool
     leases_durable: bool
     backoff: Backoff | None
+    webhook: Webhook | UnsetType = UNSET
     schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
     schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -21,10 +20,9 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.audit.trail import Action
-from app.edge.context import Context, context_of
-from app.errors import InvalidRequest
+from app.edge.context import context_of
+from app.errors import InvalidRequest, Unauthorized
 from app.keys import Scope
-from app.queue import inspector
 from app.topics import store
 from app.topics.config import check_name
 from app.topics.control import Control
@@ -33,8 +31,6 @@ router = direct.router("jobs")
 
 MOST_TENANTS: Final = 1_000  # that are paused at once
 MAX_WAIT_MS: Final = 60_000
-LOOK_SECONDS: Final = 0.1
-EXACT: Final = 10_000
 
 _TENANT = Annotated[str, Meta(min_length=1, max_length=128)]
 
@@ -48,7 +44,7 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
     """How long to wait until nothing is left."""
 
-    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 0
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS, description="How long to wait until no job is left, in ms.")] = 0
 
 
 class ControlAnswer(msgspec.Struct):
@@ -62,10 +58,11 @@ class ControlAnswer(msgspec.Struct):
 
 
 class DrainAnswer(ControlAnswer, kw_only=True):
-    """The same, and what is left. empty: no job is left, in whatever state it waits or works."""
+    """The same, and what is left."""
 
-    left: int
-    empty: bool
+    left: Annotated[int, about("Jobs that wait, are scheduled or blocked, or are being worked on.")]
+    closes_in_ms: Annotated[int, about("Until then another process that has not heard of the drain may take some in.")]
+    empty: Annotated[bool, about("No job is left, and none can come.")]
 
 
 _pause = msgspec.json.Decoder(PauseBody)
@@ -127,13 +124,17 @@ async def resume(request: Request) -> Response:
 async def drain(request: Request) -> Response:
     """Take in no more jobs, until the topic is resumed; with `wait_ms`, answer once none is left, or then."""
     began = time.perf_counter()
-    context, name = context_of(request), _asked(request)
+    context, name = context_of(request), topic_in(request)
+    key = context.access.check(request, Scope.ADMIN, name)
     body = await read_json(request, _drain, context.settings.max_body_bytes, empty=b"{}")
     control = await _change(request, name, _drained, Action.TOPIC_DRAINED)
-    left = await while_connected(request, _until_empty(context, name, body.wait_ms / 1000))
+    left = await while_connected(request, context.engine.drains.wait(name, body.wait_ms / 1000))
     if left is None:
         return Response(status_code=499)
-    return answer(encode(_shown(name, control) | {"left": left, "empty": left == 0})[1:-1], began)
+    if not context.access.still_good(key):
+        raise Unauthorized("This key was revoked or has expired.")
+    shown = {"left": left.jobs, "closes_in_ms": left.closes_in_ms, "empty": left.empty}
+    return answer(encode(_shown(name, control) | shown)[1:-1], began)
 
 
 def _asked(request: Request) -> str:
@@ -180,18 +181,6 @@ def _resumed(tenant: str | None) -> Callable[[Control], Control]:
 
 def _drained(before: Control) -> Control:
     return msgspec.structs.replace(before, draining=True)
-
-
-async def _until_empty(context: Context, name: str, seconds: float) -> int:
-    """How many jobs wait or are worked on; after so many seconds, or sooner if there are none."""
-    until = time.monotonic() + seconds
-    while True:
-        policy = await context.policies.queue(name)
-        counts = await inspector.count(context.pools.rest, policy.topic, policy.budget, EXACT)
-        left = counts.ready + counts.scheduled + counts.blocked + counts.in_flight
-        if left == 0 or time.monotonic() + LOOK_SECONDS > until:
-            return left
-        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _shown(name: str, control: Control) -> dict[str, object]:

@@ -40,7 +40,7 @@ _body = msgspec.json.Decoder(DeleteBody)
 )
 async def delete(request: Request) -> Response:
     """Delete what there is at this moment below a seq, or with a tag: for good, and without a trace for readers. In a
-    queue, jobs that are leased are left."""
+    queue, jobs that are leased are marked as cancelled."""
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
@@ -53,10 +53,13 @@ async def delete(request: Request) -> Response:
     logs = context.engine.logs
 
     async def deleted(policy: Policy) -> dict[str, Any]:
-        verb = logs.delete if policy.config.type is TopicType.LOG else logs.delete_jobs
-        count = await verb(policy, body.before_seq, match)
+        if policy.config.type is TopicType.LOG:
+            done = {"deleted": await logs.delete(policy, body.before_seq, match)}
+        else:
+            count, marked = await logs.delete_jobs(policy, body.before_seq, match)
+            done = {"deleted": count, "marked": marked}
         extent, _ = await extent_of(context, policy)
-        return {"topic": name, "deleted": count, **extent}
+        return {"topic": name, **done, **extent}
 
     return answer(encode(await context.policies.confirmed(name, deleted))[1:-1], began)
 

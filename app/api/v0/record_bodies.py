@@ -9,8 +9,11 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Producer, Tag, about
 from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
+from app.api.users import UserId
 from app.api.v0.bodies import Performance
-from app.topics.config import TEN_YEARS_MS, AskedInFull, Tenant
+from app.topics.asked import AskedInFull
+from app.topics.config import TEN_YEARS_MS, Tenant
+from app.topics.webhook import MAX_URL_BYTES
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
@@ -54,10 +57,14 @@ class Record(msgspec.Struct, gc=False):
         about("One job of a group is out at a time, in the order of enqueueing. Names that end in .fifo ask for one."),
     ] = None
     dedupe_id: DedupeId | None = None
+    user_id: Annotated[
+        UserId | None, about("The user that it is for, an id of the application's own: in meta as $user_id.")
+    ] = None
     tenant: Annotated[Tenant | None, about("Whose job it is: claims share fairly between tenants.", "")] = None
-    # Not built yet, and refused: a client that counts on one of these must not take it for granted.
-    user_id: None = None
-    webhook: None = None
+    webhook: Annotated[
+        Annotated[str, Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"})] | None,
+        about("Is told over HTTP of the job's end, in place of the topic's webhook. docs/webhooks.md."),
+    ] = None
 
 
 class _Whole(msgspec.Struct, kw_only=True):

@@ -25,8 +25,9 @@ from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
 from app.queue.producer import Placed
-from app.topics import store
-from app.topics.config import NAME, Config, Policy, TopicType, check_name, resolve
+from app.topics import hooks, store
+from app.topics.asked import resolve
+from app.topics.config import NAME, Config, Policy, TopicType, check_name
 from app.topics.fifo import check_groups
 
 router = direct.router("records")
@@ -96,7 +97,9 @@ async def append(request: Request) -> Response:
     key = tenancy.batch_key(by, _key(request, body.idempotency_key))
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
-        resolve(name, body.config)  # which counts for nothing here; but what makes no sense is said every time
+        # Which counts for nothing here; but what makes no sense is said every time.
+        resolve(name, body.config)
+        hooks.check_setting(name, body.config.webhook, signs=context.settings.webhook_secret is not None)
     created = deduped = False
     head = 0  # unless it is known, the last of these is
     duplicates: list[int] = []

@@ -32,8 +32,9 @@ from app.keys import Scope
 from app.queue import inspector, log
 from app.queue.inspector import State
 from app.queue.log import LogState
-from app.topics import schema_store, store
-from app.topics.config import AskedInFull, Config, Policy, TopicType, check_name, resolve
+from app.topics import hooks, schema_store, store
+from app.topics.asked import AskedInFull, resolve
+from app.topics.config import Config, Policy, TopicType, check_name
 from app.topics.schemas import Format, Text, text_of
 
 router = direct.router("topics")
@@ -197,12 +198,16 @@ async def configure(
     Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
     TopicExistsIncompatible.
     """
-    config = resolve(name, asked)
+    hooks.check_setting(name, asked.webhook, signs=context.settings.webhook_secret is not None)
+    webhook, secret = hooks.concealed(asked.webhook)
+    config = resolve(name, msgspec.structs.replace(asked, webhook=webhook))
     if config.dead_letter is not None:
         context.access.may_name(request, config.dead_letter)
     schema = None if asked.schema is None else await asyncio.to_thread(_schema_asked, asked)
     store_it = store.put if replace else store.create
-    created = await store_it(context.pools.rest, name, config, context.access.actor(request), schema=schema)
+    created = await store_it(
+        context.pools.rest, name, config, context.access.actor(request), schema=schema, secret=secret
+    )
     context.policies.changed(name)
     return config, schema, created
 
@@ -217,6 +222,8 @@ def config_shown(config: Config, schema: Text | None = None) -> dict[str, Any]:
     shown = {name: getattr(config, name) for name in ResolvedConfig.__struct_fields__ if name not in _OF_SCHEMA}
     if schema is not None:
         shown |= {"schema": msgspec.Raw(schema.schema.encode()), "schema_format": schema.format}
+    if config.webhook is None:
+        del shown["webhook"]
     return shown
 
 

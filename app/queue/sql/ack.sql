@@ -3,8 +3,8 @@
 -- Answers one row: `done`, the places in $2 (from 1) that were completed, and `picked`, those that were locked.
 -- Beside `done`, in no order: `deliveries` of those that were completed, and `ages`, the time since their last claim in
 -- ms (NULL: not known), and whose they were, `tenants`.
--- What was picked and not done was changed by a verb that this one waited for: the caller runs the statement again
--- for those, or a good lease's ack would be lost. The rest is no longer the caller's.
+-- What was picked and not done was changed by a verb that this one waited for, or has a webhook of its own: the caller
+-- runs ack_results for those, or a good lease's ack would be lost. The rest is no longer the caller's.
 -- state::text keeps the planner off jobs_due, whose predicate would fit; the LATERAL leaves it no join to choose.
 -- Index: primary key.
 WITH picked AS MATERIALIZED (
@@ -17,7 +17,7 @@ WITH picked AS MATERIALIZED (
         FOR UPDATE
     ) x
 ), done AS (
-    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND j.webhook IS NULL
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.tenant
 ), event AS (

@@ -12,7 +12,7 @@ WITH picked AS MATERIALIZED (
         FOR UPDATE
     ) x
 ), done AS (
-    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND j.webhook IS NULL
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
               j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,

@@ -1,7 +1,8 @@
--- Complete jobs as ack does, and keep what their holders hand in.
+-- Complete jobs as ack does, keep what their holders hand in, and tell who is to be told.
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; and what it answers: as in ack
 --   $5 results, or NULL for none; one each per seq  $6 for how long they are kept, in ms from now; 0 for ever
 --   $7 whether the topic is replayable: the jobs go into the archive, as in ack_archived
+--   $8 whether the topic has a webhook: its jobs, and those with one of their own, are told of (endings)
 -- The event of a job with a result says until when that is kept.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
@@ -18,7 +19,8 @@ WITH picked AS MATERIALIZED (
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
               j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,
-              j.first_topic_id, j.first_seq, j.grp
+              j.first_topic_id, j.first_seq, j.grp,
+              CASE WHEN $8::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), clock AS MATERIALIZED (
     SELECT l.at, CASE WHEN $6::bigint > 0 THEN l.at + $6::bigint * interval '1 ms' END AS expires_at
     FROM (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM picked) locked) l
@@ -41,6 +43,9 @@ WITH picked AS MATERIALIZED (
     SELECT $1, d.topic_id, d.seq, 'acked', d.deliveries, d.lease_id, d.node,
            CASE WHEN ($5::json[])[d.ord::integer] IS NOT NULL THEN c.expires_at END
     FROM done d CROSS JOIN clock c
+), told AS (
+    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
+    SELECT $1, topic_id, seq, 'completed', deliveries, about FROM done WHERE about IS NOT NULL
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0

@@ -3,6 +3,7 @@
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
 --   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
+--   $9 whether the topic has a webhook (see ack_results)
 -- Answers one row: the places in $2 (from 1) that were moved, and `suspects`, how many were let fall by a second worker
 -- just now: a lease that ended in silence is a crash. The job starts there with no delivery, no end of its
 -- time and its own priority; its key and group are data there; where it came from stands in original_*, and the job that it
@@ -29,7 +30,9 @@ WITH picked AS MATERIALIZED (
     RETURNING p.ord, p.error, p.lease_id, p.node, p.held, p.crashed, j.crashes + p.crashed AS crashes, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
               j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.grp, j.tenant, j.max_deliveries,
               coalesce(j.ttl_ms, extract(epoch FROM j.expires_at - j.created_at) * 1000, 0)::bigint AS ttl_ms,
-              coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq
+              coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq,
+              j.webhook,
+              CASE WHEN $9::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), arriving AS MATERIALIZED (
     SELECT g.*, nextval($8::oid::regclass) AS new_seq, clock_timestamp() AS at,
            holdfast.error_cluster(coalesce(error, last_error)) AS cluster
@@ -39,10 +42,10 @@ WITH picked AS MATERIALIZED (
                                producer, metadata, payload, last_error, original_topic, original_seq,
                                original_deliveries, dlq_moved_at, content_type, first_topic_id, first_seq, key, grp,
                                original_tenant, original_max_deliveries, ttl_ms, cluster, failed_in, failed_at,
-                               original_crashes)
+                               original_crashes, webhook)
     SELECT $6, $7, new_seq, new_seq, 'ready', priority, at, created_at, at, tag, producer, metadata, payload,
            coalesce(error, last_error), $1, seq, deliveries, at, content_type, first_topic_id, first_seq, key, grp,
-           tenant, max_deliveries, ttl_ms, cluster, $1, at, crashes
+           tenant, max_deliveries, ttl_ms, cluster, $1, at, crashes, webhook
     FROM arriving
 ), lane AS (
     INSERT INTO holdfast.lanes (topic, priority) SELECT DISTINCT $6, priority FROM arriving ORDER BY 2
@@ -58,6 +61,10 @@ WITH picked AS MATERIALIZED (
     SELECT $1, topic_id, seq, 'dead_lettered'::holdfast.job_event, deliveries, lease_id, node, coalesce(error, last_error) FROM arriving
     UNION ALL
     SELECT $6, $7, new_seq, 'enqueued', 0, NULL, NULL, 'from ' || $1 || ' ' || seq FROM arriving
+), told AS (
+    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, error, about)
+    SELECT $1, topic_id, seq, 'dead_lettered', deliveries, coalesce(error, last_error), about FROM arriving
+    WHERE about IS NOT NULL
 )
 SELECT array(SELECT ord FROM gone ORDER BY ord) AS done,
        (SELECT count(*) FROM gone WHERE crashed = 1 AND crashes = 2) AS suspects

@@ -1,15 +1,16 @@
 -- Delete the jobs with a key, for good: whatever their state, leased ones too.
 --   $1 topic  $2 tenant  $3 key  $4 most jobs to look at
--- Answers one row: deleted; ready, how many of them were fresh; leased, how many were; picked, those that were locked
+-- Answers one row: deleted; ready, how many of them were fresh; leased, how many were; looked, those that were there
 -- (more than deleted: another verb changed one meanwhile, and the caller runs the statement again).
+-- Locks the one that waits behind the others, as returns and enqueues do: its seq may be lower than a lease's.
 -- Indexes: jobs_keyed, primary key.
 WITH looked AS MATERIALIZED (
-    SELECT j.seq FROM holdfast.jobs j
+    SELECT j.seq, j.state::text IN ('ready', 'scheduled', 'blocked') AS waits FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.key = $3 AND j.tenant = $2
       AND j.state = ANY (enum_range(NULL::holdfast.job_state))
     LIMIT $4::integer
 ), picked AS MATERIALIZED (
-    SELECT x.* FROM (SELECT l.seq FROM looked l ORDER BY l.seq) l CROSS JOIN LATERAL (
+    SELECT x.* FROM (SELECT l.seq FROM looked l ORDER BY l.waits, l.seq) l CROSS JOIN LATERAL (
         SELECT j.ctid AS tid, j.state::text AS was, j.lease_id, j.node FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = l.seq AND j.key = $3 AND j.tenant = $2
         FOR UPDATE
@@ -29,4 +30,4 @@ WITH looked AS MATERIALIZED (
     FROM done HAVING count(*) > 0
 )
 SELECT (SELECT count(*) FROM done) AS deleted, (SELECT count(*) FROM done d WHERE d.was = 'ready') AS ready,
-       (SELECT count(*) FROM done d WHERE d.was = 'leased') AS leased, (SELECT count(*) FROM picked) AS picked
+       (SELECT count(*) FROM done d WHERE d.was = 'leased') AS leased, (SELECT count(*) FROM looked) AS looked

@@ -2,6 +2,7 @@
 -- as failed, until retention. Of which kind their error is, and when they failed, is in cluster and failed_at.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
+--   $6 whether the topic has a webhook (see ack_results)
 -- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury. One that was cancelled is left (see
 -- cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
@@ -25,10 +26,14 @@ WITH picked AS MATERIALIZED (
         cluster = holdfast.error_cluster(coalesce(p.error, j.last_error)), failed_in = $1, failed_at = clock_timestamp()
     FROM picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.lease_id, p.node, p.held, p.crashed, j.crashes, j.topic_id, j.seq, j.deliveries, j.last_error,
-              octet_length(j.payload) AS bytes
+              octet_length(j.payload) AS bytes,
+              CASE WHEN $6::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error FROM done
+), told AS (
+    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, error, about)
+    SELECT $1, topic_id, seq, 'failed', deliveries, last_error, about FROM done WHERE about IS NOT NULL
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, scheduled, leased, failed, bytes)
     SELECT min(topic_id), sum(held - 1), -sum(held), count(*), -sum(bytes) FROM done HAVING count(*) > 0

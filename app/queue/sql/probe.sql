@@ -1,18 +1,24 @@
--- Is there something to claim, and when will there be?   $1 topics
---   low marks of lanes that have one:  $2 topics  $3 tenants  $4 priorities  $5 positions  $6 times in µs since 1970
+-- Is there something to claim, and when will there be?
+--   topics:  $1 names  where their lanes begin:  $2 positions  $3 times in µs since 1970; one each per topic
+--   but these, each once:  $4 topics  $5 tenants  $6 priorities  $7 positions  $8 times
 -- One row a topic: claimable, and wait_ms, the time until the next scheduled job or ending lease (NULL: none
 -- within a second; further on stand the deadlines of leases that were settled early), and `at`, now() in µs since 1970.
 -- Plain reads: takes no lock and waits for none. Not EXISTS, of which the planner makes a hash of all that is ready.
 -- Indexes: primary key of lanes, jobs_ready, jobs_due.
-WITH mark AS MATERIALIZED (
-    SELECT m.topic, m.tenant, m.priority, m.low, timestamptz 'epoch' + m.due_low * interval '1 microsecond' AS due_low
-    FROM unnest($2::text[], $3::text[], $4::smallint[], $5::bigint[], $6::bigint[])
-        AS m(topic, tenant, priority, low, due_low)
-), lane AS MATERIALIZED (
-    SELECT l.topic, l.tenant, l.priority, coalesce(m.low, 0) AS low, coalesce(m.due_low, '-infinity') AS due_low
-    FROM holdfast.lanes l
-    LEFT JOIN mark m ON m.topic = l.topic AND m.tenant = l.tenant AND m.priority = l.priority
-    WHERE l.topic = ANY ($1::text[])
+WITH lane AS MATERIALIZED (
+    -- By grouping, not by a join: see working.
+    SELECT one.topic, one.tenant, one.priority, coalesce(max(one.low), max(one.floor)) AS low,
+           timestamptz 'epoch' + coalesce(max(one.due_low), max(one.due_floor)) * interval '1 microsecond' AS due_low
+    FROM (
+        SELECT l.topic, l.tenant, l.priority, t.floor, t.due_floor, NULL::bigint AS low, NULL::bigint AS due_low
+        FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS t(topic, floor, due_floor)
+        JOIN holdfast.lanes l ON l.topic = t.topic
+        UNION ALL
+        SELECT m.topic, m.tenant, m.priority, NULL, NULL, m.low, m.due_low
+        FROM unnest($4::text[], $5::text[], $6::smallint[], $7::bigint[], $8::bigint[])
+            AS m(topic, tenant, priority, low, due_low)
+    ) one
+    GROUP BY one.topic, one.tenant, one.priority
 )
 SELECT l.topic, bool_or(ready.position IS NOT NULL OR coalesce(due.at < now(), false)) AS claimable,
        (date_part('epoch', min(due.at) - now()) * 1000)::bigint AS wait_ms,

@@ -17,6 +17,8 @@ WITH jobs AS (
     DELETE FROM holdfast.lanes WHERE topic = $1
 ), schemas AS (
     DELETE FROM holdfast.topic_schemas s USING holdfast.topics t WHERE t.name = $1 AND s.topic_id = t.id
+), secrets AS (
+    DELETE FROM holdfast.webhook_secrets s USING holdfast.topics t WHERE t.name = $1 AND s.topic_id = t.id
 ), topic AS (
     DELETE FROM holdfast.topics WHERE name = $1
 )

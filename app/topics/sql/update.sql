@@ -14,7 +14,9 @@ WITH held AS (
         retry_order = c.retry_order, aging_ms = c.aging_ms, replayable = c.replayable,
         replay_window_ms = c.replay_window_ms, result_ttl_ms = c.result_ttl_ms, dead_ttl_ms = c.dead_ttl_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
         leases_durable = c.leases_durable, configured = c.configured, backoff = c.backoff,
+        accepts = c.accepts, ingest = c.ingest, user_events = c.user_events,
         tenant_weights = c.tenant_weights, tenant_limits = c.tenant_limits,
+        webhook = c.webhook,
         updated_at = clock_timestamp(), version = h.version + 1
     FROM held h CROSS JOIN json_populate_record(NULL::holdfast.topics, $2::json) c
     WHERE t.name = $1 AND h.type = c.type

@@ -11,7 +11,8 @@ from app.queue import log
 from app.queue.log import Limits, Part
 from app.queue.model import Batch
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS
 from tests.benchmarks.bars.batch import BATCH, PACE
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure, Ratio

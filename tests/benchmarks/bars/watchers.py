@@ -6,7 +6,7 @@ import secrets
 import statistics
 
 from app.topics import store
-from app.topics.config import Asked, resolve
+from app.topics.asked import Asked, resolve
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.load import data_of

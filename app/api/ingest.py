@@ -1,0 +1,205 @@
+"""POST /in/:topic, /in/:topic/:group and /in/:topic/:group/:dedupe: what browsers and other services send, as it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api import direct, tenancy
+from app.api.body import has_nul, read_bytes
+from app.api.bounds import MAX_GROUP, MAX_JOB_KEY, MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
+from app.api.fields import encode
+from app.api.forms import FORM, MULTIPART, media_type, payload_of
+from app.api.openapi import TOPIC, operation, path
+from app.api.origins import allow_origin
+from app.api.payloads import JSON, TEXT
+from app.api.users import with_user
+from app.edge.context import Context, context_of
+from app.edge.credentials import authorization, basic, from_another_site
+from app.engine.enqueues import Gone
+from app.errors import InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
+from app.keys import Key, Scope
+from app.metrics import catalogue
+from app.queue.ids import id_of
+from app.queue.model import Batch
+from app.queue.producer import Placed
+from app.signin.people import UserKey
+from app.topics.config import NAME, Policy, TopicType
+from app.topics.fifo import check_groups
+
+router = direct.router("ingest")
+
+MAX_PARAMS: Final = 64
+
+
+class IngestAnswer(msgspec.Struct):
+    """The job. id: as the messages dialect has it, and X-Job-Id. duplicate: it is an earlier one with this dedupe id,
+    and nothing was enqueued."""
+
+    id: str
+    topic: str
+    seq: int
+    duplicate: bool
+
+
+def _described(*parameters: dict[str, Any]) -> dict[str, Any]:
+    described = operation(
+        parameters=[TOPIC, *parameters],
+        answers={202: IngestAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
+    )
+    anything: dict[str, Any] = {"schema": {}}
+    form: dict[str, Any] = {
+        "schema": {"type": "object"},
+        "example": {"name": "Ada Lovelace", "list": ["news", "jobs"]},
+    }
+    content = {JSON: anything, FORM: form, MULTIPART: form, TEXT: {"schema": {"type": "string"}}}
+    described["requestBody"] = {
+        "required": True,
+        "description": f"Up to {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
+        "content": content,
+    }
+    described["responses"]["202"]["description"] = "The job is kept."
+    described["responses"]["415"]["description"] = "The topic does not accept this type, or the charset is not UTF-8."
+    described["responses"]["202"]["headers"] = {
+        "X-Job-Id": {"description": "The job's id.", "required": True, "schema": {"type": "string", "format": "uuid"}}
+    }
+    return described
+
+
+def _part(name: str, what: str, most: int) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "maxLength": most, "pattern": NO_NUL.replace("\\u0000", "/\\u0000")}
+    return path(name, what, schema)
+
+
+_GROUP = _part("group", "The job's group.", MAX_GROUP)
+_DEDUPE = _part("dedupe", "The job's dedupe_id.", MAX_JOB_KEY)
+
+
+@router.post(
+    "/in/{topic}/{group}/{dedupe}",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_described(_GROUP, _DEDUPE),
+    operation_id="ingest_once",
+)
+@router.post(
+    "/in/{topic}/{group}",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_described(_GROUP),
+    operation_id="ingest_grouped",
+)
+@router.post(
+    "/in/{topic}",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_described(),
+    operation_id="ingest",
+)
+async def ingest(request: Request) -> Response:
+    """Enqueue the body as it is, into a queue that there is: JSON, a form, or a text."""
+    context = context_of(request)
+    name = request.path_params["topic"]
+    policy, key = await _let_in(request, context, name)
+    media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
+    batch = Batch(
+        payloads=[b""],  # until it is there: what is wrong with the rest is said before
+        metadata=_unless_none(_metadata(request, key)),
+        groups=_unless_none(_in_path(request, "group", MAX_GROUP)),
+        dedupe_ids=_unless_none(_in_path(request, "dedupe", MAX_JOB_KEY)),
+    )
+    tenancy.enqueued_by(key, batch)
+    check_groups(name, batch)
+    body = await read_bytes(request, min(MAX_RECORD_BYTES, context.settings.max_body_bytes))
+    payload, content_type = payload_of(body, media)
+    size = len(payload) + sum(len(text.encode()) for text in batch.metadata if text)
+    if size > MAX_RECORD_BYTES:
+        raise PayloadTooLarge(
+            f"Payload and metadata are {size} bytes; {MAX_RECORD_BYTES} are the most.", {"max_bytes": MAX_RECORD_BYTES}
+        )
+    batch.payloads = [payload]
+    batch.content_types = _unless_none(content_type)
+    policy, found = await _place(request, context, policy, batch, size)
+    context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
+    seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
+    shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
+    headers = {"x-job-id": shown.id}
+    if policy.config.ingest == "public":
+        headers |= allow_origin(request, exposed="X-Job-Id")
+    return Response(encode(shown), 202, headers, "application/json")
+
+
+async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy, Key | None]:
+    """The topic's policy, and who sends. Raises Unauthorized and Forbidden before it tells whether there is such a
+    topic; TopicNotFound, NotAQueue."""
+    access = context.access
+    if b"%2f" in request.scope.get("raw_path", b"").lower():
+        raise InvalidRequest("A topic, group or dedupe id in a path can't have a '/'.")
+    policy = await context.policies.for_anybody(name) if NAME.match(name) else None
+    if policy is None or policy.config.ingest != "public":
+        key = access.check(request, Scope.WRITE, name, confines=True)
+    elif _says_who(request):
+        key = access.check(request, Scope(0), confines=True)
+    else:
+        key = None
+    if policy is None:
+        raise TopicNotFound(name)
+    if policy.config.type is not TopicType.QUEUE:
+        raise NotAQueue(name)
+    return policy, key
+
+
+def _says_who(request: Request) -> bool:
+    """Whether the request means to. A password that a browser sends along from another site's page does not."""
+    header = authorization(request)
+    return bool(header) and not (basic(header) and from_another_site(request))
+
+
+async def _place(
+    request: Request, context: Context, policy: Policy, batch: Batch, size: int
+) -> tuple[Policy, list[Any] | Placed]:
+    enqueues = context.engine.enqueues
+    try:
+        return policy, await enqueues.place_there(policy, batch, size)
+    except Gone:
+        # The topic may have been deleted, and made anew, through another process: perhaps not for anybody.
+        context.policies.forget(policy.topic.name)
+        fresh, _ = await _let_in(request, context, policy.topic.name)
+        if fresh.topic.id == policy.topic.id:
+            raise
+        return fresh, await enqueues.place_there(fresh, batch, size)
+
+
+def _metadata(request: Request, key: Key | None) -> str | None:
+    """The parameters of the query and the path as `params`, and the user's id; None without either."""
+    params: dict[str, Any] = {}
+    given = request.query_params.multi_items()
+    if len(given) > MAX_PARAMS:
+        raise InvalidRequest(f"At most {MAX_PARAMS} parameters.")
+    for name, value in given:
+        before = params.get(name)
+        params[name] = value if before is None else [*before, value] if isinstance(before, list) else [before, value]
+    params |= {name: request.path_params[name] for name in ("group", "dedupe") if name in request.path_params}
+    text = encode({"params": params}).decode() if params else None
+    if isinstance(key, UserKey):
+        text = with_user(text, key.id)
+    if text is not None and len(text.encode()) > MAX_META_BYTES:
+        raise InvalidRequest(f"The parameters are more than {MAX_META_BYTES} bytes of metadata.")
+    if text is not None and has_nul(text.encode()):
+        raise InvalidRequest("A parameter has a NUL character (U+0000), which can't be stored.")
+    return text
+
+
+def _in_path(request: Request, name: str, most: int) -> str | None:
+    value: str | None = request.path_params.get(name)
+    if value is not None and (len(value) > most or "\0" in value):
+        raise InvalidRequest(f"A {name} has 1 to {most} characters, and no NUL.")
+    return value
+
+
+def _unless_none(value: str | None) -> list[str | None]:
+    return [] if value is None else [value]

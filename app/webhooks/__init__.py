@@ -1,0 +1,1 @@
+"""Tells others over HTTP of jobs that have ended. docs/webhooks.md, docs/adr/0041."""

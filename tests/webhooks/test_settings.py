@@ -1,0 +1,176 @@
+"""The setting `webhook`: what may be asked for, and a secret that nobody sees again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from app.settings import Settings
+from app.topics.webhook import MASK
+from tests.api.dialect import Topic, refused
+from tests.webhooks.receiver import SECRET, Receiver
+
+if TYPE_CHECKING:
+    from tests.api.keyring import Services
+    from tests.conftest import Running
+
+OWN = "a secret of the topic's own"
+URL = "https://example.org/hook"
+
+
+async def test_a_topic_without_one_shows_none(queue: Topic) -> None:
+    assert "webhook" not in (await queue.state())["config"]
+
+
+async def test_a_secret_is_shown_never_again(services: Services, queue: Topic) -> None:
+    put = (await queue.put(webhook={"url": URL, "on": ["failed"], "secret": OWN}))["config"]["webhook"]
+    got = (await queue.state())["config"]["webhook"]
+    assert put == got == {"url": URL, "on": ["failed"], "secret": put["secret"]}
+    assert put["secret"].startswith(MASK)
+    trail = (await queue.http.get("/v0/admin/audit", params={"subject": queue.name})).text
+    configs = (await queue.http.get(f"/api/topic-configs/{queue.name}")).text
+    assert put["secret"] in trail
+    assert put["secret"] in configs
+    assert OWN not in trail + configs
+    rows = await services.sql("SELECT to_json(t)::text AS row FROM holdfast.topics t WHERE name = $1", queue.name)
+    assert OWN not in rows[0]["row"], "so no copy of a policy has it, in Redis or elsewhere"
+
+
+async def test_what_stands_for_a_secret_leaves_it_when_it_is_sent_back(queue: Topic, receiver: Receiver) -> None:
+    made = await queue.put(webhook={"url": URL, "secret": OWN})
+    hook = made["config"]["webhook"]
+    await queue.put(webhook={**hook, "url": receiver.url()})
+    config = f"/api/topic-configs/{queue.name}"
+    shown = (await queue.http.get(config)).json()
+    assert (await queue.http.put(config, json=shown)).json() == shown
+    assert (await queue.http.put(config, json={"max_depth": 7})).json()["webhook"] == shown["webhook"], (
+        "absent: as it was"
+    )
+    await queue.add(1)
+    await queue.take()
+    await queue.ack("n", [1])
+    assert (await receiver.get())[0].is_signed_with(OWN.encode())
+
+
+async def test_another_secret_takes_its_place_and_is_in_the_trail(queue: Topic, receiver: Receiver) -> None:
+    first = (await queue.put(webhook={"url": receiver.url(), "secret": OWN}))["config"]["webhook"]["secret"]
+    second = (await queue.put(webhook={"url": receiver.url(), "secret": f"{OWN} 2"}))["config"]["webhook"]["secret"]
+    assert first != second
+    trail = (await queue.http.get("/v0/admin/audit", params={"page_size": 1, "subject": queue.name})).text
+    assert first in trail
+    assert second in trail
+    await queue.add(1)
+    await queue.take()
+    await queue.ack("n", [1])
+    assert (await receiver.get())[0].is_signed_with(f"{OWN} 2".encode())
+
+
+async def test_a_put_without_it_forgets_webhook_and_secret(services: Services, queue: Topic) -> None:
+    hook = (await queue.put(webhook={"url": URL, "secret": OWN}))["config"]["webhook"]
+    await queue.put()
+    assert "webhook" not in (await queue.state())["config"]
+    refused(await queue.http.put(queue.path, json={"type": "queue", "webhook": hook}), 400, "invalid_request")
+    await queue.put(webhook={"url": URL, "secret": OWN})
+    await queue.drop()
+    kept = "SELECT topic_id FROM holdfast.webhook_secrets WHERE topic_id NOT IN (SELECT id FROM holdfast.topics)"
+    assert await services.sql(kept) == []
+
+
+async def test_what_stands_for_no_secret_makes_no_topic(http: httpx.AsyncClient, topic: str) -> None:
+    body = {"type": "queue", "webhook": {"url": URL, "secret": f"{MASK}0a0b0c0d"}}
+    refused(await http.put(f"/v0/topics/{topic}", json=body), 400, "invalid_request")
+    refused(await http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        {"url": URL, "on": []},
+        {"url": URL, "on": ["expired"]},
+        {"url": URL, "secret": "short"},
+        {"url": "x" * 3_000},
+        "x",
+    ],
+)
+async def test_what_makes_no_sense_is_refused(queue: Topic, hook: object) -> None:
+    refused(await queue.http.put(queue.path, json={"type": "queue", "webhook": hook}), 400, "invalid_request")
+    config = await queue.http.put(f"/api/topic-configs/{queue.name}", json={"webhook": hook})
+    assert config.status_code == 400
+
+
+async def test_without_any_secret_nothing_is_promised(services: Services, topic: str) -> None:
+    unsigned = await services.start(webhook_allow="127.0.0.1")
+    async with httpx.AsyncClient(base_url=unsigned.url, timeout=35) as http:
+        queue = Topic(http, topic)
+        body = {"type": "queue", "webhook": {"url": URL}}
+        assert (
+            "HOLDFAST_WEBHOOK_SECRET"
+            in refused(await http.put(queue.path, json=body), 400, "invalid_request")["message"]
+        )
+        await queue.put()
+        record = {"data": 1, "webhook": URL}
+        refused(await http.post(queue.path, json={"records": [record]}), 400, "invalid_request")
+        await queue.put(webhook={"secret": OWN})
+        await queue.append(record)
+    await unsigned.stop()
+
+
+async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
+    serve: Callable[..., Awaitable[Running]], services: Services, queue: Topic, receiver: Receiver
+) -> None:
+    http, own = queue.http, "/v0/topics/holdfast.webhooks"
+    receiver.answers = [b"HTTP/1.1 410 Gone\r\n\r\n"]  # so that it stays, as failed
+    await queue.append({"data": 1, "webhook": receiver.url()})
+    await queue.take()
+    await queue.ack("n", [1])
+    await receiver.get()
+    assert (await http.get(own)).status_code == 200
+    refused(await http.post(own, json={"records": [{"data": 1}]}), 403, "forbidden")
+    assert (await http.post("/api/messages", json={"topic": "holdfast.webhooks", "payload": "1"})).status_code == 403
+    refused(await http.put("/v0/topics/holdfast.mine", json={"type": "queue"}), 400, "invalid_request")
+    letters = {"type": "queue", "max_deliveries": 1, "dead_letter": "holdfast.webhooks"}
+    refused(await http.put(queue.path, json=letters), 400, "invalid_request")
+    config = await http.put(f"/api/topic-configs/{queue.name}", json={"dead_letter": "holdfast.webhooks"})
+    assert config.status_code == 400
+    with pytest.raises(Exception, match=r"holdfast\. is kept"):
+        await services.sql("INSERT INTO holdfast.inbox (topic, payload) VALUES ('holdfast.webhooks', '1')")
+
+    [told] = await services.sql(
+        """
+        SELECT holdfast.message_id(j.topic_id, j.seq)::text AS id FROM holdfast.jobs j
+        WHERE j.topic = 'holdfast.webhooks' AND j.tag = $1
+        """,
+        queue.name,
+    )
+    guarded = await services.start(api_keys="root,plain:rw", webhook_allow="127.0.0.1")
+    async with httpx.AsyncClient(base_url=guarded.url, timeout=35) as keyed:
+        for key, status in (("plain", 403), ("root", 200)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert (await keyed.get(own, headers=headers)).status_code == status
+            claim = {"topic": "holdfast.webhooks"}
+            answer = await keyed.post("/api/messages/dequeue", json=claim, headers=headers)
+            assert (answer.status_code == 403) == (key == "plain")
+            message = await keyed.get(f"/api/messages/{told['id']}", headers=headers)
+            assert message.status_code == (404 if key == "plain" else 200), "whoever can work out its id"
+    await guarded.stop()
+
+
+@pytest.mark.parametrize("text", ["10.0.0.0/33", "a b", "http://x", "x/8", "10.0.0.0/8,,*"])
+def test_what_is_no_target_refuses_to_start(text: str) -> None:
+    with pytest.raises(ValueError, match="webhook_allow"):
+        Settings(webhook_allow=text)
+
+
+def test_targets_are_hosts_and_networks() -> None:
+    hosts, networks = Settings(webhook_allow="10.0.0.0/8, Hooks.internal,::1").webhook_targets
+    assert hosts == {"hooks.internal"}
+    assert [str(one) for one in networks] == ["10.0.0.0/8", "::1/128"]
+
+
+def test_a_short_secret_refuses_to_start() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        Settings.model_validate({"webhook_secret": "short"})
+    assert len(SECRET) >= 32
