@@ -308,8 +308,9 @@ async def purge(
 ) -> Purged:
     """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = in_flight = 0
+    states = [state for status in statuses for state in status.states]
     while True:
-        row = await db.fetchrow(_PURGE, topic.name, after, upto, [status.value for status in statuses], limit)
+        row = await db.fetchrow(_PURGE, topic.name, after, upto, states, limit)
         assert row is not None, "it answers one row always"
         count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
         if row["deleted"] == row["picked"]:

@@ -61,7 +61,9 @@ async def test_plans_made_for_an_empty_table_stay_good(
         await db.close()
 
 
-@pytest.mark.parametrize("name", ["explain_job", "show_jobs", "find_jobs", "list_jobs", "change_job", "group_head"])
+@pytest.mark.parametrize(
+    "name", ["explain_job", "show_jobs", "find_jobs", "list_jobs", "change_job", "group_head", "purge"]
+)
 async def test_a_state_by_its_name_costs_nothing(name: str, connect: Callable[[], Awaitable[Session]]) -> None:
     """The planner puts the expression in the function's place."""
     db, statement = await connect(), statements.named(name)

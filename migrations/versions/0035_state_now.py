@@ -1,12 +1,12 @@
 """A job's state by the clock, said once.
 
-Revision ID: 0032
+Revision ID: 0035
 """
 
 from alembic import op
 
-revision = "0032"
-down_revision = "0031"
+revision = "0035"
+down_revision = "0034"
 branch_labels = None
 depends_on = None
 
