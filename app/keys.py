@@ -7,7 +7,7 @@ by '+', prefixes of topic names by '|'. Empty scopes are all scopes, no prefixes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
@@ -72,6 +72,15 @@ class Key:
         prefixes = list(prefixes)
         within = not self.prefixes or (bool(prefixes) and all(one.startswith(self.prefixes) for one in prefixes))
         return not scopes & ~self.scopes and within
+
+
+def covers(key: Key | None) -> Callable[[str], bool]:
+    """Which topics a caller may touch at all; every one, where no key is asked for."""
+    return _every if key is None else key.covers
+
+
+def _every(_topic: str) -> bool:
+    return True
 
 
 def digest_of(secret: bytes) -> bytes:

@@ -1860,6 +1860,22 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
     END $_$;
 
 --
+-- Name: state_now(holdfast.job_state, timestamp with time zone, timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.state_now(state holdfast.job_state, visible_at timestamp with time zone, expires_at timestamp with time zone, cancelled_at timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT CASE WHEN state::text IN ('failed', 'expired') THEN state::text
+                    WHEN state::text = 'leased' AND visible_at >= now() THEN 'leased'
+                    WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+                    WHEN expires_at <= now() THEN 'expired'
+                    WHEN state::text = 'blocked' THEN 'blocked'
+                    WHEN visible_at > now() THEN 'scheduled'
+                    ELSE 'ready' END
+    $$;
+
+--
 -- Name: take_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 

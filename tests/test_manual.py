@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "docs/operations/reapers.md": 3,
     "docs/schedules.md": 7,
     "docs/users.md": 5,
-    "docs/explain.md": 5,
+    "docs/explain.md": 6,
     "docs/control.md": 2,
     "docs/jobs.md": 8,
     "docs/results.md": 4,

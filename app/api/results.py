@@ -18,7 +18,7 @@ from app.api.fields import check_text
 from app.api.openapi import query
 from app.edge.context import context_of
 from app.errors import InvalidRequest, RecordTooLarge, Unauthorized
-from app.keys import Key
+from app.keys import Key, covers
 from app.queue.results import MAX_BYTES, Progress
 
 if TYPE_CHECKING:
@@ -94,16 +94,12 @@ async def outcome_of(request: Request, key: Key | None, policy: Policy, seq: int
     """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it, or the
     caller has left. Raises Unauthorized where the key is good no longer."""
     context = context_of(request)
-    outcomes, covers = context.engine.outcomes, (key.covers if key is not None else _all)
+    outcomes = context.engine.outcomes
     if not wait_ms:
-        return await outcomes.of(policy, seq, covers=covers)
+        return await outcomes.of(policy, seq, covers=covers(key))
     count_as(request, "result_wait")  # its time is the wait's
     await request.body()
-    outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covers))
+    outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covers(key)))
     if not context.access.still_good(key):
         raise Unauthorized("This key was revoked or has expired.")
     return outcome
-
-
-def _all(_topic: str) -> bool:
-    return True

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from app.db.pool import TOO_SLOW
 from app.engine import reasons
+from app.engine.ordering import OVERTAKE_SHARE
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
 from app.queue import explained, inspector, ledger, results, shown, turns
-from app.queue.explained import COUNTED, Row
+from app.queue.explained import COUNTED, Head, Row
 from app.queue.ledger import Event, Recent
-from app.queue.model import Topic
+from app.queue.model import Lane, Reach, Topic
 from app.queue.results import Result
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
+    from app.queue.inspector import Lows
     from app.topics.config import Policy
 
 # How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.
@@ -42,15 +45,16 @@ class Explain:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
-    async def job(self, policy: Policy, seq: int) -> Explained | None:
-        """Why a job is not running; None if nothing is known of it."""
+    async def job(self, policy: Policy, seq: int, *, covers: Callable[[str], bool]) -> Explained | None:
+        """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
+        that topic."""
         db = self._shared.pools.rest
         row = await explained.job(db, policy.topic, policy.budget, seq)
         if row is None:
-            return await self._gone(policy, seq)
+            return await self._gone(policy, seq, covers)
         facts = Facts(policy.control)
         if row.state == "blocked":
-            facts.head = await explained.head(db, policy.topic, row, seq)
+            facts.head = await explained.head(db, policy.topic, row.tenant, row.grp, seq)
         elif row.state in {"ready", "scheduled"} and not row.spent:
             facts.ahead, facts.pace = await self._ahead(policy, row), await self._pace(policy)
             facts.room = await self._room(policy, row.tenant)
@@ -64,42 +68,74 @@ class Explain:
         waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
         return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy))
 
-    async def _gone(self, policy: Policy, seq: int) -> Explained | None:
+    async def group(
+        self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
+    ) -> tuple[Head, Verdict]:
+        """What is out of a group, how many wait behind it, and why the first is not running; see `job`."""
+        head = await explained.head(self._shared.pools.rest, policy.topic, tenant, group)
+        out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
+        return head, reasons.of_group(head, None if out is None else out.verdict)
+
+    async def _gone(self, policy: Policy, seq: int, covers: Callable[[str], bool]) -> Explained | None:
         db, topic = self._shared.pools.rest, policy.topic
         for place in (await shown.letters(db, [(topic.id, seq)])).values():
             for letter in await shown.show(db, [place]):
-                dead = Reason(
-                    Code.DEAD_LETTERED,
-                    f"It is a dead letter: job {letter.seq} of {letter.topic}.",
-                    {"topic": letter.topic, "seq": letter.seq, "error": letter.last_error, "at": letter.dlq_moved_ms},
-                )
+                where = (letter.topic, letter.seq) if covers(letter.topic) else None
+                deliveries = letter.original_deliveries or 0
+                dead = reasons.of_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
                 return Explained(None, Verdict([dead], None))
         events = await ledger.last(db, topic, seq, 1)
         if not events:
             return None
-        kept = await results.find(db, topic, seq) if events[0].event == "acked" else None
-        return Explained(None, Verdict([_ended(topic, seq, events[0], kept)], None))
+        last = events[0]
+        if last.event == "dead_lettered":  # into a log, or it is there no more
+            dead = reasons.of_dead_letter(None, last.deliveries, last.detail, last.at_ms)
+            return Explained(None, Verdict([dead], None))
+        kept = await results.find(db, topic, seq) if last.event == "acked" else None
+        return Explained(None, Verdict([_ended(topic, seq, last, kept)], None))
 
     async def _ahead(self, policy: Policy, row: Row) -> Ahead:
-        """How many jobs come before one: of its tenant those that do, and of each other tenant as many as fair turns
-        give it meanwhile."""
+        """How many jobs come before one: of its tenant those that do, and of each other tenant that is not paused as
+        many as fair turns give it meanwhile."""
         config, lows = policy.config, self._shared.cursors.lows(policy.topic.id)
         back = config.retry_order == "back"
         lanes = await explained.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
         sign = 1 if config.priority_order == "highest_first" else -1
         own, others, at_least = 0, dict[str, int](), False
         for lane, n in lanes.items():
-            if lane.tenant in policy.control.paused_tenants:
-                continue
             if lane.tenant != row.tenant:
-                others[lane.tenant] = others.get(lane.tenant, 0) + n
+                if lane.tenant not in policy.control.paused_tenants:
+                    others[lane.tenant] = others.get(lane.tenant, 0) + n
             elif lane == row.lane or sign * lane.priority > sign * row.priority:
                 own += n
                 at_least = at_least or n >= COUNTED
+        if config.aging_ms:
+            most = await self._aged(policy, row, lanes, lows)
+            own = own if most is None else min(own, most)
         weights = config.tenant_weights
         share = (own + 1) / weights.get(row.tenant, 1)
         turns = sum(min(n, math.ceil(share * weights.get(tenant, 1))) for tenant, n in others.items())
         return Ahead(own + turns, at_least)
+
+    async def _aged(self, policy: Policy, row: Row, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
+        """How many of its tenant come before a job at most, as its lane overtakes others by its age, None if it does
+        not; see ordering.py: of OVERTAKE_SHARE jobs, one is from a lane that overtakes."""
+        config = policy.config
+        sign = 1 if config.priority_order == "highest_first" else -1
+        known = {reach.lane: reach for reach in lows.lanes}
+        own = [lane for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
+        marks = [(policy.topic.name, known.get(lane, Reach(lane))) for lane in own]
+        heads = await inspector.heads(self._shared.pools.rest, marks)
+        begun = {
+            lane: (sign * lane.priority, head.waited_ms // config.aging_ms)
+            for lane, head in zip(own, heads, strict=True)
+            if head.waited_ms is not None
+        }
+        best = max((rank for rank, _ in begun.values()), default=0)
+        overtaking = {lane for lane, (rank, steps) in begun.items() if rank < best <= rank + steps}
+        if row.lane not in overtaking:
+            return None
+        return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
 
     async def _room(self, policy: Policy, tenant: str) -> Room | None:
         """How many jobs of its tenant may be in flight, and how many are; None: any number may."""
@@ -114,9 +150,12 @@ class Explain:
         recent, seconds = await self._recent(topic)
         waiting = self._shared.waiters.parked(topic.name)
         limit = policy.config.throughput_limit
-        # This process may not be the one that hands them out.
-        spent = limit > 0 and recent.claimed >= limit * seconds * NEARLY
-        return Pace(recent, seconds, waiting, limit, spent or self._shared.throttle.is_out(topic.id))
+        if not limit:
+            return Pace(recent, seconds, waiting)
+        refill_ms = round(await self._shared.throttle.refill(policy) * 1000)
+        # Under a steady load, a token may just have come.
+        spent = recent.claimed >= limit * seconds * NEARLY
+        return Pace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
 
     async def _recent(self, topic: Topic) -> tuple[Recent, float]:
         recent, seconds, began = _NOTHING, WINDOWS[0], time.monotonic()

@@ -109,9 +109,9 @@ class Outcomes:
     async def _look(self, policy: Policy, seq: int, covers: Callable[[str], bool]) -> Outcome | None:
         db, topic = self._shared.pools.rest, policy.topic
         row = await explained.job(db, topic, policy.budget, seq)
-        if row is not None and row.state in {"failed", "expired"}:
-            at = row.expires_ms if row.state == "expired" else row.updated_ms
-            return Outcome(row.state, at or row.updated_ms, error=row.last_error)
+        if row is not None and row.state in {"failed", "expired", "cancelled"}:
+            ends = {"failed": row.updated_ms, "expired": row.expires_ms, "cancelled": row.visible_ms}
+            return Outcome(row.state, ends[row.state] or row.updated_ms, error=row.last_error)
         if row is not None:
             return Outcome(PENDING, progress=row.progress)
         found = await results.find(db, topic, seq)

@@ -6,7 +6,7 @@ Pure: what the facts are, and where they come from, is explain.py's business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -53,13 +53,21 @@ class Reason:
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How a topic's jobs went lately: `recent` events within `seconds`; `waiting` callers that this process has parked;
-    tokens a second that the topic has, 0 for no limit, and whether they have run out."""
+    tokens a second that the topic has, 0 for no limit, whether it has spent them all, and in how many ms its bucket has
+    one again, 0 where it has."""
 
     recent: Recent
     seconds: float
     waiting: int
-    limit: int
-    out_of_tokens: bool
+    limit: int = 0
+    at_limit: bool = False
+    refill_ms: int = 0
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether nobody claims, as far as can be seen."""
+        idle = self.recent.idle_ms
+        return not (self.waiting or self.at_limit or (idle is not None and idle < IDLE_MS))
 
     @property
     def rate(self) -> float:
@@ -84,6 +92,11 @@ class Room:
     limit: int
     held: int
 
+    @property
+    def full(self) -> bool:
+        """Whether no more of it is handed out for now."""
+        return self.held >= self.limit
+
 
 @dataclass(slots=True)
 class Facts:
@@ -92,7 +105,7 @@ class Facts:
     control: Control
     head: Head | None = None  # of the group, for one that is blocked
     room: Room | None = None  # of a tenant that has a limit
-    pace: Pace = field(default_factory=lambda: Pace(_NOTHING, 1.0, 0, 0, False))
+    pace: Pace = field(default_factory=lambda: Pace(_NOTHING, 1.0, 0))
     ahead: Ahead = field(default_factory=lambda: Ahead(0, False))
 
 
@@ -118,15 +131,29 @@ class Waiting:
 
 def of_job(row: Row, facts: Facts) -> Verdict:
     """Why a job is not running."""
+    over = [*_cancelled(row)] or [*_out(row)]
+    if over:
+        return Verdict(over, None)
     paused = [] if row.state == "leased" else [*_paused(row.tenant, facts.control)]
-    held_up = [*_held_up(row), *_blocked(facts.head)]
-    reasons = [*_cancelled(row)] or [*_out(row)] or [*paused, *held_up, *_in_turn(row, facts)]
-    wait = None
-    if row.state in {"ready", "scheduled"} and not row.spent and not paused:
-        own = max(row.visible_ms - row.now_ms, 0) if row.state == "scheduled" else 0
-        turn = _turn_ms(facts.pace, facts.ahead)
-        wait = None if turn is None else max(own, turn)
-    return Verdict(reasons, wait)
+    reasons = [*paused, *_blocked(facts.head), *_held_up(row)]
+    if row.state not in {"ready", "scheduled"} or row.spent:
+        return Verdict(reasons, None)
+    # Until when a pause or a limit keeps it back, nobody can tell.
+    kept_back = bool(paused) or (facts.room is not None and facts.room.full)
+    turn = None if kept_back else _turn_ms(facts.pace, facts.ahead)
+    reasons += _in_turn(facts, turn)
+    if not reasons:
+        reasons.append(Reason(Code.NEXT, "Nothing is before it: the next claim of this topic gets it."))
+    return Verdict(reasons, None if turn is None else max(row.visible_ms - row.now_ms, turn))
+
+
+def of_group(head: Head, verdict: Verdict | None) -> Verdict:
+    """Why a group does not get on: what is to be said of the job that is out, whose verdict this is; None: none is."""
+    if verdict is not None:
+        return verdict
+    if head.before == 0:
+        return Verdict([Reason(Code.EMPTY, "No job of this group waits or is out.", {"behind": 0})], None)
+    return Verdict([*_blocked(replace(head, before=0))], None)
 
 
 def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
@@ -136,6 +163,7 @@ def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
         text = f"Paused tenants: {', '.join(control.paused_tenants[:10])}{', …' * (len(control.paused_tenants) > 10)}."
         reasons.append(Reason(Code.PAUSED, text, {"tenants": len(control.paused_tenants)}))
     ahead = Ahead(waiting.claimable, waiting.at_least)
+    turn = None if control.paused else _turn_ms(pace, ahead)
     if waiting.claimable == 0:
         parts = [
             f"{count} {word}"
@@ -156,8 +184,17 @@ def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
     else:
         reasons += _unclaimed(pace)
         reasons += _throttled(pace)
-        reasons.append(_behind(pace, ahead, "to be claimed now"))
-    return Verdict(reasons, None if control.paused else _turn_ms(pace, ahead))
+        reasons.append(_behind(pace, ahead, "to be claimed now", turn))
+    return Verdict(reasons, turn)
+
+
+def of_dead_letter(place: tuple[str, int] | None, deliveries: int, error: str | None, at_ms: int | None) -> Reason:
+    """What is to be said of a job that has become a dead letter; where it is, as far as that is to be told."""
+    topic, seq = place or (None, None)
+    where = "" if place is None else f" (job {seq} of {topic})"
+    text = f"It is a dead letter{where} after {_times(deliveries)}: {_last_error(error)}"
+    numbers: dict[str, object] = {"topic": topic, "seq": seq, "deliveries": deliveries, "error": error, "at": at_ms}
+    return Reason(Code.DEAD_LETTERED, text, numbers)
 
 
 def _out(row: Row) -> Iterator[Reason]:
@@ -211,7 +248,7 @@ def _held_up(row: Row) -> Iterator[Reason]:
             f"The last of {_times(row.max_deliveries)} is over: {_error(row)} The next claim or sweep takes it out.",
             {"deliveries": row.deliveries, "max_deliveries": row.max_deliveries},
         )
-    elif row.state == "scheduled":
+    if row.state == "scheduled" or (row.state == "blocked" and left > 0):
         why = "" if row.deliveries == 0 else f" It was returned after {_times(row.deliveries)}: {_error(row)}"
         yield Reason(
             Code.SCHEDULED,
@@ -249,48 +286,46 @@ def _blocked(head: Head | None) -> Iterator[Reason]:
         numbers["node"] = head.node
     elif head.state == "scheduled":
         text = f"Its group's job {head.seq} comes first, and is to be had from {clock(head.until_ms or 0)} only."
-    else:
+    elif head.state == "ready":
         text = f"Its group's job {head.seq} comes first, and waits to be claimed: explain that one."
+    else:
+        text = f"Its group's job {head.seq} came first, and is {head.state}: the next claim or sweep takes it out."
     yield Reason(Code.BLOCKED, text + behind, numbers)
 
 
-def _in_turn(row: Row, facts: Facts) -> Iterator[Reason]:
+def _in_turn(facts: Facts, turn_ms: int | None) -> Iterator[Reason]:
     """What holds up all that wait in this topic."""
-    if row.state not in {"ready", "scheduled"} or row.spent:
-        return
     pace, ahead, room = facts.pace, facts.ahead, facts.room
     yield from _unclaimed(pace)
-    if room is not None and room.held >= room.limit:
+    if room is not None and room.full:
         text = f"Tenant {room.tenant!r} has {room.held} jobs in flight, and may have {room.limit}."
         numbers: dict[str, object] = {"tenant": room.tenant, "limit": room.limit, "in_flight": room.held}
         yield Reason(Code.TENANT_LIMIT, text, numbers)
     yield from _throttled(pace)
     if ahead.jobs:
-        yield _behind(pace, ahead, "handed out before it")
-    elif row.state == "ready":
-        yield Reason(Code.NEXT, "Nothing is before it: the next claim of this topic gets it.")
+        yield _behind(pace, ahead, "handed out before it", turn_ms)
 
 
 def _unclaimed(pace: Pace) -> Iterator[Reason]:
-    idle = pace.recent.idle_ms
-    if pace.waiting or (idle is not None and idle < IDLE_MS) or pace.out_of_tokens:
+    if not pace.unclaimed:
         return
+    idle = pace.recent.idle_ms
     seconds = pace.seconds if idle is None else idle / 1000
     text = f"Nobody has claimed a job of this topic for {_span(round(seconds * 1000))}{' or longer' * (idle is None)}."
     yield Reason(Code.NO_CLAIMER, text, {"idle_ms": round(seconds * 1000), "at_least": idle is None})
 
 
 def _throttled(pace: Pace) -> Iterator[Reason]:
-    if pace.out_of_tokens:
+    if pace.at_limit:
+        refill = f"One more may go in {_span(pace.refill_ms)}." if pace.refill_ms else "One more may go now."
         yield Reason(
             Code.THROUGHPUT_LIMIT,
-            f"The topic hands out {pace.limit} jobs a second at most, and has just handed out as many.",
-            {"limit": pace.limit, "refill_ms": round(1000 / pace.limit, 3)},
+            f"The topic hands out {pace.limit} jobs a second at most, and has just handed out as many. {refill}",
+            {"limit": pace.limit, "refill_ms": pace.refill_ms},
         )
 
 
-def _behind(pace: Pace, ahead: Ahead, what: str) -> Reason:
-    turn = _turn_ms(pace, ahead)
+def _behind(pace: Pace, ahead: Ahead, what: str, turn: int | None) -> Reason:
     speed = "" if turn is None else f" Claims take {pace.rate:.3g} a second: about {_span(turn)}."
     many = f"{'at least ' * ahead.at_least}{ahead.jobs} job{' is' if ahead.jobs == 1 else 's are'}"
     numbers: dict[str, object] = {
@@ -303,13 +338,18 @@ def _behind(pace: Pace, ahead: Ahead, what: str) -> Reason:
 
 
 def _turn_ms(pace: Pace, ahead: Ahead) -> int | None:
-    if ahead.jobs == 0 and (pace.waiting or pace.recent.claimed):
-        return 0
-    return round(ahead.jobs / pace.rate * 1000) if pace.rate else None
+    """In how many ms it is the turn of what comes behind those; None: nobody claims, or not enough to tell."""
+    if pace.unclaimed or (ahead.jobs and not pace.rate):
+        return None
+    return max(round(ahead.jobs / pace.rate * 1000) if ahead.jobs else 0, pace.refill_ms)
 
 
 def _error(row: Row) -> str:
-    return "its lease ended without a word." if row.last_error is None else f'"{row.last_error[:200]}".'
+    return _last_error(row.last_error)
+
+
+def _last_error(error: str | None) -> str:
+    return "its lease ended without a word." if error is None else f'"{error[:200]}".'
 
 
 def _said(row: Row) -> dict[str, object]:

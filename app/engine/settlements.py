@@ -184,7 +184,7 @@ class Settlements:
         # What follows is for some jobs alone, and the others are returned by then: its errors are for their callers.
         out, error_out = await self._retire(policy, entries, returns, result.spent) if result.spent else (set(), None)
         keyed = sorted(result.keyed)
-        more, error_keyed = await self._return_keyed(policy, keyed, held, returns) if keyed else (_NONE, None)
+        more, error_keyed = await self._return_keyed(policy, keyed, entries, returns) if keyed else (_NONE, None)
         done = result.done | out | more.done
         if more.ended:
             await self._shared.groups.left(policy)
@@ -203,17 +203,17 @@ class Settlements:
         for i in refunded:
             calls[entries[i].call].refunded.add(entries[i].place)
         shares = _shares(calls, entries, done)
-        for places, error in ((result.spent.keys() - out, error_out), (keyed, error_keyed)):
+        for places, error in ((result.spent.keys() - out, error_out), (set(keyed) - more.done, error_keyed)):
             if error is not None:
                 for i in places:
                     shares[entries[i].call] = error
         return shares
 
     async def _return_keyed(
-        self, policy: Policy, keyed: Sequence[int], held: Sequence[Held], returns: Sequence[Return]
+        self, policy: Policy, keyed: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]
     ) -> tuple[ReturnedKeyed, BaseException | None]:
         """Return jobs with keys: what became of them, and an error if it failed."""
-        jobs, how = [held[i] for i in keyed], [returns[i] for i in keyed]
+        jobs, how = [entries[i].held for i in keyed], [returns[i] for i in keyed]
         db = self._shared.verbs(policy)
         try:
             back = await tried_again(
@@ -222,7 +222,23 @@ class Settlements:
         except Exception as error:
             return _NONE, shown(error)
         done, ended, refunded = ({keyed[i] for i in places} for places in (back.done, back.ended, back.refunded))
-        return ReturnedKeyed(done, ended, refunded, back.delays_ms), None
+        out, failure = await self._end_cancelled(policy, [i for i in keyed if i not in done], entries, returns)
+        return ReturnedKeyed(done | out, ended, refunded, back.delays_ms), failure
+
+    async def _end_cancelled(
+        self, policy: Policy, left: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]
+    ) -> tuple[set[int], BaseException | None]:
+        """Of jobs with keys that were not returned, take out those that were cancelled since they were looked at: the
+        places that went, and an error if that failed."""
+        if not left:
+            return set(), None
+        jobs, db = [entries[i].held for i in left], self._shared.verbs(policy)
+        try:
+            leases = await tried_again(lambda: consumer.leases(db, policy.topic, jobs))
+        except Exception as error:
+            return set(), shown(error)
+        marked = {left[i]: ending for i, ending in leases.items() if ending.cancelled}
+        return await self._retire(policy, entries, returns, marked)
 
     async def _fail(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)

@@ -35,6 +35,7 @@ class Buckets(Protocol):
     up: bool
 
     async def take(self, key: str, wanted: int, per_second: int) -> Grant | None: ...
+    async def refill(self, key: str, per_second: int) -> float | None: ...
     async def put_back(self, key: str, tokens: int, per_second: int) -> None: ...
 
 
@@ -67,10 +68,6 @@ class Throttle:
         closed.wanted = True
         return True
 
-    def is_out(self, topic_id: int) -> bool:
-        """Whether a topic has run out of tokens a moment ago. Who asks only wants to know."""
-        return topic_id in self._closed
-
     async def take(self, policy: Policy, wanted: int) -> int:
         """Tokens for up to `wanted` jobs (1 or more) of a topic that has a limit. Raises asyncpg's errors.
 
@@ -87,6 +84,15 @@ class Throttle:
         if grant.tokens < wanted:
             self._close(topic.id, grant.wait_seconds, per_second, wanted=grant.tokens == 0)
         return grant.tokens
+
+    async def refill(self, policy: Policy) -> float:
+        """In how many seconds a topic that has a limit has a token; 0: it has one. Takes none. Raises asyncpg's
+        errors."""
+        topic, per_second = policy.topic, policy.config.throughput_limit
+        seconds = None
+        if self.shared is not None and self.shared.up:
+            seconds = await self.shared.refill(await self._key(topic), per_second)
+        return await tokens.refill(self._pools.rest, topic, per_second) if seconds is None else seconds
 
     async def put_back(self, policy: Policy, unspent: int) -> None:
         """Put back what no job was handed out for, wherever tokens are kept by now. Best effort."""

@@ -14,6 +14,7 @@ _JOB = sql.load(__package__, "explain_job")
 _LANES = sql.load(__package__, "lanes_ahead")
 _HEAD = sql.load(__package__, "group_head")
 
+BIGINT_MAX: Final = 2**63 - 1
 COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
 
 
@@ -21,9 +22,9 @@ COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
 class Row:
     """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
 
-    `state` is ready, scheduled, blocked, leased (by a good lease), failed or expired. `due`: it stands in the due part
-    of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery is over.
-    `cancelled`: somebody has cancelled it while it was leased.
+    `state` is ready, scheduled, blocked, leased (by a good lease), failed, expired or cancelled. `due`: it stands in
+    the due part of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery
+    is over. `cancelled`: somebody has cancelled it while it was leased.
     `percent`, `note`, `progress_ms`: what the holder of this lease said last of its progress; percent None: nothing.
     """
 
@@ -74,7 +75,7 @@ async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> Row | N
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is out of a group: a job's seq, its state by the clock (None: nothing is, the next is being let through),
+    """What is out of a group: a job's seq, its state as in Row (None: nothing is, the next is being let through),
     until when that lasts in ms since 1970, who holds it, its delivery; and how many wait before the job asked about."""
 
     seq: int | None
@@ -85,9 +86,10 @@ class Head:
     before: int
 
 
-async def head(db: Connection, topic: Topic, row: Row, seq: int) -> Head:
-    """What stands before a job in its group; COUNTED of those that wait are counted."""
-    found = await db.fetchrow(_HEAD, topic.name, row.tenant, row.grp, seq, COUNTED)
+async def head(db: Connection, topic: Topic, tenant: str, group: str | None, seq: int = BIGINT_MAX) -> Head:
+    """What stands before a job in its group, by default before one that came now; COUNTED of those that wait are
+    counted."""
+    found = await db.fetchrow(_HEAD, topic.name, tenant, group, seq, COUNTED)
     assert found is not None, "it answers one row always"
     return Head(**dict(found))
 

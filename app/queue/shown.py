@@ -36,6 +36,20 @@ class Status(Enum):
     FAILED = "failed"
     EXPIRED = "expired"
 
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Those of Shown that it stands for. A job that was cancelled has outlived its time (docs/adr/0040)."""
+        return _STATES[self]
+
+
+_STATES: Final = {
+    Status.PENDING: ("ready", "scheduled", "blocked"),
+    Status.PROCESSING: ("leased",),
+    Status.FAILED: ("failed",),
+    Status.EXPIRED: ("expired", "cancelled"),
+}
+_STATUS: Final = {state: status for status, states in _STATES.items() for state in states}
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -48,16 +62,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A job. Its status and state are by the database's clock: `state` tells apart what is pending, ready, scheduled or
-    blocked, and calls leased what is processing. Times are in ms since 1970; `visible_ms` is when a lease or a delay
-    ends; `first_*`: the job whose id a dead letter has; `crashes`: deliveries that ended by their deadline,
-    `original_crashes`: those of a dead letter before it was one; `percent`: how far its holder says it is, None if it
-    says nothing; with `note`, at `progress_ms`."""
+    """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
+    expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
+    since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
+    `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter before it was one;
+    `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`."""
 
     topic: str
     topic_id: int
     seq: Seq
-    status: str
     state: str
     cancelled: bool
     node: str | None
@@ -88,6 +101,11 @@ class Shown:
     percent: int | None
     note: str | None
     progress_ms: int | None
+
+    @property
+    def status(self) -> Status:
+        """The same in fewer words."""
+        return _STATUS[self.state]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +142,7 @@ async def page(
                 _LIST_JOBS,
                 topic.name,
                 below,
-                only,
+                None if status is None else list(status.states),
                 limit,
                 offset,
                 max(looks, offset + limit),
@@ -160,7 +178,7 @@ class Match:
 
 
 _ALL: Final = Match()
-_OUT: Final = ("failed", "expired")
+_OUT: Final = {"failed": "failed", "expired": "expired", "cancelled": "expired"}  # as list_finished calls them
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +230,7 @@ async def _among(db: Connection, topic: Topic, match: Match) -> list[Seq] | None
         case ["leased"]:
             seqs = await db.fetchval(_LIST_HELD, topic.name, BIGINT_MAX, LOOKED_AT, 0, LOOKED_AT)
         case [state] if state in _OUT:
-            seqs = await db.fetchval(_LIST_FINISHED, topic.name, BIGINT_MAX, state, LOOKED_AT, 0, LOOKED_AT)
+            seqs = await db.fetchval(_LIST_FINISHED, topic.name, BIGINT_MAX, _OUT[state], LOOKED_AT, 0, LOOKED_AT)
         case _:
             return None
     return seqs
@@ -290,8 +308,9 @@ async def purge(
 ) -> Purged:
     """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = in_flight = 0
+    states = [state for status in statuses for state in status.states]
     while True:
-        row = await db.fetchrow(_PURGE, topic.name, after, upto, [status.value for status in statuses], limit)
+        row = await db.fetchrow(_PURGE, topic.name, after, upto, states, limit)
         assert row is not None, "it answers one row always"
         count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
         if row["deleted"] == row["picked"]:

@@ -13,6 +13,7 @@ from app.db import sql
 from app.queue.model import Connection, Topic
 
 _TAKE = sql.load(__package__, "take_tokens")
+_PEEK = sql.load(__package__, "peek_tokens")
 _RETURN = sql.load(__package__, "return_tokens")
 _DATABASE = sql.load(__package__, "database")
 
@@ -30,6 +31,12 @@ async def take(db: Connection, topic: Topic, wanted: int, per_second: int) -> Gr
     row = await db.fetchrow(_TAKE, topic.id, wanted, per_second)
     assert row is not None, "an upsert answers one row always"
     return Grant(row["granted"], row["wait_ms"] / 1000)
+
+
+async def refill(db: Connection, topic: Topic, per_second: int) -> float:
+    """In how many seconds there is a token; 0: there is one. Takes none."""
+    wait_ms: int = await db.fetchval(_PEEK, topic.id, per_second)
+    return wait_ms / 1000
 
 
 async def put_back(db: Connection, topic: Topic, tokens: int, per_second: int) -> None:

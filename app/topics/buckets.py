@@ -48,6 +48,15 @@ redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens - granted),
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {granted, math.max(math.ceil((1 - (tokens - granted)) / rate * 1000), 0)}
 """
+# KEYS: the bucket  ARGV: tokens a second. Answers in how many ms there is a token, by the rule of TAKE, and takes none.
+PEEK: Final = """
+local rate = tonumber(ARGV[1])
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+if not kept[1] then return 0 end
+local clock = redis.call('TIME')
+local gap = math.max(clock[1] * 1000000 + clock[2] - tonumber(kept[2]), 0)
+return math.max(math.ceil((1 - tonumber(kept[1])) / rate * 1000 - gap / 1000), 0)
+"""
 # KEYS: the bucket  ARGV: tokens that are put back, tokens a second.
 PUT_BACK: Final = """
 local tokens = redis.call('HGET', KEYS[1], 'tokens')
@@ -70,6 +79,7 @@ class RedisBuckets:
             retry=Retry(NoBackoff(), 0),
         )
         self._take = self._redis.register_script(TAKE)
+        self._peek = self._redis.register_script(PEEK)
         self._put_back = self._redis.register_script(PUT_BACK)
         self._looking: asyncio.Task[None] | None = None
         self.up = True
@@ -82,6 +92,15 @@ class RedisBuckets:
             self._lost(error)
             return None
         return Grant(granted, wait_ms / 1000)
+
+    async def refill(self, key: str, per_second: int) -> float | None:
+        """In how many seconds there is a token; 0: there is one; None if Redis can't say. Takes none."""
+        try:
+            wait_ms: int = await self._peek(keys=[key], args=[per_second])
+        except (RedisError, OSError, TimeoutError) as error:
+            self._lost(error)
+            return None
+        return wait_ms / 1000
 
     async def put_back(self, key: str, tokens: int, per_second: int) -> None:
         """Put back what was taken and not spent. Best effort: tokens that can't be put back are earned again."""

@@ -17,7 +17,15 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
     await queue.claim()
     await Topic(http, log).put(type="log")
     at = "at=2999-01-01T00:00:00Z"
-    for end in ("jobs/1/explain?", "jobs/2/explain?", "jobs/1/history?", "jobs/1/result?", "explain?", f"asof?{at}&"):
+    for end in (
+        "jobs/1/explain?",
+        "jobs/2/explain?",
+        "jobs/1/history?",
+        "jobs/1/result?",
+        "explain?",
+        "explain?group=g&",
+        f"asof?{at}&",
+    ):
         path = f"{queue.path}/{end}"
         accepted(await http.get(path))
         for headers in (NOBODY, limited):

@@ -86,12 +86,15 @@ def _names(body: Any) -> None:
 
 
 def _query(parameters: Any, path: str) -> None:
-    """A cursor is opaque: only one that a list has answered is one. And what needs a topic has one."""
+    """A cursor is opaque: only one that a list has answered is one. And what needs a topic, or a group,
+    has one."""
     if not parameters:
         return
     if "wait_ms" in parameters:
         parameters["wait_ms"] = WAIT_MS
     parameters.pop("cursor", None)
+    if path.endswith("/explain") and "group" not in parameters:
+        parameters.pop("tenant", None)
     if path == "/api/messages" and "topic" not in parameters:
         parameters.pop("status", None)
         parameters.pop("suspected_poison", None)

@@ -23,7 +23,7 @@ async def history(queue: Topic, seq: int) -> list[Body]:
 
 async def test_nobody_claims(queue: Topic) -> None:
     first, second = await queue.add(2)
-    assert await codes(queue, first) == ["no_claimer", "next"]
+    assert await codes(queue, first) == ["no_claimer"]
     told = await explain(queue, second)
     assert [reason["code"] for reason in told["reasons"]] == ["no_claimer", "behind"]
     assert told["reasons"][1]["detail"]["ahead"] == 1
@@ -101,15 +101,22 @@ async def test_the_last_delivery_is_over(queue: Topic) -> None:
 
 
 async def test_dead_lettered(queue: Topic) -> None:
-    await queue.put(max_deliveries=1, dead_letter=f"{queue.name}.dlq")
+    await queue.put(max_deliveries=2, dead_letter=f"{queue.name}.dlq")
     [seq] = await queue.add(1)
-    await queue.claim()
-    await queue.nack("n", [seq], errors=["boom"])
+    for error in ("first", "boom"):
+        await queue.claim()
+        await queue.nack("n", [seq], errors=[error])
     told = await explain(queue, seq)
     [reason] = told["reasons"]
     assert (told["state"], reason["code"]) == ("gone", "dead_lettered")
     assert reason["detail"]["topic"] == f"{queue.name}.dlq"
-    assert reason["detail"]["error"] == "boom"
+    assert (reason["detail"]["error"], reason["detail"]["deliveries"]) == ("boom", 2)
+    assert "2 deliveries" in reason["message"]
+    assert "boom" in reason["message"]
+    accepted(await queue.http.delete(f"/v0/topics/{queue.name}.dlq"))
+    [reason] = (await explain(queue, seq))["reasons"]
+    detail = {name: reason["detail"][name] for name in ("topic", "seq", "error", "deliveries")}
+    assert detail == {"topic": None, "seq": None, "error": "boom", "deliveries": 2}, "the ledger still knows"
 
 
 async def test_expired(queue: Topic) -> None:
@@ -136,7 +143,16 @@ async def test_out_of_tokens(queue: Topic) -> None:
     await queue.claim(max=5)
     told = await explain(queue, seqs[-1])
     assert [reason["code"] for reason in told["reasons"]] == ["throughput_limit", "behind"]
-    assert told["reasons"][0]["detail"] == {"limit": 1, "refill_ms": 1000.0}
+    detail = told["reasons"][0]["detail"]
+    assert detail["limit"] == 1
+    assert 0 < detail["refill_ms"] <= told["wait_ms"] <= 4_000
+
+    async def refilled() -> bool:
+        return "throughput_limit" not in await codes(queue, seqs[-1])
+
+    began = time.monotonic()
+    await eventually(refilled)
+    assert time.monotonic() - began < detail["refill_ms"] / 1000 + 0.5, "when the bucket says so"
 
 
 async def test_behind_the_head_of_its_group(queue: Topic) -> None:
@@ -161,24 +177,41 @@ async def test_its_tenant_is_at_its_limit(queue: Topic) -> None:
     _, second = await queue.add(2, tenant="acme")
     await queue.claim(max=2)
     told = await explain(queue, second)
-    assert [reason["code"] for reason in told["reasons"]] == ["tenant_limit", "next"]
+    assert [reason["code"] for reason in told["reasons"]] == ["tenant_limit"]
+    assert told["wait_ms"] is None, "nobody can tell when the lease ends"
     assert told["reasons"][0]["detail"] == {"tenant": "acme", "limit": 1, "in_flight": 1}
 
 
-async def test_a_paused_tenant_and_a_limit_come_in_this_order(queue: Topic) -> None:
-    await queue.put(tenant_limits={"acme": 1})
-    _, second = await queue.add(2, tenant="acme")
-    await queue.claim(max=2)
+async def test_a_paused_tenant_has_its_own_jobs_before_it(queue: Topic) -> None:
+    last = (await queue.add(5, tenant="acme"))[-1]
+    [other] = await queue.add(1, tenant="other")
     accepted(await queue.http.post(f"{queue.path}/pause", json={"tenant": "acme"}))
-    assert await codes(queue, second) == ["paused", "tenant_limit", "next"]
+    told = await explain(queue, last)
+    assert [reason["code"] for reason in told["reasons"]] == ["paused", "no_claimer", "behind"]
+    assert (told["reasons"][2]["detail"]["ahead"], told["wait_ms"]) == (4 + 1, None)
+    assert await codes(queue, other) == ["no_claimer"], "paused ones take no turns"
 
 
 async def test_the_topics_order_says_what_is_ahead(queue: Topic) -> None:
     await queue.put(priority_order="lowest_first")
     await queue.add(4, priority=9)
     [low] = await queue.add(1)
-    assert (await codes(queue, low))[-1] == "next"
+    assert "behind" not in await codes(queue, low)
     assert (await explain(queue, 1))["reasons"][-1]["detail"]["ahead"] == 1
+
+
+async def test_a_job_that_is_old_enough_overtakes(queue: Topic) -> None:
+    await queue.put(aging_ms=20)
+    [old] = await queue.add(1)
+    await queue.add(20, priority=9)
+    await eventually(lambda: _is_behind(queue, old, 3))  # of four jobs, one is of a lane that overtakes
+    assert (await explain(queue, old + 1))["reasons"][-1]["code"] == "no_claimer"
+    await queue.put(aging_ms=0)
+    assert await _is_behind(queue, old, 20)
+
+
+async def _is_behind(queue: Topic, seq: int, ahead: int) -> bool:
+    return bool((await explain(queue, seq))["reasons"][-1]["detail"]["ahead"] == ahead)
 
 
 async def test_other_tenants_take_their_turns(queue: Topic) -> None:
@@ -233,6 +266,63 @@ async def test_a_topic(queue: Topic) -> None:
     told = accepted(await queue.http.get(path))
     assert [reason["code"] for reason in told["reasons"]] == ["no_claimer", "behind"]
     assert told["claimable"] == 3
+
+
+async def test_a_group(queue: Topic) -> None:
+    first, *_ = await queue.add(3, group="g", tenant="acme")
+    told = await of_group(queue, "g", "acme")
+    assert (told["head"], told["state"], told["behind"], told["at_least"]) == (first, "ready", 2, False)
+    assert [reason["code"] for reason in told["reasons"]] == ["no_claimer"]
+    assert not {"claimable", "scheduled", "blocked", "in_flight"} & set(told)
+    await queue.claim("w1", lease_ms=60_000)
+    told = await of_group(queue, "g", "acme")
+    assert (told["state"], told["reasons"][0]["code"], told["reasons"][0]["detail"]["node"]) == (
+        "leased",
+        "leased",
+        "w1",
+    )
+    await queue.nack("w1", [first], delay_ms=60_000, errors=["no route to host"])
+    told = await of_group(queue, "g", "acme")
+    assert (told["state"], told["reasons"][0]["code"]) == ("scheduled", "scheduled")
+    assert "no route to host" in told["reasons"][0]["message"]
+    assert 50_000 < told["wait_ms"] <= 60_000
+
+
+async def test_a_group_whose_head_is_over(queue: Topic) -> None:
+    await queue.put(max_deliveries=1, on_exhausted="fail")
+    first, second = await queue.add(2, group="g")
+    await queue.claim(lease_ms=100)
+
+    async def exhausted() -> bool:
+        return [reason["code"] for reason in (await of_group(queue, "g"))["reasons"]] == ["exhausted"]
+
+    await eventually(exhausted)
+    assert (await explain(queue, second))["reasons"][0]["detail"]["head"] == first
+    await queue.put()
+    await queue.claim(lease_ms=100)
+    await queue.post("cancel", seqs=[first])
+
+    async def cancelled() -> bool:
+        told = await of_group(queue, "g")
+        return (told["state"], [reason["code"] for reason in told["reasons"]]) == ("cancelled", ["cancelled"])
+
+    await eventually(cancelled)
+    [reason] = (await explain(queue, second))["reasons"]
+    assert (reason["code"], reason["detail"]["state"]) == ("blocked", "cancelled")
+    assert "is cancelled" in reason["message"]
+
+
+async def test_a_group_without_jobs(queue: Topic) -> None:
+    await queue.add(2, group="g")
+    told = await of_group(queue, "g", "acme")
+    assert (told["head"], told["state"], told["behind"], told["wait_ms"]) == (None, None, 0, None)
+    assert [reason["code"] for reason in told["reasons"]] == ["empty"]
+    for asked in ("group=", f"group={'g' * 129}", "group=%00", "tenant=acme", f"group=g&tenant={'t' * 129}"):
+        refused(await queue.http.get(f"{queue.path}/explain?{asked}"), 400, "invalid_request")
+
+
+async def of_group(queue: Topic, group: str, tenant: str = "") -> Body:
+    return accepted(await queue.http.get(f"{queue.path}/explain", params={"group": group, "tenant": tenant}))
 
 
 async def test_what_nobody_knows(queue: Topic) -> None:

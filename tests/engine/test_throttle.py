@@ -143,6 +143,22 @@ async def test_who_ran_short_loses_nothing_by_a_pause_and_who_did_not_saves_noth
     assert (await take(1000)).tokens <= 100
 
 
+async def test_when_there_is_a_token_is_told_and_none_is_taken(
+    place: Place, machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue(topic, throughput_limit=2)
+    throttle = place(machine).engine.throttle
+    assert await throttle.refill(queue) == 0, "nobody has come yet"
+    assert await throttle.take(queue, 1) == 1
+    first = await throttle.refill(queue)
+    assert 0.2 < first <= 0.5
+    began = time.monotonic()
+    while await throttle.refill(queue):
+        await asyncio.sleep(0.005)  # the time is what is measured
+    assert first - 0.1 < time.monotonic() - began < first + 0.3
+    assert await throttle.take(queue, 1) == 1, "it was not taken"
+
+
 async def test_what_is_put_back_fills_a_bucket_up_to_a_seconds_worth(
     bucket: Callable[[int], tuple[Take, PutBack]],
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import asyncpg
+import pytest
 
 from app.db.pool import PLANNER
 from app.topics import store
@@ -58,3 +59,17 @@ async def test_plans_made_for_an_empty_table_stay_good(
             assert plan.pages() < BOUNDS[name], (name, plan.pages())
     finally:
         await db.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["explain_job", "show_jobs", "find_jobs", "list_jobs", "change_job", "group_head", "purge"]
+)
+async def test_a_state_by_its_name_costs_nothing(name: str, connect: Callable[[], Awaitable[Session]]) -> None:
+    """The planner puts the expression in the function's place."""
+    db, statement = await connect(), statements.named(name)
+    await db.execute("SET plan_cache_mode = force_generic_plan")
+    await plans.prepare(db, statement)
+    nothing = ", ".join(["NULL"] * len(statement.parameters))
+    plan = "\n".join(row[0] for row in await db.fetch(f"EXPLAIN (VERBOSE) EXECUTE {name} ({nothing})"))
+    assert "THEN 'leased'::text" in plan
+    assert "state_now" not in plan

@@ -16,7 +16,7 @@ from tests.queue.test_plans import held_snapshot
 
 NewDatabase = Callable[[], Awaitable[str]]
 # Pages that a statement may look at: about three times what was measured on 18.
-BOUNDS = {"take_tokens": 15, "return_tokens": 15, "depth": 15, "lock_depth": 3}
+BOUNDS = {"peek_tokens": 10, "take_tokens": 15, "return_tokens": 15, "depth": 15, "lock_depth": 3}
 TOPIC = Topic("busy", 77, 0)
 
 
@@ -29,6 +29,7 @@ class World:
         """Each statement that walks what it should not, and how."""
         arguments: dict[str, tuple[object, ...]] = {
             "take_tokens": (TOPIC.id, 5, 1000),
+            "peek_tokens": (TOPIC.id, 1000),
             "return_tokens": (TOPIC.id, 5, 1000),
             "depth": (TOPIC.id, above),
             "lock_depth": (TOPIC.id,),

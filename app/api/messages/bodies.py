@@ -275,6 +275,7 @@ class Message(msgspec.Struct, kw_only=True):
     last_error: str | UnsetType = UNSET
     visibility_timeout: str | UnsetType = UNSET
     progress: MessageProgress | UnsetType = UNSET
+    cancelled: Annotated[Literal[True] | UnsetType, about("It ends with its lease, if it has not.")] = UNSET
     lease_id: str | UnsetType = UNSET
     token: Annotated[str | UnsetType, about("For SQL: names the job and its lease.")] = UNSET
     expires_at: str | UnsetType = UNSET

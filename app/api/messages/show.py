@@ -15,7 +15,7 @@ from app.queue.forms import Form, form_of, is_utf8
 from app.queue.ids import id_of
 from app.queue.model import Job
 from app.queue.results import Progress
-from app.queue.shown import Shown
+from app.queue.shown import Shown, Status
 from app.topics.config import Policy
 
 _strings = msgspec.json.Decoder(dict[str, str])
@@ -54,16 +54,16 @@ def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
 
 def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
     """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
-    held = job.status == "processing"
+    held = job.status is Status.PROCESSING
     return (
-        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b%b}'
         % (
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
             _names(job),
             _payload(job.payload, job.content_type, base64=base64),
             _metadata(job.metadata),
-            job.status.encode(),
+            job.status.value.encode(),
             job.deliveries - held,
             history(job.deliveries - held, job.crashes, job.original_crashes),
             policy.max_retries if job.max_deliveries is None else job.max_deliveries,
@@ -72,6 +72,7 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             b',"visibility_timeout":"%b"%b' % (time_of(job.visible_ms), _progress(job)) if held else b"",
             time_of(job.created_ms),
             time_of(job.updated_ms),
+            b',"cancelled":true' * job.cancelled,
             b"" if job.expires_ms is None else b',"expires_at":"%b"' % time_of(job.expires_ms),
             _origin(job.original_topic, job.original_crashes),
             b"" if job.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(job.dlq_moved_ms),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
-from app.api.bounds import about
+from app.api.bounds import MAX_GROUP, NO_NUL, about
 from app.api.fields import encode, known_parameters, seq_in, time_of, topic_in
 from app.api.openapi import TOPIC, operation, path, query
 from app.api.v0.bodies import Performance
@@ -20,8 +21,9 @@ from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.engine.reasons import Code, Verdict
 from app.errors import InvalidRequest, NotFound
-from app.keys import Key, Scope
+from app.keys import Key, Scope, covers
 from app.queue import ledger
+from app.queue.explained import COUNTED
 from app.queue.ledger import MAX_EVENTS, Event
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
@@ -29,9 +31,16 @@ router = direct.router("jobs")
 
 SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})
 LIMIT: Final = query("limit", f"1 to {MAX_EVENTS} events, clamped.", {"type": "integer", "default": 100})
+_NAME: Final = {"type": "string", "minLength": 1, "maxLength": MAX_GROUP, "pattern": NO_NUL}
 AT: Final = query(
     "at", "The instant: an RFC 3339 time with its offset.", {"type": "string", "format": "date-time"}, required=True
 )
+GROUP: Final = query("group", "Why this group does not get on.", _NAME)
+TENANT: Final = query(
+    "tenant", "Of a group: whose it is; the default tenant's is empty.", {**_NAME, "minLength": 0, "default": ""}
+)
+# Where a dead letter, or a job that was one, is from or went to, as the ledger has it.
+_PLACE: Final = re.compile(r"(?P<way>from|to) (?P<topic>\S+) [0-9]+\Z")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
@@ -52,7 +61,7 @@ class ExplainJobAnswer(msgspec.Struct):
         str,
         about(
             "By the database's clock. gone: the ledger has its end.",
-            enum=["ready", "scheduled", "blocked", "leased", "failed", "expired", "gone"],
+            enum=["ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled", "gone"],
         ),
     ]
     reasons: list[WhyNot]
@@ -60,17 +69,30 @@ class ExplainJobAnswer(msgspec.Struct):
     performance: Performance
 
 
-class ExplainTopicAnswer(msgspec.Struct):
-    """Why a queue's jobs are not running. at_least: claimable was counted so far."""
+class ExplainTopicAnswer(msgspec.Struct, kw_only=True):
+    """Why a queue's jobs are not running, or those of a group: of each what it has is there. at_least: claimable, or
+    behind, was counted so far."""
 
     topic: str
-    claimable: int
+    claimable: int | UnsetType = UNSET
+    scheduled: int | UnsetType = UNSET
+    blocked: int | UnsetType = UNSET
+    in_flight: int | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    tenant: Annotated[str, about("Whose group it is.")] | UnsetType = UNSET
+    head: Annotated[int | UnsetType | None, about("The job of the group that is out: its seq.")] = UNSET
+    state: Annotated[
+        str | UnsetType | None,
+        about(
+            "The head's, by the database's clock. null: none is out, and the next is being let through, if any waits."
+        ),
+    ] = UNSET
+    behind: Annotated[int, about("How many wait behind the head.")] | UnsetType = UNSET
     at_least: bool
-    scheduled: int
-    blocked: int
-    in_flight: int
-    reasons: list[WhyNot]
-    wait_ms: Annotated[int | None, about("Of a job that came now, at the pace of the last claims.")]
+    reasons: Annotated[list[WhyNot], about("Of a group: its head's.")]
+    wait_ms: Annotated[
+        int | None, about("Of a job that came now, at the pace of the last claims; of a group, until its head starts.")
+    ]
     performance: Performance
 
 
@@ -124,8 +146,8 @@ async def explain_job(request: Request) -> Response:
     """Why a job is not running, or what became of it: reasons, what must be mended first coming first."""
     began = time.perf_counter()
     context = context_of(request)
-    policy, seq, _ = await job_asked(request, ())
-    found = await context.engine.explain.job(policy, seq)
+    policy, seq, key = await job_asked(request, ())
+    found = await context.engine.explain.job(policy, seq, covers=covers(key))
     if found is None:
         raise unknown(policy, seq)
     state = "gone" if found.row is None else found.row.state
@@ -137,14 +159,30 @@ async def explain_job(request: Request) -> Response:
     "/v0/topics/{topic}/explain",
     response_class=Response,
     openapi_extra=operation(
-        parameters=[TOPIC], answers={200: ExplainTopicAnswer}, errors=[400, 401, 403, 404, 409, 503]
+        parameters=[TOPIC, GROUP, TENANT], answers={200: ExplainTopicAnswer}, errors=[400, 401, 403, 404, 409, 503]
     ),
 )
 async def explain_topic(request: Request) -> Response:
-    """Why a queue's jobs are not running."""
+    """Why a queue's jobs are not running; with `group`, why a group does not get on: its head's reasons."""
     began = time.perf_counter()
     context = context_of(request)
-    policy, _ = await _queue_asked(request, ())
+    policy, key = await _queue_asked(request, {"group", "tenant"})
+    group, tenant = _name_in(request, "group", least=1), _name_in(request, "tenant")
+    if group is not None:
+        head, verdict = await context.engine.explain.group(policy, tenant or "", group, covers=covers(key))
+        fields = {
+            "topic": policy.topic.name,
+            "group": group,
+            "tenant": tenant or "",
+            "head": head.seq,
+            "state": head.state,
+            "behind": head.before,
+            "at_least": head.before >= COUNTED,
+            **_shown(verdict),
+        }
+        return answer(encode(fields)[1:-1], began)
+    if tenant is not None:
+        raise InvalidRequest("tenant says whose group it is: give it with group.")
     waiting, verdict = await context.engine.explain.topic(policy)
     fields = {
         "topic": policy.topic.name,
@@ -202,7 +240,7 @@ async def history(request: Request) -> Response:
     """What happened to a job, from the ledger: as long as that is kept, which is longer than the job."""
     began = time.perf_counter()
     context = context_of(request)
-    policy, seq, _ = await job_asked(request, {"limit"})
+    policy, seq, key = await job_asked(request, {"limit"})
     given = request.query_params.get("limit", "100")
     if _WHOLE.match(given) is None:
         raise InvalidRequest("limit must be a whole number.")
@@ -213,7 +251,7 @@ async def history(request: Request) -> Response:
     fields = {
         "topic": policy.topic.name,
         "seq": seq,
-        "events": [_event(one) for one in events[:limit]],
+        "events": [_event(one, covers(key)) for one in events[:limit]],
         "more": len(events) > limit,
     }
     return answer(encode(fields)[1:-1], began)
@@ -247,5 +285,17 @@ def _shown(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _event(one: Event) -> JobEvent:
-    return JobEvent(one.at_ms, one.event, one.deliveries, one.until_ms, one.node, one.detail)
+def _event(one: Event, covered: Callable[[str], bool]) -> JobEvent:
+    detail = one.detail
+    place = _PLACE.match(detail or "") if one.event in {"enqueued", "requeued"} else None
+    if place is not None and not covered(place["topic"]):
+        detail = f"{place['way']} another topic"
+    return JobEvent(one.at_ms, one.event, one.deliveries, one.until_ms, one.node, detail)
+
+
+def _name_in(request: Request, name: str, least: int = 0) -> str | None:
+    """A group's or tenant's name, None if there is none. Raises InvalidRequest."""
+    given = request.query_params.get(name)
+    if given is not None and (not least <= len(given) <= MAX_GROUP or "\0" in given):
+        raise InvalidRequest(f"{name} must have {least} to {MAX_GROUP} characters, and no NUL.")
+    return given

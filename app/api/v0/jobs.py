@@ -36,7 +36,7 @@ from app.topics.config import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS, Policy, chec
 router = direct.router("jobs")
 
 MAX_LIMIT: Final = 1_000
-STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired")
+STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")
 LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 100})
 ORDER: Final = query(
     "order", "By seq: in the order of enqueueing, or the other way.", {"type": "string", "enum": ["newest", "oldest"]}
@@ -78,7 +78,7 @@ class JobInFull(msgspec.Struct):
     expires_at: int | UnsetType = UNSET
     node: Annotated[str, about("Of one that is leased: who has it.")] | UnsetType = UNSET
     leased_at: Annotated[int, about("When it was last claimed.")] | UnsetType = UNSET
-    cancelled: Annotated[bool, about("It ends with its lease.")] | UnsetType = UNSET
+    cancelled: Annotated[bool, about("It ends with its lease, if it has not.")] | UnsetType = UNSET
     max_deliveries: Annotated[int, about("Its own; the topic's if absent.")] | UnsetType = UNSET
     crashes: int | UnsetType = UNSET
     failures: int | UnsetType = UNSET

@@ -1,15 +1,10 @@
 -- What there is to say about a job at this moment.   $1 topic  $2 topic id  $3 seq
 --   $4 whether deliveries run out here  $5 the topic's max_deliveries, 0 for no end
 -- A row, or none if it is not there: its state by the database's clock (`leased` is a good lease; what has outlived its time
--- is expired, marked or not; so is one that was cancelled, once its lease has ended), whether it stands in the due part
--- of its lane, whether its last delivery is over, and whether it was cancelled. Times in ms since 1970; `place` is its
--- position, or its time in µs.   Index: primary key.
-SELECT CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
-            WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
-            WHEN j.expires_at <= now() THEN 'expired'
-            WHEN j.state::text = 'blocked' THEN 'blocked'
-            WHEN j.visible_at > now() THEN 'scheduled'
-            ELSE 'ready' END AS state,
+-- is expired, marked or not; what was cancelled is so once its lease has ended), whether it stands in the due part of its
+-- lane, whether its last delivery is over, and whether it was cancelled. Times in ms since 1970; `place` is its position,
+-- or its time in µs.   The function is in migration 0035. Index: primary key.
+SELECT holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
        j.state::text IN ('leased', 'scheduled') AS due, j.tenant, j.grp, j.priority,
        CASE WHEN j.state::text = 'ready' THEN j.position
             ELSE (date_part('epoch', j.visible_at) * 1000000)::bigint END AS place,

@@ -23,12 +23,7 @@ WITH looked AS MATERIALIZED (
         SELECT 1 FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.topic_id = $2::integer AND j.seq = l.seq
           AND ($8::text[] IS NULL
-               OR CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
-                       WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
-                       WHEN j.expires_at <= now() THEN 'expired'
-                       WHEN j.state::text = 'blocked' THEN 'blocked'
-                       WHEN j.visible_at > now() THEN 'scheduled'
-                       ELSE 'ready' END = ANY ($8::text[]))
+               OR holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) = ANY ($8::text[]))
           AND ($9::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $9::text) AND ($10::text IS NULL OR j.tag = $10::text)
           AND ($11::text IS NULL OR j.key = $11::text) AND ($12::text IS NULL OR j.grp = $12::text)
           AND ($13::bigint IS NULL OR j.created_at <= now() - $13::bigint * interval '1 ms')

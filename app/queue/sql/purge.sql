@@ -1,5 +1,5 @@
--- Delete a batch of a queue's jobs by their status, for good, those under a good lease too if that is asked for.
---   $1 topic  $2 after this seq  $3 up to this one  $4 statuses: pending, processing, failed, expired
+-- Delete a batch of a queue's jobs by their states, for good, those under a good lease too if that is asked for.
+--   $1 topic  $2 after this seq  $3 up to this one  $4 states by the clock (see explain_job)
 --   $5 most jobs to look at
 -- Answers one row: deleted; of those, ready and in_flight as counts have them; picked, those that were locked (more than
 -- deleted: another verb changed one meanwhile, and the caller runs the statement again from the same place); last_seq
@@ -13,10 +13,7 @@ WITH looked AS MATERIALIZED (
                j.lease_id, j.node
         FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = l.seq
-          AND CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
-                   WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'processing'
-                   WHEN j.expires_at <= now() THEN 'expired'
-                   ELSE 'pending' END = ANY ($4::text[])
+          AND holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) = ANY ($4::text[])
         FOR UPDATE
     ) x
 ), done AS (

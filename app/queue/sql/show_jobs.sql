@@ -1,8 +1,9 @@
 -- Jobs as people look at them.   $1 topics  $2 their ids  $3 seqs; one each per job
 --   $4 most bytes of payloads: it ends before the job that has more, or behind its first
 -- One row a job, by its place: what there is of it; times in ms since 1970. One that is gone is left out.
--- A status is what the database's clock says, not the stored word; so is whether a lease has ended in a crash.   Index: primary key.
-SELECT p.topic, p.topic_id, p.seq, p.status, p.state, p.cancelled, p.node, p.leased_ms, p.original_seq,
+-- A state is what the database's clock says, not the stored word (see explain_job); so is whether a lease has ended in a
+-- crash.   Index: primary key.
+SELECT p.topic, p.topic_id, p.seq, p.state, p.cancelled, p.node, p.leased_ms, p.original_seq,
        p.original_deliveries, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
        p.payload, p.content_type, p.created_ms, p.updated_ms, p.visible_ms, p.expires_ms, p.original_topic, p.dlq_moved_ms,
        p.first_topic_id, p.first_seq, p.key, p.grp AS "group", p.tenant, p.crashes, p.original_crashes,
@@ -13,16 +14,7 @@ FROM (
         WITH ORDINALITY AS l(topic, topic_id, seq, ord)
     CROSS JOIN LATERAL (
         SELECT j.seq,
-               CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
-                    WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'processing'
-                    WHEN j.expires_at <= now() THEN 'expired'
-                    ELSE 'pending' END AS status,
-               CASE WHEN j.state::text IN ('failed', 'expired') THEN j.state::text
-                    WHEN j.state::text = 'leased' AND j.visible_at >= now() THEN 'leased'
-                    WHEN j.expires_at <= now() THEN 'expired'
-                    WHEN j.state::text = 'blocked' THEN 'blocked'
-                    WHEN j.visible_at > now() THEN 'scheduled'
-                    ELSE 'ready' END AS state,
+               holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
                j.cancelled_at IS NOT NULL AS cancelled, j.node,
                (date_part('epoch', j.leased_at) * 1000)::bigint AS leased_ms, j.original_seq, j.original_deliveries,
                j.deliveries, j.priority, j.max_deliveries, j.last_error, j.tag, j.metadata, j.payload, j.content_type,
