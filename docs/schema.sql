@@ -2891,7 +2891,8 @@ CREATE TABLE holdfast.token_secret (
 
 CREATE TABLE holdfast.topic_reads (
     topic_id integer NOT NULL,
-    read_at timestamp with time zone NOT NULL
+    read_at timestamp with time zone,
+    written_at timestamp with time zone
 )
 WITH (fillfactor='50');
 

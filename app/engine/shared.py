@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.engine.room import Room
     from app.engine.throttle import Throttle
     from app.engine.users import Users
+    from app.engine.uses import Times
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -45,6 +46,7 @@ class Shared:
     groups: Groups
     users: Users
     fairness: Fairness
+    writes: Times
     signs: bool = False  # whether the service has a secret for webhooks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:

@@ -2,7 +2,7 @@
 --   $1 topics  $2 their ids  $3 oids of their sequences; one each per topic
 --   $4 most jobs to look at that have outlived their time and are not marked yet
 -- One row a topic: head_seq (the last seq drawn, 0 for none), earliest_seq (NULL: empty), count and bytes (of what is
--- not finished, and its payloads), last_write_ms (when the newest was enqueued), dead_lettered (ever), ttl_lost_to and
+-- not finished, and its payloads), last_write_ms (when the newest that is still there was enqueued), dead_lettered (ever), ttl_lost_to and
 -- cap_lost_to (the last seqs known to be lost to age and to caps, 0 for none).
 -- Indexes: primary key of jobs, jobs_expiring, primary key of tallies.
 SELECT t.topic, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS head_seq, first.earliest_seq,

@@ -1,4 +1,4 @@
-"""Up to which seqs a queue has lost jobs, for its readers.
+"""Up to which seqs a queue has lost jobs, for its readers; and when it was last written to.
 
 Revision ID: 0035
 """
@@ -45,9 +45,13 @@ UP = [
     # NULL: nothing. Of a topic's rows the highest counts, as the others are summed.
     "ALTER TABLE holdfast.tallies ADD COLUMN ttl_lost_to bigint, ADD COLUMN cap_lost_to bigint",
     LOCK_PENDING % ("expired, bytes, ttl_lost_to", "-bytes, seq"),
+    # Either is NULL where only the other happened. The name stays: processes of before still write here.
+    "ALTER TABLE holdfast.topic_reads ADD COLUMN written_at timestamptz, ALTER COLUMN read_at DROP NOT NULL",
 ]
 
 DOWN = [
+    "DELETE FROM holdfast.topic_reads WHERE read_at IS NULL",
+    "ALTER TABLE holdfast.topic_reads DROP COLUMN written_at, ALTER COLUMN read_at SET NOT NULL",
     LOCK_PENDING % ("expired, bytes", "-bytes"),
     "ALTER TABLE holdfast.tallies DROP COLUMN ttl_lost_to, DROP COLUMN cap_lost_to",
 ]
