@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,8 +24,7 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HolderRow:
+class HolderRow(msgspec.Struct, frozen=True):
     """A holder as the page shows it; "" where nothing is known."""
 
     kind: str
@@ -41,8 +40,7 @@ class HolderRow:
     own: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
+class TableRow(msgspec.Struct, frozen=True):
     """A table as the page shows it."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -62,8 +61,7 @@ class Cluster(msgspec.Struct, kw_only=True):
     deliveries: Deliveries
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """How many clusters, and only of what went out since when."""
 
     limit: int

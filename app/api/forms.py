@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
+import msgspec
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -29,8 +29,7 @@ _BROKEN: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 KINDS: Final = {JSON: "json", FORM: "form", MULTIPART: "multipart", TEXT: "text"}  # for the metrics
 
 
-@dataclass(frozen=True, slots=True)
-class MediaType:
+class MediaType(msgspec.Struct, frozen=True):
     """What a request says its body is: in lower case, without parameters; the header; and a multipart's boundary."""
 
     name: str
@@ -114,12 +113,11 @@ def _urlencoded(body: bytes) -> Fields:
     return fields
 
 
-@dataclass(slots=True)
-class _Part:
-    header: bytearray = field(default_factory=bytearray)  # a name of a header, as far as it has come
-    value: bytearray = field(default_factory=bytearray)
-    headers: dict[bytes, bytes] = field(default_factory=dict)
-    data: bytearray = field(default_factory=bytearray)
+class _Part(msgspec.Struct):
+    header: bytearray = msgspec.field(default_factory=bytearray)  # a name of a header, as far as it has come
+    value: bytearray = msgspec.field(default_factory=bytearray)
+    headers: dict[bytes, bytes] = msgspec.field(default_factory=dict)
+    data: bytearray = msgspec.field(default_factory=bytearray)
 
 
 class _Parts:

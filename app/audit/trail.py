@@ -5,7 +5,6 @@ each purge of a topic, of a log or of a cluster of failures. docs/keys.md shows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -49,8 +48,7 @@ class Action(Enum):
     REQUEUE_ENDED = "requeue.ended"
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
+class Actor(msgspec.Struct, frozen=True):
     """Who makes a change. `address`: where the request came from, as the service's socket saw it."""
 
     id: str
@@ -63,8 +61,7 @@ SERVICE: Final = Actor("holdfast")  # the service itself, such as for a dead-let
 COMMAND_LINE: Final = Actor("command line")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A change that was made. `detail` is JSON."""
 
     id: int

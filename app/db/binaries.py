@@ -8,9 +8,10 @@ import pwd
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from app.errors import ConfigurationError
 
@@ -26,8 +27,7 @@ SYSTEM = (
 NOBODY = 65534
 
 
-@dataclass(frozen=True, slots=True)
-class Binaries:
+class Binaries(msgspec.Struct, frozen=True):
     """A folder with postgres and initdb; `version` as in '18.4'."""
 
     bindir: Path
@@ -38,8 +38,7 @@ class Binaries:
         return int(self.version.split(".", maxsplit=1)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """How to run a program that refuses to be root: words put in front of it, or an account to change to."""
 
     prefix: tuple[str, ...] = ()

@@ -6,9 +6,10 @@ import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from app.db import binaries
 from app.errors import ConfigurationError
@@ -36,8 +37,7 @@ UNSAFE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Postmaster:
+class Postmaster(msgspec.Struct, frozen=True):
     """What a live server says of itself."""
 
     pid: int

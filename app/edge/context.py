@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.requests import Request
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from app.topics.names import Names
 
 
-@dataclass(slots=True)
-class Context:
+class Context(msgspec.Struct):
     """Made by create_app, complete once the application has started."""
 
     settings: Settings
@@ -32,7 +31,7 @@ class Context:
     reapers: Reapers
     names: Names
     origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer
-    started: float = field(default_factory=time.monotonic)
+    started: float = msgspec.field(default_factory=time.monotonic)
 
 
 def context_of(request: Request) -> Context:

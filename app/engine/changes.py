@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import asyncpg
+from msgspec.structs import replace
 
 from app.engine.group import tried_again
 from app.errors import KeyConflict, NotFound, NotPending

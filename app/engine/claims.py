@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
 
 from app.engine.group import GroupCommit
 from app.engine.passes import MAX_SLOTS, Passes
@@ -25,8 +26,7 @@ MAX_CLAIM: Final = 1_000
 Answer: TypeAlias = "list[Job] | None"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimer:
+class Claimer(msgspec.Struct, frozen=True):
     """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already); of which
     tenants, if not of all."""
 

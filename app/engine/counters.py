@@ -11,8 +11,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from app.db.pool import UNREACHABLE
 from app.engine.group import GroupCommit
@@ -33,8 +35,7 @@ PATIENCE_SECONDS: Final = 0.02  # an answer waits so long for a count that is du
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Deep:
+class _Deep(msgspec.Struct):
     """A topic with too many due jobs to count for every answer."""
 
     last: Counts

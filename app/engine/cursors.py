@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from app.engine.ordering import Ages
 from app.queue.consumer import Claimed, Seen
@@ -35,8 +36,7 @@ CLOCK_US: Final = 2_000_000  # by which the database's clock may step back witho
 ROUNDING_US: Final = 2  # times pass through a float on their way
 
 
-@dataclass(slots=True)
-class Mark:
+class Mark(msgspec.Struct):
     """One lane's marks."""
 
     after: int = 0
@@ -48,8 +48,7 @@ class Mark:
     cost: float = 0.0  # what that took, in seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """How one claim reaches into the lanes."""
 
     reaches: list[Reach]
@@ -64,12 +63,11 @@ class Plan:
         return all(self.swept)
 
 
-@dataclass(slots=True)
-class Cursor:
+class Cursor(msgspec.Struct):
     """The marks of one topic."""
 
     topic: Topic
-    marks: dict[Lane, Mark] = field(default_factory=dict)
+    marks: dict[Lane, Mark] = msgspec.field(default_factory=dict)
     used: float = 0.0  # when this process last moved a job
     tally: int = 0  # the tallies' low mark
     drawn: int = 0  # as the sequence was last seen
@@ -79,7 +77,7 @@ class Cursor:
     lanes: int = 0  # how many there are, where that was seen
     floor: tuple[int, int] = (0, 0)  # low marks of the lanes that have none of their own
     proven: tuple[int, int] = (0, 0)  # whatever is below this, a position and a time, can be seen by now
-    ages: Ages = field(default_factory=Ages)
+    ages: Ages = msgspec.field(default_factory=Ages)
     _cost: float = 0.0  # of a sweep of all lanes, in seconds
     _hurried: float = 0.0  # all sweeps before count no more
     _planned: float = 0.0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from app.errors import TopicNotFound
 from app.metrics import catalogue
@@ -20,8 +22,7 @@ PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that m
 PROOF_STEP_SECONDS: Final = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(msgspec.Struct, frozen=True):
     """What a reader gets. `extent` is of the same snapshot as the records, where the topic is a log."""
 
     extent: Extent

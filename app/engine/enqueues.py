@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
+import msgspec
 
 from app.engine.group import Apart, GroupCommit
 from app.engine.upserts import Placements, Upserts, Write, refused, with_ids
@@ -33,8 +33,7 @@ Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
 BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     policy: Policy
     write: Write
     size: int
@@ -45,8 +44,7 @@ class _Call:
         return self.write.batch
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """What was put in by a transaction that is not committed yet: of each batch its seqs, or the error for its caller.
     `announce`, once it is committed, tells who waits. `duplicates`: places of batches that made nothing, since all of
     their records were there before."""

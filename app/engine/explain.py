@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.db.pool import TOO_SLOW
 from app.engine import reasons
@@ -31,8 +32,7 @@ NEARLY: Final = 0.9
 _NOTHING: Final = Recent(0, 0, 0, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     """A job's state, None where it is gone and the ledger has its end, and what is to be said."""
 
     row: Row | None

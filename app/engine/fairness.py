@@ -18,8 +18,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.queue.model import Lane, Share
 
@@ -55,16 +56,15 @@ class _Tenant:
         self.due = math.inf
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(msgspec.Struct):
     """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be. `looks`:
     those who rest are too many to be asked, and it is time to look which of them have something."""
 
     at: float
     open: bool
     tenants: list[_Tenant]
-    most: list[int] = field(default_factory=list)
-    owed: list[int] = field(default_factory=list)  # how many of those are due to them, whatever others leave
+    most: list[int] = msgspec.field(default_factory=list)
+    owed: list[int] = msgspec.field(default_factory=list)  # how many of those are due to them, whatever others leave
     looks: bool = False
 
     @property

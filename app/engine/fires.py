@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app import cron
 from app.db.pool import TOO_SLOW, UNREACHABLE, as_unavailable
@@ -42,16 +43,14 @@ BUSY_WAIT: Final = 0.5  # while other processes are at all that is due, or somet
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(msgspec.Struct, frozen=True):
     """How many jobs were made, and in how many seconds to look again."""
 
     fired: int
     wait: float
 
 
-@dataclass(slots=True)
-class _Owed:
+class _Owed(msgspec.Struct):
     """A schedule, the times that it is to be fired for, and why it can't be. `jobs` of the transaction's batches are
     its own, from the `start`-th on. `made`: the times that a job was made for."""
 
@@ -60,7 +59,7 @@ class _Owed:
     start: int = 0
     jobs: int = 0
     error: HoldfastError | None = None
-    made: list[datetime] = field(default_factory=list)
+    made: list[datetime] = msgspec.field(default_factory=list)
 
 
 class Fires:

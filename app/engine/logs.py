@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.engine.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
 from app.engine.group import GroupCommit, tried_again
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 DELETED_AT_ONCE: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     policy: Policy
     batch: Batch
     part: Part

@@ -12,10 +12,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+import msgspec
 
 from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine.cursors import CLOCK_US, Cursor, Cursors
@@ -35,8 +35,7 @@ MOST_RAISED: Final = 1_000  # lanes at a tick; where there are more, they take t
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Sight:
+class _Sight(msgspec.Struct):
     """What was seen at one tick, and who has to end before it counts."""
 
     draws: dict[int, Draw]

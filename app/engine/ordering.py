@@ -6,9 +6,11 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from app.queue import inspector, turns
 from app.queue.model import Job, Lane, Reach
@@ -25,12 +27,11 @@ LOOK_SHARE: Final = 0.1  # of the time, that those looks may take
 BEFORE_US: Final = 2  # times pass through a float on their way
 
 
-@dataclass(slots=True)
-class Overtaking:
+class Overtaking(msgspec.Struct):
     """The lanes of one tenant that have overtaken others of it, each with where its jobs begin, in turn. `credit` is in
     jobs of the tenant; the first that overtakes is not kept waiting."""
 
-    reaches: deque[Reach] = field(default_factory=deque)
+    reaches: deque[Reach] = msgspec.field(default_factory=deque)
     credit: int = OVERTAKE_SHARE - 1
 
     def seats(self, jobs: int) -> int:
@@ -52,12 +53,11 @@ class Overtaking:
         self.credit = min(max(self.credit + jobs, 0), OVERTAKE_SHARE - 1)
 
 
-@dataclass(slots=True)
-class Ages:
+class Ages(msgspec.Struct):
     """What is known of the ages of one topic's jobs. Tenants come before priorities: a job overtakes those of its own
     tenant, and no others."""
 
-    overtaking: dict[str, Overtaking] = field(default_factory=dict)  # by tenant
+    overtaking: dict[str, Overtaking] = msgspec.field(default_factory=dict)  # by tenant
     look_at: float = 0.0
     took: float = 0.0  # seconds, the last look
 

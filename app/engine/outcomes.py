@@ -11,8 +11,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.db.pool import UNREACHABLE
 from app.queue import explained, ledger, results, shown
@@ -41,8 +42,7 @@ ENDS: Final = {
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a job. Times are in ms since 1970.
 
     `state` is pending, or its end; `at_ms` is when that was. `result` is the text of JSON, None where a job was

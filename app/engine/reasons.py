@@ -6,10 +6,12 @@ Pure: what the facts are, and where they come from, is explain.py's business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from app.queue.explained import Head, Row
 from app.queue.ledger import Recent
@@ -41,17 +43,15 @@ class Code(Enum):
     EMPTY = "empty"  # of a topic
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """One of them: in words, and its numbers by name."""
 
     code: Code
     message: str
-    numbers: dict[str, object] = field(default_factory=dict)
+    numbers: dict[str, object] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """How a topic's jobs went lately: `recent` events within `seconds`; `waiting` callers that this process has parked;
     tokens a second that the topic has, 0 for no limit, whether it has spent them all, and in how many ms its bucket has
     one again, 0 where it has."""
@@ -76,16 +76,14 @@ class Pace:
         return 0.0 if span is None else self.recent.claimed / max(span / 1000, 0.001)
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, frozen=True):
     """How many jobs are handed out before one, by the order of claims; `at_least` so many."""
 
     jobs: int
     at_least: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """How many jobs of a tenant may be in flight, and how many are."""
 
     tenant: str
@@ -98,27 +96,24 @@ class Room:
         return self.held >= self.limit
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(msgspec.Struct):
     """What else there is to know of a job, as far as it matters for its state."""
 
     control: Control
     head: Head | None = None  # of the group, for one that is blocked
     room: Room | None = None  # of a tenant that has a limit
-    pace: Pace = field(default_factory=lambda: Pace(_NOTHING, 1.0, 0))
-    ahead: Ahead = field(default_factory=lambda: Ahead(0, False))
+    pace: Pace = msgspec.field(default_factory=lambda: Pace(_NOTHING, 1.0, 0))
+    ahead: Ahead = msgspec.field(default_factory=lambda: Ahead(0, False))
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The reasons, and in how many ms the job will start, as far as that can be told."""
 
     reasons: list[Reason]
     wait_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """What a topic's jobs wait for: how many could be claimed now (`at_least` so many), and how many are scheduled,
     blocked, and leased."""
 

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -40,8 +39,7 @@ _LAST: Final = 9  # the stage behind all others
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Tempo:
+class Tempo(msgspec.Struct, frozen=True):
     """Most jobs that a batch requeues, and looks at; in seconds: what a batch of an operation with a rate is meant to
     take, between looks at a canary, before a batch that failed is tried again, and without a sign of life until an
     operation's process counts as dead."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+from msgspec.structs import replace
 
 from app.db.pool import LOST_RACE
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from app.engine.group import GroupCommit, shown, tried_again
@@ -28,24 +28,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     """One caller's jobs; `returns`, `leases_ms`, and, unless they are empty, `results` (texts of JSON) and `progress`
     stand beside `held`. What a nack has given back is added to `refunded`, what an extend finds cancelled to
     `cancelled`."""
 
     policy: Policy
     held: Sequence[Held]
-    returns: Sequence[Return] = field(default_factory=tuple)
-    leases_ms: Sequence[int] = field(default_factory=tuple)
-    refunded: set[int] = field(default_factory=set)
-    cancelled: set[int] = field(default_factory=set)
+    returns: Sequence[Return] = msgspec.field(default_factory=tuple)
+    leases_ms: Sequence[int] = msgspec.field(default_factory=tuple)
+    refunded: set[int] = msgspec.field(default_factory=set)
+    cancelled: set[int] = msgspec.field(default_factory=set)
     results: Sequence[str | None] = ()
     progress: Sequence[Progress | None] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     held: Held
     call: int  # the caller's place in the group
     place: int  # the job's place in the caller's list

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.queue.log import Ask
 from app.topics.config import Policy
@@ -33,8 +34,7 @@ class Read:
         self.alone: bytes | None = None
 
 
-@dataclass(slots=True)
-class _Flight:
+class _Flight(msgspec.Struct):
     """A read under way; `mark` is the readers' when its statement was sent, None before."""
 
     task: asyncio.Task[Read] | None = None

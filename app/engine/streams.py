@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from asyncpg.pgproto.pgproto import UUID
+from msgspec.structs import replace
 
 from app.db.pool import UNREACHABLE
 from app.engine.claims import Claimer

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from app.db.pool import UNREACHABLE
 from app.queue import tokens
@@ -39,8 +40,7 @@ class Buckets(Protocol):
     async def put_back(self, key: str, tokens: int, per_second: int) -> None: ...
 
 
-@dataclass(slots=True)
-class _Closed:
+class _Closed(msgspec.Struct):
     """A topic that has run out of tokens: until when, and whether somebody was sent away since."""
 
     timer: asyncio.TimerHandle

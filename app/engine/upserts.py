@@ -5,10 +5,12 @@ docs/adr/0025, 0033 and 0034."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from app.engine.group import Apart
 from app.errors import HoldfastError, Throttled, TopicFull
@@ -39,8 +41,7 @@ def with_ids(policy: Policy, batch: Batch) -> Batch:
     return replace(batch, dedupe_ids=ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """A caller's batch and its idempotency key, if it has one."""
 
     batch: Batch
@@ -52,14 +53,13 @@ class Write:
         return self.key is not None or bool(self.batch.dedupe_ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Placements:
+class Placements(msgspec.Struct, frozen=True):
     """What became of callers' batches: of each its share, or the error for its caller; and what to announce of it once
     it is committed."""
 
     shares: list[Placed | BaseException]
     written: list[tuple[Batch, Placed]]
-    room: Room = field(default_factory=Room)
+    room: Room = msgspec.field(default_factory=Room)
 
     @property
     def new(self) -> int:

@@ -11,8 +11,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.db.pool import UNREACHABLE, as_unavailable
 from app.engine.readers import Parked
@@ -38,8 +39,7 @@ EVENTS: Final = ("record", "tombstone", "caught-up", "topic-deleted", "error", "
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """News of a topic, from `before` on, and the place after it; no place and no read: it was deleted. `caught_up`: a
     reader that was behind has everything now."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 PREFIX: Final = "holdfast_"
 
@@ -29,8 +30,7 @@ class Merge(Enum):
     LEAST = "least"
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """A metric. `name` is without the prefix and, for a counter, without `_total`. `bounds` are a histogram's, in the
     metric's unit; what is observed is in `1 / scale` of that unit."""
 

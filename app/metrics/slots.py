@@ -14,7 +14,6 @@ import os
 import platform
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -43,13 +42,12 @@ class _Written(msgspec.Struct):
 _decoder = msgspec.msgpack.Decoder(_Written)
 
 
-@dataclass(slots=True)
-class Merged:
+class Merged(msgspec.Struct):
     """What all processes have counted, and what is the case in those that live. By metric and labels."""
 
-    counters: dict[str, dict[Labels, float]] = field(default_factory=dict)
-    histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
-    levels: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    counters: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
+    histograms: dict[str, dict[Labels, Histogram]] = msgspec.field(default_factory=dict)
+    levels: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
 
     def level(self, family: Family, labels: Labels, value: float) -> None:
         """Bring a gauge in, as its metric says."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 import asyncpg
+import msgspec
+from msgspec.structs import replace
 
 from app.db import sql
 from app.queue.model import Connection, Topic
@@ -24,16 +25,14 @@ THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
 PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A place in the order of a topic's archive."""
 
     time: datetime
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """What of a topic's archive is wanted: what finished within the last `window_ms`, 0 for all; before a place; and of
     that, all but the first `offset`."""
 
@@ -42,8 +41,7 @@ class Part:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(msgspec.Struct, frozen=True):
     """A completed job. `metadata` is the text of a JSON object; times are aware; `first_*`: the job that a dead letter
     was at first. `more`: it has one after it."""
 
@@ -84,8 +82,7 @@ async def delete(db: Connection, topic: tuple[str, int], since: datetime, before
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """A replay under way: of what was asked for (None: the whole window), its bounds, where it is, and how many jobs
     were enqueued and how many skipped so far."""
 
@@ -99,8 +96,7 @@ class Replay:
     joined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """The replay as it is after a batch, and how many jobs that had, and bytes of their payloads."""
 
     run: Replay
@@ -108,8 +104,7 @@ class Batch:
     payload_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Most:
+class Most(msgspec.Struct, frozen=True):
     """What one batch of a replay holds at most. One payload may be larger."""
 
     jobs: int = 1_000

@@ -11,9 +11,10 @@ leased or delayed stays, even where that alone is more than its caps allow.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from app.db import sql
 from app.queue import exits, producer
@@ -31,16 +32,14 @@ EVICTED_AT_ONCE: Final = 1_000
 MOST_EVICTIONS: Final = 30  # batches of one transaction: caps that were lowered take effect by and by
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What a queue holds: jobs that are not finished, and the bytes of their payloads."""
 
     jobs: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """What a queue may hold: jobs, by max_depth and by cap_records, and bytes of payload; 0 for any. `evicts`: what is
     above the caps goes, rather than that more is refused."""
 
@@ -69,8 +68,7 @@ class Refusal(Enum):
     FULL = "full"
 
 
-@dataclass(slots=True)
-class Room:
+class Room(msgspec.Struct):
     """How many jobs were marked as expired to make room, and how many were evicted."""
 
     expired: int = 0

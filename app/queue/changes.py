@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from app.db import sql
 from app.queue.consumer import MAX_RUNS
@@ -15,13 +16,12 @@ _CANCEL = sql.load(__package__, "cancel_jobs")
 _CHANGE = sql.load(__package__, "change_job")
 
 
-@dataclass(slots=True)
-class Cancelled:
+class Cancelled(msgspec.Struct):
     """Of jobs that were to be cancelled, which are gone, and which are marked for their holders; the rest was not
     there, or over. `ready`: how many of those that are gone were fresh."""
 
-    gone: set[Seq] = field(default_factory=set)
-    marked: set[Seq] = field(default_factory=set)
+    gone: set[Seq] = msgspec.field(default_factory=set)
+    marked: set[Seq] = msgspec.field(default_factory=set)
     ready: int = 0
 
 
@@ -43,16 +43,14 @@ async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> Cancelled
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """A payload and its type; None is application/json."""
 
     body: bytes
     content_type: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """What is to be different; None: nothing. `metadata` and `tag` are None to take them away, where `clears` says so.
     Of `delay_ms` and `run_at` the later counts."""
 
@@ -65,8 +63,7 @@ class Change:
     clears: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """What a job was when it was to be changed: `status` is None if it was not there, `pending` if it is changed. Its
     state before, and whether it is fresh now, or its time has come."""
 

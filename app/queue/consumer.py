@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -36,8 +35,7 @@ MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out,
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(msgspec.Struct, frozen=True):
     """Seats for the jobs of one claim: seat i belongs to caller `callers[i]` (from 0) and takes the i-th job."""
 
     callers: list[int]
@@ -45,8 +43,7 @@ class Slots:
     leases_ms: list[int]
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """The last job that a claim met in each part of a lane, and the first there that it met and could not lease; and
     how many it met."""
 
@@ -57,8 +54,7 @@ class Seen:
     met: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
     live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
     left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
@@ -72,7 +68,7 @@ class Claimed:
     met: int
     at: int
     cut: bool = False
-    waits_us: list[int] = field(default_factory=list)
+    waits_us: list[int] = msgspec.field(default_factory=list)
     crashes: int = 0
     suspects: int = 0
 
@@ -189,14 +185,13 @@ def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
             seen.ready_lost = place
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(msgspec.Struct):
     """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
     last claim in ms, beside whose they were."""
 
-    deliveries: list[int] = field(default_factory=list)
-    ages_ms: list[int] = field(default_factory=list)
-    tenants: list[str] = field(default_factory=list)
+    deliveries: list[int] = msgspec.field(default_factory=list)
+    ages_ms: list[int] = msgspec.field(default_factory=list)
+    tenants: list[str] = msgspec.field(default_factory=list)
 
     def add(self, row: Any) -> None:
         """Of what an ack's statement answers."""
@@ -226,8 +221,7 @@ async def ack(
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class Return:
+class Return(msgspec.Struct, frozen=True):
     """How one job goes back: after `delay_ms` (0: at once; None: as the topic's backoff says), with the holder's error.
 
     The delivery that ends here is given back if fewer than `refunds` of the job's were; None: in any case, which is the
@@ -246,8 +240,7 @@ class Ending(NamedTuple):
     cancelled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True):
     """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, or
     cancelled, with the lease that still holds the job. Of those that were returned: which were refunded, and all delays
     in ms."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+import msgspec
 
 from app.db import sql
 from app.queue import log
@@ -29,8 +30,7 @@ _CANCEL_HELD = sql.load(__package__, "cancel_held")
 RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one transaction moves to a log
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """A job that goes out. With a lease, its holder gives it up, whatever is left of its deliveries; without, nobody
     holds it any more, and it goes if it has none left. `cancelled`, as far as is known: it goes for good."""
 
@@ -40,8 +40,7 @@ class Spent:
     cancelled: bool = False
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """Of jobs that went out, how many are suspected from now on: the lease that ended in silence was their second. And
     how many were cancelled."""
 
@@ -65,8 +64,7 @@ async def bury(
     return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, told), seen)
 
 
-@dataclass(frozen=True, slots=True)
-class Interred:
+class Interred(msgspec.Struct, frozen=True):
     """Places in `spent`: those whose record is in the log, and those that failed in place, as the log was full; and how
     many of them are suspected from now on."""
 
@@ -179,8 +177,7 @@ async def delete_expired(
     return row["deleted"], None if row["last_seq"] is None else (row["last_at"], row["last_seq"])
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     """What a batch of a deletion did; of that, how many were fresh; the last seq looked at, None at the end; and how
     many jobs were leased, and are marked now."""
 
@@ -201,8 +198,7 @@ async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto
             return Deleted(count, ready, row["last_seq"], marked)
 
 
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(msgspec.Struct, frozen=True):
     """What a batch of a deletion by key did: how many went; of those, how many were fresh, and how many leased; and
     whether there may be more."""
 
@@ -220,8 +216,7 @@ async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit:
     return Cleared(row["deleted"], row["ready"], row["leased"], more)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """A place among a topic's leases of jobs that have keys: those behind it come next. None comes before any."""
 
     tenant: str = ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.inspector import Lows
@@ -18,8 +19,7 @@ BIGINT_MAX: Final = 2**63 - 1
 COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
 
     `state` is ready, scheduled, blocked, leased (by a good lease), failed, expired or cancelled. `due`: it stands in
@@ -73,8 +73,7 @@ async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> Row | N
     return None if row is None else Row(**dict(row))
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """What is out of a group: a job's seq, its state as in Row (None: nothing is, the next is being let through),
     until when that lasts in ms since 1970, who holds it, its delivery; and how many wait before the job asked about."""
 

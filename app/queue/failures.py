@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection
@@ -20,8 +21,7 @@ JOBS_COUNTED: Final = 200_000
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A cluster: jobs that are out and whose errors are of one kind. Times are in ms since 1970.
 
     `title` is what their errors have in common, None where they have none. There are `count`, or `at_least` so many,
@@ -45,16 +45,14 @@ class Failure:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Failures:
+class Failures(msgspec.Struct, frozen=True):
     """Clusters, the largest first; and whether there may be more of them."""
 
     clusters: list[Failure]
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Jobs of one topic that failed in one topic, which is another for dead letters."""
 
     topic: str
@@ -82,8 +80,7 @@ async def places(db: Connection, topic: str, dead_letter: str | None) -> tuple[S
     return [Place(row["topic"], row["failed_in"]) for row in rows], until
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(msgspec.Struct, frozen=True):
     """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the place of the last one
     looked at, None at the end."""
 

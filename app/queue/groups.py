@@ -6,7 +6,7 @@ the verb. Here the notes are read, and the next jobs let through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Topic
@@ -16,8 +16,7 @@ _FREED_TOPICS = sql.load(__package__, "freed_topics")
 _GROUP_TOPICS = sql.load(__package__, "group_topics")
 
 
-@dataclass(frozen=True, slots=True)
-class Promoted:
+class Promoted(msgspec.Struct, frozen=True):
     """How many departures were seen to; how many jobs became ready by that, and how many are hidden for a while yet."""
 
     freed: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from app.db import sql
 from app.queue.log import LOOKED_AT, Ask, Records, records_of
@@ -24,8 +25,7 @@ _TOTAL_BYTES = sql.load(__package__, "total_bytes")
 _READ_JOBS = sql.load(__package__, "read_jobs")
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """Jobs by what a caller may expect of them now. `looked` is the most entries of one index that were looked at: a
     bound that it reaches has cut the count."""
 
@@ -36,8 +36,7 @@ class Counts:
     looked: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lows:
+class Lows(msgspec.Struct, frozen=True):
     """Where a topic's rows begin: its lanes, and its tallies. Nothing below counts any more. `floor`: a position and a
     time in µs since 1970, for lanes that are not listed; `known`: how many there are in all, where that was counted."""
 
@@ -83,8 +82,7 @@ async def reconcile(db: Connection, topic: Topic) -> int:
     return jobs
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """Whether a topic has something to claim; in how many ms the next delay or lease ends, None for not within a
     second; and when that was seen, in µs since 1970."""
 
@@ -104,8 +102,7 @@ async def probe(db: Connection, topics: Mapping[str, Lows]) -> dict[str, Probe]:
     return {row["topic"]: Probe(row["claimable"], row["wait_ms"], row["at"]) for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """What a topic holds: what is not finished."""
 
     topic: str
@@ -132,8 +129,7 @@ async def total_bytes(db: Connection) -> int:
     return held
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(msgspec.Struct, frozen=True):
     """How far a topic's sequence was drawn, and the tallies', and when that was looked at, in µs since 1970."""
 
     drawn: int
@@ -178,8 +174,7 @@ async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> tuple[int, 
     return expired_to, records_of(shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """Where a lane begins: the first ready job's position, the first due job's time in µs, and for how long the earlier
     of them could have been claimed; None for none."""
 
@@ -194,8 +189,7 @@ async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[Head
     return [Head(row["ready"], row["due"], row["waited_ms"]) for row in rows]
 
 
-@dataclass(slots=True)
-class Depth:
+class Depth(msgspec.Struct):
     """What a queue holds. `looked` is as in Counts; `bytes` are of payloads; `oldest_ms` is for how long its oldest
     claimable job could have been claimed, None for none."""
 

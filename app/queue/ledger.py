@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Topic
@@ -18,8 +19,7 @@ MAX_EVENTS: Final = 1_000
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A transition of a job. Times are in ms since 1970; `until`: the deadline of a lease, or when it is to be had."""
 
     at_ms: int
@@ -30,8 +30,7 @@ class Event:
     detail: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(msgspec.Struct, frozen=True):
     """What became of a topic's jobs in the last seconds; for how long since the first claim (`span_ms`) and since the
     last (`idle_ms`) in that time, None if there was none."""
 
@@ -42,8 +41,7 @@ class Recent:
     idle_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(msgspec.Struct, frozen=True):
     """How many jobs a topic had of each state at an instant, and how long the oldest claimable one could have been
     claimed by then (None: there was none). `dead`: went to the dead letters, and were not requeued by then.
     `from_ms`: since when events are kept, in ms since 1970."""

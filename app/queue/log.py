@@ -7,11 +7,11 @@ read up to a seq has missed nothing below it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 import asyncpg
+import msgspec
 
 from app.db import sql
 from app.queue.model import Batch, Connection, Topic
@@ -30,8 +30,7 @@ LOOKED_AT: Final = 10_000  # most seqs that one read looks at
 Gone = asyncpg.UndefinedObjectError
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What a log may hold: records, bytes and age in ms, 0 for any; whether a full log refuses, or evicts what is
     oldest; and for how many ms idempotency keys are kept."""
 
@@ -42,8 +41,7 @@ class Limits:
     window_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One caller's share of an append: so many records, of so many bytes of payload and metadata, and its key."""
 
     records: int
@@ -59,8 +57,7 @@ class Outcome(Enum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """A caller's seqs, contiguous; 0 where the log is full. The log's head and earliest seq are those after all."""
 
     outcome: Outcome
@@ -101,8 +98,7 @@ async def append(db: Connection, topic: Topic, batch: Batch, parts: Sequence[Par
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """What a reader wants: what comes after a seq, so many records and bytes at most, without those of some nodes."""
 
     after: int = 0
@@ -114,8 +110,7 @@ class Ask:
     payloads: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(msgspec.Struct, frozen=True):
     """What was read, column by column; times in ms since 1970. `next_seq` is the last seq looked at. Payloads are None
     where they were not asked for."""
 
@@ -129,8 +124,7 @@ class Records:
     content_types: Sequence[str | None] = ()  # of jobs: None is application/json, and none at all that all are
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True):
     """How far a log goes, and up to which seqs it has lost records to age and to caps (0: none)."""
 
     head_seq: int
@@ -171,8 +165,7 @@ def records_of(columns: Sequence[object]) -> Records:
     return Records(next_seq, *(column or [] for column in rest))  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
+class LogState(msgspec.Struct, frozen=True):
     """What a log holds, without what is too old. `bytes` are of payloads and metadata."""
 
     topic: str
@@ -206,24 +199,21 @@ async def newest(db: Connection, logs: Sequence[Topic], queues: Sequence[Topic])
     return {row["topic_id"]: row["seq"] for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """Tags: this one exactly, or those that start with a prefix; neither is every record, tagged or not."""
 
     tag: str | None = None
     prefix: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a deletion goes on."""
 
     tag: str = ""
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(msgspec.Struct, frozen=True):
     """What a batch of a deletion did, and where the next one begins; None: there is nothing more."""
 
     count: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, NewType, Protocol
 
@@ -31,8 +30,7 @@ class Session(Connection, Protocol):
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True):
     """A topic as the statements name it. `id` tells it from an earlier one of the same name."""
 
     name: str
@@ -40,8 +38,7 @@ class Topic:
     sequence: int  # oid of the sequence that gives its seqs and positions
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """How many deliveries a job gets. Without `ends` any number; with it, `max_deliveries`, unless the job has its
     own limit; 0 is no limit."""
 
@@ -49,16 +46,14 @@ class Budget:
     max_deliveries: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """Jobs of one tenant and priority: first in, first out."""
 
     tenant: str
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """From where a claim reaches into a lane: ready jobs above a position, and due jobs after a time (µs since 1970),
     or none of those; of the due ones, `most_due` at most (None: any number)."""
 
@@ -117,8 +112,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         return Rest(*self.more)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A job and how its holder names itself: by node, by lease id, or by both. None matches any."""
 
     seq: Seq
@@ -126,8 +120,7 @@ class Held:
     node: str | None
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
 
     Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
@@ -136,21 +129,21 @@ class Batch:
     group and dedupe id (1 to 256 characters), one job is enqueued in a while: see producer.enqueue_deduped.
     """
 
-    payloads: list[bytes] = field(default_factory=list)
-    tags: list[str | None] = field(default_factory=list)
-    producers: list[str | None] = field(default_factory=list)
-    metadata: list[str | None] = field(default_factory=list)
-    tenants: list[str | None] = field(default_factory=list)
-    priorities: list[int | None] = field(default_factory=list)
-    delays_ms: list[int | None] = field(default_factory=list)
-    run_ats: list[datetime | None] = field(default_factory=list)
-    ttls_ms: list[int | None] = field(default_factory=list)
-    max_deliveries: list[int | None] = field(default_factory=list)
-    content_types: list[str | None] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
-    groups: list[str | None] = field(default_factory=list)
-    dedupe_ids: list[str | None] = field(default_factory=list)
-    webhooks: list[str | None] = field(default_factory=list)
+    payloads: list[bytes] = msgspec.field(default_factory=list)
+    tags: list[str | None] = msgspec.field(default_factory=list)
+    producers: list[str | None] = msgspec.field(default_factory=list)
+    metadata: list[str | None] = msgspec.field(default_factory=list)
+    tenants: list[str | None] = msgspec.field(default_factory=list)
+    priorities: list[int | None] = msgspec.field(default_factory=list)
+    delays_ms: list[int | None] = msgspec.field(default_factory=list)
+    run_ats: list[datetime | None] = msgspec.field(default_factory=list)
+    ttls_ms: list[int | None] = msgspec.field(default_factory=list)
+    max_deliveries: list[int | None] = msgspec.field(default_factory=list)
+    content_types: list[str | None] = msgspec.field(default_factory=list)
+    keys: list[str | None] = msgspec.field(default_factory=list)
+    groups: list[str | None] = msgspec.field(default_factory=list)
+    dedupe_ids: list[str | None] = msgspec.field(default_factory=list)
+    webhooks: list[str | None] = msgspec.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -187,7 +180,7 @@ class Batch:
         return owners if len(self.tenants) == len(self) else owners | {""}
 
 
-_COLUMNS = [f.name for f in fields(Batch)]
+_COLUMNS = list(Batch.__struct_fields__)
 _OF_SOME = {"keys", "groups", "dedupe_ids", "webhooks"}
 
 

@@ -4,7 +4,6 @@ gives signs of life for it, and to nobody once these have stopped."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -50,8 +49,7 @@ class Canary(msgspec.Struct, frozen=True):
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What somebody asks for: in a topic, and in the topic of its dead letters if it has one, by (name, id). `seqs`
     None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search."""
 
@@ -64,16 +62,14 @@ class Wanted:
     starts: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """How many jobs match; not exact: at least so many."""
 
     count: int
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """An operation. `failed_again` counts among the first jobs, `first`, of a canary; `late`: those were waited for
     long enough. `stage` and `at`: how far it has come."""
 
@@ -129,8 +125,7 @@ async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:
     return None if row is None else _operation(row)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What a batch has done, and where the operation is then. `wait_ms`: the first jobs are waited for, so long."""
 
     state: State

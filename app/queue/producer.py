@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Batch, Budget, Connection, Lane, Seq, Topic, merge
@@ -26,8 +27,7 @@ async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) ->
     return seqs
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """Where the records of a batch with keys, groups or dedupe ids are, in its order: a job's seq; whether that waited,
     and was updated; whether the record was dropped, as a duplicate of the one that made that job.
 
@@ -42,7 +42,7 @@ class Placed:
     ready: int
     due: int
     touched: int
-    duplicate: list[bool] = field(default_factory=list)
+    duplicate: list[bool] = msgspec.field(default_factory=list)
     repeated: bool = False
 
     @property
@@ -56,8 +56,7 @@ class Placed:
         return len(self.updated) - sum(self.updated) - sum(self.duplicate)
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(msgspec.Struct, frozen=True):
     """For how many ms a topic remembers dedupe ids, and idempotency keys."""
 
     ids_ms: int

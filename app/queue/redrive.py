@@ -4,7 +4,6 @@ docs/semantics.md, section 2."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
@@ -44,8 +43,7 @@ class First(msgspec.Struct, frozen=True):
     id_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Requeued:
+class Requeued(msgspec.Struct, frozen=True):
     """`seq`: where it was; `was`: its state there, and `job`, where it is now: both None unless it was requeued."""
 
     seq: int
@@ -66,16 +64,14 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
     older_than_ms: int = 0  # since it went out
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A place in the order in which a topic's jobs went out."""
 
     time: datetime = THE_BEGINNING
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """What is looked for in a topic: what went out by `until`, and matches; of `only_from`, unless that is None; and
     what goes back to topics whose names begin with one of `starts`, if there are any."""
 
@@ -87,8 +83,7 @@ class Search:
     dead: bool = True  # dead letters; else jobs that failed in place
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Seqs, ascending; the place to go on after, if there may be more."""
 
     seqs: list[int]

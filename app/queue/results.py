@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.consumer import MAX_RUNS, Ended
@@ -21,8 +22,7 @@ _UNENDED = sql.load(__package__, "unended")
 MAX_BYTES: Final = 1024 * 1024  # of a result
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far a holder says it is: 0 to 100, and what it says to that; `at_ms` is when, in ms since 1970."""
 
     percent: int
@@ -30,8 +30,7 @@ class Progress:
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What was handed in, as JSON; in which topic, and in which delivery. Times are in ms since 1970, `expires_ms` None
     for ever. `kept`: it is still to be shown."""
 
@@ -43,8 +42,7 @@ class Result:
     kept: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """What an ack does with the jobs and their results: for how long these are kept (0: for ever), whether the jobs go
     into the archive, and whether their topic's webhook hears of them."""
 

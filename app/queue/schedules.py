@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from hashlib import sha256
@@ -11,6 +10,7 @@ from typing import Final
 
 import asyncpg
 import msgspec
+from msgspec.structs import replace
 
 from app.db import sql
 from app.queue.model import Batch, Connection, Seq
@@ -56,8 +56,7 @@ class Missed(Enum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A schedule as somebody wants it. `cron` is parsed; the job: its payload, and its record's other fields as the
     text of a JSON object. `paused` None: as it is, or not."""
 
@@ -70,8 +69,7 @@ class Wanted:
     paused: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """A schedule. `next_fire`: the time that it is fired for next, None while it is paused; `last_fire` and `last_seq`:
     of the last job. `error_*`: why nothing came of the last try. `payload` is empty in a list."""
 
@@ -94,8 +92,7 @@ class Schedule:
     fields: str = "{}"
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A schedule of a topic, the size of its payload in bytes, and in how many seconds it is due; it is, if not > 0."""
 
     name: str
@@ -104,8 +101,7 @@ class Due:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """What became of a schedule: how many jobs were made and the time and seq of the last; what is next, and when to
     look. `error`: code and text, of what was refused."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Seq, Topic
@@ -51,8 +52,7 @@ _STATES: Final = {
 _STATUS: Final = {state: status for status, states in _STATES.items() for state in states}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where a job is."""
 
     topic: str
@@ -60,8 +60,7 @@ class Place:
     seq: Seq
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
     expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
     since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
@@ -108,8 +107,7 @@ class Shown:
         return _STATUS[self.state]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Seqs, descending, and below which seq the next page begins; None: this is the last. `matched`, where it was asked
     for suspected ones: how many of those that were looked at are."""
 
@@ -160,8 +158,7 @@ async def page(
     return Page(seqs, seqs[-1] if len(seqs) == limit else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """What jobs must have; None is any. `states` are those of Shown; `older_than_ms`: enqueued so long ago."""
 
     states: Sequence[str] | None = None
@@ -181,8 +178,7 @@ _ALL: Final = Match()
 _OUT: Final = {"failed": "failed", "expired": "expired", "cancelled": "expired"}  # as list_finished calls them
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Seqs in the order that was asked for, and behind which one the next page begins; None: this is the last."""
 
     seqs: list[Seq]
@@ -262,8 +258,7 @@ async def letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int,
     return {row["ord"] - 1: Place(row["topic"], row["topic_id"], row["seq"]) for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class Statuses:
+class Statuses(msgspec.Struct, frozen=True):
     """How many jobs a topic has of each status."""
 
     topic: str
@@ -292,8 +287,7 @@ async def count_all(db: Connection) -> int:
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(msgspec.Struct, frozen=True):
     """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the last seq looked at,
     None at the end."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Topic
@@ -15,8 +16,7 @@ LOOKED_AT: Final = 100  # jobs of a queue, for its first live one
 FINISHED: Final = 1_000  # failed and expired jobs of a queue
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     """How far a queue goes, and its failed jobs, of up to FINISHED that have ended; `earliest_seq` is None where none
     of the first LOOKED_AT jobs is live."""
 

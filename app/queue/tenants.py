@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from app.db import sql
 from app.queue.inspector import columns
@@ -17,8 +18,7 @@ _OF_TENANT = sql.load(__package__, "of_tenant")
 COUNTED: Final = 10_000  # entries of each lane and kind
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     """What one tenant has; with `at_least`, perhaps more of it. `oldest_ms`: for how long the oldest job could have
     been claimed; None: there is none."""
 

@@ -7,7 +7,7 @@ at most, and one token at least: what may come at once after a quiet time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Topic
@@ -18,8 +18,7 @@ _RETURN = sql.load(__package__, "return_tokens")
 _DATABASE = sql.load(__package__, "database")
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """So many tokens; and, where that is fewer than were wanted, in how many seconds there is one more."""
 
     tokens: int

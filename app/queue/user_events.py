@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from app.db import sql
 from app.queue.ids import id_of
@@ -18,8 +19,7 @@ _SWEEP = sql.load(__package__, "sweep_user_events")
 _USERS_OF = sql.load(__package__, "users_of")
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(msgspec.Struct, frozen=True):
     """An event that is to be kept; `data` is JSON."""
 
     user_id: str
@@ -27,8 +27,7 @@ class New:
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One that is kept; of one user, ids ascend."""
 
     id: int
@@ -36,8 +35,7 @@ class Event:
     data: str
 
 
-@dataclass(frozen=True, slots=True)
-class Whose:
+class Whose(msgspec.Struct, frozen=True):
     """The user whom a job is for, and its id."""
 
     user_id: str

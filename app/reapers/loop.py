@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app import tasks
 from app.db.pool import UNREACHABLE, open_pools
@@ -52,8 +53,7 @@ SWEEPS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """A sweep and its last run, None before the first."""
 
     sweep: Sweep

@@ -7,10 +7,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
+
+import msgspec
 
 from app import tasks
 from app.db.pool import UNREACHABLE
@@ -29,8 +30,7 @@ LEAVE_SECONDS: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """A sweep, how often it runs by itself, in seconds (None: never), and for how many times as long as a batch takes
     it rests between two."""
 
@@ -40,8 +40,7 @@ class Sweep:
     ease: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(msgspec.Struct, frozen=True):
     """In seconds: between signs of life of a run; without one until its process counts as dead; and between looks at
     a run of another process, the first and the longest."""
 
@@ -55,16 +54,14 @@ class Times:
         return timedelta(seconds=self.dead)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What a run has moved, in whichever process; `running`: so far."""
 
     moved: int
     running: bool = False
 
 
-@dataclass(slots=True)
-class _Shared:
+class _Shared(msgspec.Struct):
     """What this process knows of a run that it makes or has joined."""
 
     moved: int = 0

@@ -7,10 +7,11 @@ sweep next goes on with it. Nothing here needs a session of its own, so it works
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from app.db import sql
 from app.queue.model import Connection
@@ -27,8 +28,7 @@ MOST_ERROR: Final = 500  # characters
 NONE: Final = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
+class Last(msgspec.Struct, frozen=True):
     """The last run of a sweep. `running`: it is under way, and `moved` what it had moved at its last sign of life. One
     that has neither ended nor is running was left behind."""
 
@@ -41,16 +41,14 @@ class Last:
     running: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True):
     """A scheduled time that a run is for, and the schedule as it is kept that names it."""
 
     at: datetime
     schedule: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A sweep's schedule as it is kept, None for the default; up to when scheduled times were seen to; the database's
     time; and whether a run was left behind."""
 

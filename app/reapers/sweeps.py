@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.db import sql
 from app.engine.exits import BATCH
@@ -46,8 +47,7 @@ _DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
 
 
-@dataclass(frozen=True, slots=True)
-class Days:
+class Days(msgspec.Struct, frozen=True):
     """A table that has a partition for each day, and how many of them are kept; None: a sweep of its own drops them."""
 
     table: str

@@ -7,8 +7,9 @@ import hashlib
 import hmac
 import secrets
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.errors import Unauthorized
 from app.keys import digest_of
@@ -26,8 +27,7 @@ REMEMBER_SECONDS: Final = 60.0  # how long a password that was right needs no lo
 MOST_REMEMBERED: Final = 10_000  # tokens, and passwords
 
 
-@dataclass(frozen=True, slots=True)
-class _Verified:
+class _Verified(msgspec.Struct, frozen=True):
     user_id: str
     epoch: int
     until: float

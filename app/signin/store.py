@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.audit import trail
 from app.audit.trail import Action, Actor
@@ -44,8 +45,7 @@ class State(Enum):
     REVOKED = "revoked"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A key as it is listed. `old_until`: how long the secret before the last rotation is good; None if it is not."""
 
     id: str
@@ -62,8 +62,7 @@ class Kept:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it is
     for; None for all."""
 
@@ -74,8 +73,7 @@ class Asked:
     tenant: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Changer:
+class Changer(msgspec.Struct, frozen=True):
     """Who changes keys or users. `key`: the one shown, or what a user may do, beyond which nothing may be granted or
     touched; None for the operator at the command line, and for anybody where no sign-in is needed yet."""
 

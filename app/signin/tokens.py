@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from app.errors import Unauthorized
 
@@ -18,8 +19,7 @@ SECONDS: Final = 900
 USER_EVENTS: Final = "user-events"  # the audience of tokens that are good for a user's stream, and for nothing else
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(msgspec.Struct, frozen=True):
     """What a good token says: whose it is, made in which epoch of their password, and until when it is good, on the
     process's monotonic clock."""
 
@@ -28,8 +28,7 @@ class Claims:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Listens:
+class Listens(msgspec.Struct, frozen=True):
     """What a good token for a stream says: whose events, an id of the application's own, and until when, as above."""
 
     user_id: str

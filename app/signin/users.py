@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+import msgspec
 
 from app.audit import trail
 from app.audit.trail import Action
@@ -42,8 +42,7 @@ MOST_NAME_BYTES: Final = 128
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """A user as they are listed."""
 
     id: str
@@ -53,8 +52,7 @@ class Account:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """An action that a user may do in the topics of a pattern."""
 
     id: str
@@ -64,8 +62,7 @@ class Grant:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A user who wants to sign in."""
 
     id: str

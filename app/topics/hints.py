@@ -14,8 +14,9 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 GATHER_SECONDS: Final = 0.02  # hints of so long go out together
 MOST_WAITING: Final = 1_000  # topics of a kind of hint that wait for a carrier, and users
@@ -24,13 +25,12 @@ DIGEST_DIGITS: Final = 16
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct):
     """Hints that go out together. `missed`: there were more changes than `changed` says."""
 
-    changed: set[str] = field(default_factory=set)
-    work: dict[int, int] = field(default_factory=dict)
-    users: set[str] = field(default_factory=set)
+    changed: set[str] = msgspec.field(default_factory=set)
+    work: dict[int, int] = msgspec.field(default_factory=dict)
+    users: set[str] = msgspec.field(default_factory=set)
     keys: bool = False
     missed: bool = False
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from app.audit import trail
 from app.audit.trail import Actor
@@ -23,8 +24,7 @@ _OF = sql.load(__package__, "schema_of")
 _PAGE = sql.load(__package__, "schema_page")
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A topic's schema as it is kept. `version` counts the changes of this topic's schema."""
 
     topic: str

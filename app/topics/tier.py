@@ -17,7 +17,6 @@ import hashlib
 import logging
 import secrets
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -73,8 +72,7 @@ return 1
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, slots=True)
-class _Ask:
+class _Ask(msgspec.Struct, eq=False):
     script: str
     keys: tuple[str, str]
     words: tuple[str | int | bytes, ...]

@@ -7,8 +7,9 @@ import functools
 import ipaddress
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from app.settings import Network
 
@@ -27,8 +28,7 @@ class BlockedError(Exception):
     """A name or address that no request is sent to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(msgspec.Struct, frozen=True):
     """What an operator allows besides addresses that are public: host names, in lower case, and networks."""
 
     hosts: frozenset[str] = frozenset()

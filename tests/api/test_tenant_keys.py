@@ -13,7 +13,7 @@ from tests.api.events import working
 from tests.api.keyring import Services, client, make
 from tests.api.messages.client import done
 from tests.api.messages.client import refused as refused_message
-from tests.api.test_scopes import TABLE, Row
+from tests.api.scopes import TABLE, Row
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve

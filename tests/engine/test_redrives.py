@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from app.audit import trail
 from app.audit.trail import Actor

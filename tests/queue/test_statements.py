@@ -6,10 +6,10 @@ import re
 import types
 import typing
 from collections.abc import Awaitable, Callable
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 
 import asyncpg
+import msgspec
 import pytest
 
 from app.queue.inspector import Counts, Probe, State
@@ -124,7 +124,11 @@ async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[
     prepared = await db.prepare(statements.named("enqueue").text)
     taken = [PYTHON[parameter.name.removesuffix("[]")] for parameter in prepared.get_parameters()[3:-1]]
     hints = typing.get_type_hints(Batch)
-    made_of = [_plain(typing.get_args(hints[field.name])[0]) for field in fields(Batch) if field.name not in APART]
+    made_of = [
+        _plain(typing.get_args(hints[field.name])[0])
+        for field in msgspec.structs.fields(Batch)
+        if field.name not in APART
+    ]
     assert taken == made_of
     keyed = await db.prepare(statements.named("enqueue_keyed").text)
     assert [parameter.name for parameter in keyed.get_parameters()][: len(taken) + 4] == [
@@ -143,7 +147,7 @@ async def test_what_was_placed_is_what_those_enqueues_answer(connect: Callable[[
     """With keys the first of its fields, with dedupe ids all of them; and the parameters begin alike."""
     db = await connect()
     keyed, deduped = [await db.prepare(statements.named(name).text) for name in ("enqueue_keyed", "enqueue_deduped")]
-    placed = [field.name for field in fields(Placed)]
+    placed = [field.name for field in msgspec.structs.fields(Placed)]
     assert [column.name for column in deduped.get_attributes()] == placed
     assert [column.name for column in keyed.get_attributes()] == placed[:-2]
     of_keyed = [parameter.name for parameter in keyed.get_parameters()]
@@ -248,7 +252,7 @@ async def _columns(db: Session, name: str) -> list[tuple[str, type]]:
 
 def _fields(of: type) -> list[tuple[str, type]]:
     hints = typing.get_type_hints(of)
-    names = [field.name for field in fields(of)] if is_dataclass(of) else list(hints)
+    names = [field.name for field in msgspec.structs.fields(of)] if issubclass(of, msgspec.Struct) else list(hints)
     return [(name, _plain(hints[name])) for name in names]
 
 

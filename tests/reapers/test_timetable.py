@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from app.db.pool import Pools
 from app.engine.fires import LONGEST_WAIT, MOST_MISSED
@@ -368,4 +368,4 @@ async def test_it_sleeps_until_the_next_is_due(machine: Machine, clock: Clock) -
 
 
 def test_all_that_a_record_can_have_is_kept() -> None:
-    assert set(FIELDS.values()) == set(Batch.__dataclass_fields__) - {"payloads", "run_ats"}
+    assert set(FIELDS.values()) == set(Batch.__struct_fields__) - {"payloads", "run_ats"}

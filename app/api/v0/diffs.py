@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
