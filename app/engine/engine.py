@@ -23,6 +23,7 @@ from app.engine.levels import Levels
 from app.engine.logs import Logs
 from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
+from app.engine.pasts import Pasts
 from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.reads import Reads
@@ -101,6 +102,7 @@ class Engine:
         self.changes = Changes(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
+        self.pasts = Pasts(pools.rest)
         self.reads = Reads(pools)
         self.census = Census(shared)
         self.redrives = Redrives(shared)

@@ -212,3 +212,40 @@ async def test_dead_letters_and_their_requeue(queue: Topic) -> None:
     told = await as_of(queue, time.time() + 60)
     assert (told["dead"], told["ready"]) == (0, 1)
     assert (await as_of(dead, time.time() + 60))["ready"] == 0
+
+
+async def test_a_dead_letter_that_is_deleted_is_none_any_more(queue: Topic) -> None:
+    dead = Topic(queue.http, f"{queue.name}.dlq")
+    await dead.put()
+    await queue.put(max_deliveries=1, dead_letter=dead.name)
+    seqs = await queue.add(3)
+    await queue.claim(max=3)
+    await queue.nack("n", seqs)
+    died = await later()
+    [letter] = (await dead.claim(max=1))["claimed"]
+    await dead.ack("n", [letter["$seq"]])
+    one_less = await later()
+    await dead.post("delete", before_seq=1_000_000)
+    assert (await as_of(queue, died))["dead"] == 3
+    assert (await as_of(queue, one_less))["dead"] == 2
+    assert (await as_of(queue, await later()))["dead"] == 0
+    assert (await as_of(dead, one_less))["ready"] == 2
+
+
+async def test_a_job_cancelled_under_a_lease_that_has_ended_is_gone(queue: Topic) -> None:
+    [seq] = await queue.add(1)
+    job = await queue.take(lease_ms=300)
+    assert (await queue.post("cancel", seqs=[seq]))["marked"] == 1
+    marked, ended = await later(), job["deadline"] / 1000
+    told = await as_of(queue, min(marked, ended - MARGIN))
+    assert (told["ready"], told["in_flight"]) == (0, 1)
+    told = await as_of(queue, ended + MARGIN)  # which may be to come
+    assert (told["ready"], told["in_flight"]) == (0, 0)
+
+
+async def later() -> float:
+    """A time that comes after what was done, and before what will be."""
+    await asyncio.sleep(MARGIN)
+    now = time.time()
+    await asyncio.sleep(MARGIN)
+    return now
