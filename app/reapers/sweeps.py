@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
 
 PARTITIONS_AHEAD: Final = 3  # days
-EVENTS_KEPT: Final = 7  # days
+EVENTS_KEPT: Final = 7  # days, where there is no topic
 REJECTED_KEPT: Final = timedelta(days=14)
 OPERATIONS_KEPT: Final = timedelta(days=14)
 SWEEP_BATCH: Final = 500  # jobs of one transaction: what claims beside it may have to wait for
@@ -39,36 +38,29 @@ log = logging.getLogger(__name__)
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
 _DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
+_EVENTS_KEPT = sql.load(__package__, "events_kept")
 _DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
 
 
-@dataclass(frozen=True, slots=True)
-class Days:
-    """A table that has a partition for each day, and how many of them are kept; None: a sweep of its own drops them."""
-
-    table: str
-    kept: int | None
-
-
-BY_DAY: Final = (Days("lease_events", EVENTS_KEPT), Days("archive", None), Days("results", None))
+BY_DAY: Final = ("lease_events", "archive", "results")
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Make the days of tables by day ahead of time: how many."""
     pace = pace or Pace()
-    for days in BY_DAY:
-        await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, days.table, PARTITIONS_AHEAD))
+    for table in BY_DAY:
+        await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, table, PARTITIONS_AHEAD))
     return pace.moved
 
 
 async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Drop the days of tables by day that are kept no longer: how many. One that is being read for long fails it, and
-    goes another time."""
+    """Drop the days of events and results that nobody is shown any more: how many. One that is being read for long
+    fails it, and goes another time."""
     pace = pace or Pace()
-    for days in BY_DAY:
-        if days.kept is not None:
-            await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, days.table, days.kept))
+    kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
+    if kept is not None:
+        await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, "lease_events", kept))
     await pace.batch(partial(pools.rest.fetchval, _DROP_RESULTS))
     return pace.moved
 

@@ -154,6 +154,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS),
     ] = None
+    event_ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about("How long the events of its jobs are shown; 0: for ever.", SEVEN_DAYS_MS),
+    ] = None
     dead_ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about(
@@ -234,6 +238,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
     result_ttl_ms: int = ONE_DAY_MS
+    event_ttl_ms: int = SEVEN_DAYS_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
     auto_create: bool = True
     dedupe_node: bool = True

@@ -23,7 +23,7 @@ HEAD = """
     SET plan_cache_mode TO 'force_custom_plan'
     SET work_mem TO '64MB'
 """
-# The last event of each job up to then says where it was; of a job from before events are kept, the first one after then
+# The last event of each job up to then says where it was; of a job from before events are kept, the first one after it
 # says where it had been, and where there is none, it is where it is now. A dead letter is one until it is gone from the
 # topic that it went to. Reads what happened to all topics between the first event that is kept, or the topic's
 # beginning, and the instant; and up to now, where the topic is older than its events.

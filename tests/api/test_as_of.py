@@ -200,13 +200,7 @@ async def test_dead_letters_and_their_requeue(queue: Topic) -> None:
     dead = Topic(queue.http, f"{queue.name}.dlq")
     letters = (await dead.claim())["claimed"]
     await dead.nack("n", [letters[0]["$seq"]])
-    requeued = (await queue.http.post(f"{queue.path}/requeue", json={"seqs": [letters[0]["$seq"]]})).json()
-
-    async def done() -> bool:
-        told = accepted(await queue.http.get(f"/v0/operations/{requeued['id']}"))
-        return bool(told["state"] == "done")
-
-    await eventually(done)
+    await requeue(queue, [letters[0]["$seq"]])
     told = await as_of(queue, died)
     assert (told["dead"], told["ready"]) == (1, 0)
     told = await as_of(queue, time.time() + 60)
@@ -249,3 +243,69 @@ async def later() -> float:
     now = time.time()
     await asyncio.sleep(MARGIN)
     return now
+
+
+async def hidden(queue: Topic, *seqs: int) -> float:
+    """Wait until nothing that has happened to these jobs is shown any more: a time just then."""
+
+    async def fact() -> bool:
+        answers = [await queue.http.get(f"{queue.path}/jobs/{seq}/history") for seq in seqs]
+        return all(answer.status_code == 404 for answer in answers)
+
+    await eventually(fact)
+    return await later()
+
+
+async def test_jobs_from_before_events_are_shown(queue: Topic) -> None:
+    """What happened to them since, or that nothing did, tells where they were."""
+    await queue.put(event_ttl_ms=4_000, on_exhausted="fail")
+    [head, second] = await queue.add(2, group="g")
+    leased = await queue.add(4)
+    await queue.claim(max=5, lease_ms=60_000)
+    failed = await queue.add(2)
+    await queue.claim(max=2)
+    await queue.fail("n", failed)
+    ready = await queue.add(4)
+    [waits] = await queue.add(1, delay_ms=3_600_000)
+    then = await hidden(queue, head, second, waits, *leased, *failed, *ready)
+    refused(await queue.http.get(f"{queue.path}/asof?at=2026-01-01T00:00:00Z"), 404, "not_found")
+    counts = {"ready": 4, "in_flight": 5, "scheduled": 1, "blocked": 1, "failed": 2, "expired": 0, "dead": 0}
+    told = await as_of(queue, then)
+    assert {name: told[name] for name in counts} == counts, "nothing happened"
+    assert told["oldest_claimable_age_ms"] > 4_000
+
+    await queue.post("delete", before_seq=ready[1])
+    assert (await queue.claim(max=1, lease_ms=60_000))["claimed"][0]["$seq"] == ready[1]
+    await queue.ack("n", [head, leased[0]])
+    await queue.nack("n", [leased[1]])
+    await queue.extend("n", [leased[2]], 60_000)
+    await requeue(queue, [failed[0]])
+    told = await as_of(queue, then)
+    assert {name: told[name] for name in counts} == counts
+    told = await as_of(queue, await later())
+    assert (told["in_flight"], told["blocked"]) == (3, 0)
+
+
+async def test_dead_letters_from_before_events_are_shown(queue: Topic) -> None:
+    dead = Topic(queue.http, f"{queue.name}.dlq")
+    await queue.put(event_ttl_ms=4_000, max_deliveries=1, dead_letter=dead.name)
+    seqs = await queue.add(3)
+    await queue.claim(max=3)
+    await queue.nack("n", seqs)
+    then = await hidden(queue, *seqs)
+    assert (await as_of(queue, then))["dead"] == 3
+    letters = [letter["$seq"] for letter in (await dead.claim(max=1))["claimed"]]
+    await dead.nack("n", letters)
+    await requeue(queue, letters)
+    assert (await as_of(queue, then))["dead"] == 3
+    assert (await as_of(queue, await later()))["dead"] == 2
+
+
+async def requeue(queue: Topic, seqs: list[int]) -> None:
+    """Requeue dead letters of a topic, or its failed jobs, and wait until that is done."""
+    operation = (await queue.http.post(f"{queue.path}/requeue", json={"seqs": seqs})).json()
+
+    async def done() -> bool:
+        return bool(accepted(await queue.http.get(f"/v0/operations/{operation['id']}"))["state"] == "done")
+
+    await eventually(done)

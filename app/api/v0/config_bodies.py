@@ -39,6 +39,7 @@ class ResolvedConfig(msgspec.Struct):
     replayable: bool
     replay_window_ms: int
     result_ttl_ms: int
+    event_ttl_ms: int
     dead_ttl_ms: int
     auto_create: bool
     dedupe_node: bool
