@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.db.pool import Pools
     from app.engine.engine import Engine
 
+BY_DAY: Final = ("lease_events", "archive", "results")
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days, where there is no topic
 REJECTED_KEPT: Final = timedelta(days=14)
@@ -41,9 +42,6 @@ _DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
 _EVENTS_KEPT = sql.load(__package__, "events_kept")
 _DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
-
-
-BY_DAY: Final = ("lease_events", "archive", "results")
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
