@@ -34,6 +34,7 @@ MOST_TENANTS: Final = 1_000  # that a topic's settings name
 MAX_TENANT: Final = 128  # characters
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT, pattern=r"^[^\u0000]*$")]
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
+Kept = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]  # in ms
 PriorityOrder = Literal["highest_first", "lowest_first"]
 RetryOrder = Literal["front", "back"]
 
@@ -151,18 +152,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Unbounded | None, _about("How long they are kept in ms, clamped to ten years; 0: for ever.", SEVEN_DAYS_MS)
     ] = None
     result_ttl_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS),
+        Kept | None, _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS)
     ] = None
     event_ttl_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        _about("How long the events of its jobs are shown; 0: for ever.", SEVEN_DAYS_MS),
+        Kept | None, _about("How long the events of its jobs are shown; 0: for ever.", SEVEN_DAYS_MS)
     ] = None
     dead_ttl_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        _about(
-            "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.", FOURTEEN_DAYS_MS
-        ),
+        Kept | None,
+        _about("How long dead letters in it, failed and expired jobs are kept; 0: for ever.", FOURTEEN_DAYS_MS),
     ] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None

@@ -13,10 +13,9 @@ import pytest
 from app.db.pool import Pools
 from app.engine import explain, pasts
 from app.errors import TooMuchToRead, Unavailable
-from app.queue.model import Topic
+from app.topics.config import Policy
 from tests.engine.machines import Machine
 
-TOPIC = Topic("t", 1, 0)
 LOCKED = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'holdfast.lease_events'::regclass)"
 
 
@@ -28,23 +27,25 @@ async def unreadable(pools: Pools) -> AsyncIterator[None]:
         yield
 
 
-async def test_it_takes_no_longer_than_it_may(pools: Pools, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_takes_no_longer_than_it_may(
+    pools: Pools, machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pasts, "SECONDS", 0.2)
     async with unreadable(pools):
         with pytest.raises(TooMuchToRead):
-            await machine.engine.pasts.at(TOPIC, datetime.now(UTC))
-    told = await machine.engine.pasts.at(TOPIC, datetime.now(UTC))
+            await machine.engine.pasts.at(queue.topic, datetime.now(UTC))
+    told = await machine.engine.pasts.at(queue.topic, datetime.now(UTC))
     assert told.ready == 0, "the next one is told"
 
 
-async def test_one_at_a_time(pools: Pools, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_at_a_time(pools: Pools, machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pasts, "PATIENCE_SECONDS", 0.1)
     async with unreadable(pools):
-        first = asyncio.create_task(machine.engine.pasts.at(TOPIC, datetime.now(UTC)))
+        first = asyncio.create_task(machine.engine.pasts.at(queue.topic, datetime.now(UTC)))
         while not await pools.hot.fetchval(LOCKED):
             await asyncio.sleep(0.01)
         for answer in await asyncio.gather(
-            *(machine.engine.pasts.at(TOPIC, datetime.now(UTC)) for _ in range(8)), return_exceptions=True
+            *(machine.engine.pasts.at(queue.topic, datetime.now(UTC)) for _ in range(8)), return_exceptions=True
         ):
             assert isinstance(answer, Unavailable)
         running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%holdfast.as_of%' AND state = 'active'"
@@ -53,11 +54,11 @@ async def test_one_at_a_time(pools: Pools, machine: Machine, monkeypatch: pytest
 
 
 async def test_a_pace_that_takes_too_long_is_not_told(
-    pools: Pools, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    pools: Pools, machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explain, "PATIENCE_SECONDS", 0.2)
     async with unreadable(pools):
         began = time.monotonic()
-        recent, _ = await machine.engine.explain._recent(TOPIC)
+        recent, _ = await machine.engine.explain._recent(queue.topic)
         assert time.monotonic() < began + 3
     assert recent.claimed == 0
