@@ -162,6 +162,18 @@ class OutsideWindow(HoldfastError):
         )
 
 
+class TooMuchToRead(HoldfastError):
+    """Trying again helps only where the database had much else to do."""
+
+    code, status = "too_much_to_read", 422
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"So much has happened in that time that reading it takes longer than {seconds:.0f} s.",
+            {"max_seconds": seconds},
+        )
+
+
 class InvalidTime(HoldfastError):
     code, status = "invalid_time", 422
 

@@ -298,39 +298,93 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
     SET enable_hashjoin TO 'on'
     SET plan_cache_mode TO 'force_custom_plan'
     SET work_mem TO '64MB'
+    SET max_parallel_workers_per_gather TO '0'
     AS $$
     DECLARE
-        known_from bigint;
+        since timestamptz;
+        older boolean;    -- may it have jobs from before that?
+        letters text;     -- where its dead letters go
+        letters_id integer;
     BEGIN
-        SELECT min(e.seq) INTO known_from FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.event = 'enqueued';
-        WITH last AS (
-            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.until, coalesce(e.until, e.at) AS since,
-                   coalesce(e.detail, '') AS detail
+        SELECT greatest(f.first_at, t.created_at), t.created_at < f.first_at, d.name, d.id
+        INTO since, older, letters, letters_id
+        FROM holdfast.events_from(of_topic_id) AS f(first_at)
+        LEFT JOIN holdfast.topics t ON t.name = of_topic AND t.id = of_topic_id
+        LEFT JOIN holdfast.topics d ON d.name = coalesce(t.dead_letter, t.name || '.dlq');
+        IF older AND instant < since THEN
+            RETURN;
+        END IF;
+        WITH told AS MATERIALIZED (
+            SELECT DISTINCT ON (e.topic_id, e.seq) e.topic_id, e.seq, e.event, e.at, e.until,
+                   coalesce(e.until, e.at) AS since, coalesce(e.detail, '') AS detail,
+                   bool_or(e.event = 'updated' AND e.until IS NULL) OVER job AS cancelled,
+                   max(e.at) FILTER (WHERE e.event = 'enqueued') OVER job AS came_at,
+                   max(e.detail) FILTER (WHERE e.event = 'enqueued') OVER job AS came
             FROM holdfast.lease_events e
-            WHERE e.topic_id = of_topic_id AND e.at <= instant AND (e.event <> 'updated' OR e.until IS NOT NULL)
-            ORDER BY e.seq, e.at DESC, e.tx DESC
-        ), older AS (
-            SELECT j.state, j.visible_at FROM holdfast.jobs j
-            WHERE j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at <= instant
-              AND (known_from IS NULL OR j.seq < known_from) AND j.seq NOT IN (SELECT l.seq FROM last l)
-        ), job AS (
-            SELECT CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
+            WHERE e.topic_id IN (of_topic_id, letters_id) AND e.at >= since AND e.at <= instant
+              AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
+            WINDOW job AS (PARTITION BY e.topic_id, e.seq)
+            ORDER BY e.topic_id, e.seq, e.event = 'updated' AND e.until IS NULL, e.at DESC, e.tx DESC
+        ), placed AS MATERIALIZED (
+            SELECT l.topic_id, l.seq, l.at, l.since, l.came_at, l.came,
+                   CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
                         WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
                              OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
                         WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
+                        WHEN l.event IN ('claimed', 'extended') AND l.cancelled THEN 'gone'
                         WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated') AND l.since > instant
                             THEN 'scheduled'
                         WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed', 'extended')
                             THEN 'ready'
                         WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
-                        ELSE 'gone' END AS state, l.since
-            FROM last l
+                        ELSE 'gone' END AS state
+            FROM told l
+            WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+        ), own AS (
+            SELECT p.seq, p.since,
+                   CASE WHEN p.state = 'dead_lettered' AND EXISTS (
+                            SELECT FROM placed x
+                            WHERE x.topic_id = letters_id AND x.state = 'gone'
+                              AND x.came = 'from ' || of_topic || ' ' || p.seq AND x.came_at >= p.at)
+                        THEN 'gone' ELSE p.state END AS state
+            FROM placed p WHERE p.topic_id = of_topic_id
+        ), next AS MATERIALIZED (
+            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.lease_id IS NOT NULL AS held, coalesce(e.detail, '') AS detail
+            FROM holdfast.lease_events e
+            WHERE older AND e.topic_id = of_topic_id AND e.at > instant AND e.at >= since
+              AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
+              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = e.seq)
+            ORDER BY e.seq, e.at, e.tx
+        ), still AS (
+            SELECT j.state::text AS state, j.visible_at, j.cancelled_at IS NOT NULL AS cancelled
+            FROM holdfast.jobs j
+            WHERE older AND j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at < since
+              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.seq)
+              AND NOT EXISTS (SELECT FROM next n WHERE n.seq = j.seq)
+        ), job AS (
+            SELECT o.state, o.since FROM own o
             UNION ALL
-            SELECT CASE WHEN o.state IN ('failed', 'expired', 'blocked') THEN o.state::text
-                        WHEN o.visible_at > instant AND o.state <> 'leased' THEN 'scheduled' ELSE 'ready' END,
-                   least(o.visible_at, instant)
-            FROM older o
+            SELECT CASE WHEN n.event = 'enqueued' THEN 'gone'
+                        WHEN n.event = 'requeued' AND starts_with(n.detail, 'from ') THEN 'dead_lettered'
+                        WHEN n.event IN ('requeued', 'deleted') AND starts_with(n.detail, 'was ')
+                             AND n.detail <> 'was leased' THEN substr(n.detail, 5)
+                        WHEN n.event = 'unblocked' THEN 'blocked'
+                        WHEN n.event IN ('extended', 'acked', 'released')
+                             OR (n.event = 'updated' AND n.detail = 'to be cancelled')
+                             OR (n.event IN ('failed', 'expired', 'dead_lettered', 'deleted', 'superseded', 'cancelled')
+                                 AND n.held) THEN 'leased'
+                        ELSE 'ready' END, NULL
+            FROM next n
+            UNION ALL
+            SELECT CASE WHEN s.state NOT IN ('ready', 'scheduled', 'leased') THEN s.state
+                        WHEN s.state = 'leased' AND s.visible_at >= instant THEN 'leased'
+                        WHEN s.state = 'leased' AND s.cancelled THEN 'gone'
+                        WHEN s.visible_at > instant THEN 'scheduled' ELSE 'ready' END, s.visible_at
+            FROM still s
+            UNION ALL
+            SELECT 'dead_lettered', NULL FROM holdfast.jobs j
+            WHERE older AND j.topic = letters AND j.topic_id = letters_id AND j.dlq_moved_at < since
+              AND j.original_topic = of_topic AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.original_seq)
         )
         SELECT count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'leased'),
                count(*) FILTER (WHERE j.state = 'scheduled'), count(*) FILTER (WHERE j.state = 'blocked'),
@@ -1169,6 +1223,21 @@ CREATE FUNCTION holdfast.error_title(error text) RETURNS text
     END $_$;
 
 --
+-- Name: events_from(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.events_from(of_topic_id integer) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT greatest(
+            (SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC'
+             FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+             WHERE i.inhparent = 'holdfast.lease_events'::regclass),
+            (SELECT now() - nullif(t.event_ttl_ms, 0) * interval '1 ms' FROM holdfast.topics t
+             WHERE t.id = of_topic_id))
+    $$;
+
+--
 -- Name: find_fault(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1251,7 +1320,7 @@ CREATE FUNCTION holdfast.job_events(of_topic_id integer, of_seq bigint, since ti
     BEGIN
         RETURN QUERY
         SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= since
+        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= greatest(since, holdfast.events_from(of_topic_id))
         ORDER BY e.at LIMIT most;
     END $$;
 
@@ -1285,7 +1354,7 @@ CREATE FUNCTION holdfast.last_events(of_topic_id integer, of_seq bigint, most in
     BEGIN
         RETURN QUERY
         SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= '-infinity'
+        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= holdfast.events_from(of_topic_id)
         ORDER BY e.at DESC, e.tx DESC LIMIT most;
     END $$;
 
@@ -1641,7 +1710,7 @@ CREATE FUNCTION holdfast.recent_events(of_topic_id integer, seconds double preci
                max(e.at) FILTER (WHERE e.event = 'claimed')
         INTO claimed, acked, enqueued, first_claim, last_claim
         FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.at > now() - seconds * interval '1 second';
+        WHERE e.topic_id = of_topic_id AND e.at > greatest(now() - seconds * interval '1 second', holdfast.events_from(of_topic_id));
     END $$;
 
 --
@@ -2560,6 +2629,7 @@ CREATE TABLE holdfast.topics (
     ingest text DEFAULT 'key'::text NOT NULL,
     user_events boolean DEFAULT false NOT NULL,
     drained_at timestamp with time zone,
+    event_ttl_ms bigint DEFAULT 604800000 NOT NULL,
     CONSTRAINT topics_accepts_check CHECK (((cardinality(accepts) >= 1) AND (cardinality(accepts) <= 32))),
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
@@ -2569,6 +2639,7 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_dead_ttl_ms_check CHECK (((dead_ttl_ms >= 0) AND (dead_ttl_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_dedupe_window_ms_check CHECK (((dedupe_window_ms >= 0) AND (dedupe_window_ms <= 604800000))),
     CONSTRAINT topics_dlq_threshold_check CHECK (((dlq_threshold >= 0) AND (dlq_threshold <= 10000))),
+    CONSTRAINT topics_event_ttl_ms_check CHECK (((event_ttl_ms >= 0) AND (event_ttl_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_idempotency_window_ms_check CHECK (((idempotency_window_ms >= 0) AND (idempotency_window_ms <= 604800000))),
     CONSTRAINT topics_ingest_check CHECK ((ingest = ANY (ARRAY['key'::text, 'public'::text]))),
     CONSTRAINT topics_lease_ms_check CHECK (((lease_ms >= 100) AND (lease_ms <= 86400000))),

@@ -25,6 +25,7 @@ from app.engine.logs import Logs
 from app.engine.looks import Looks
 from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
+from app.engine.pasts import Pasts
 from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.redrives import Redrives
@@ -114,6 +115,7 @@ class Engine:
         self.failures = Failures(shared)
         self.explain = Explain(shared)
         self.drains = Drains(shared)
+        self.pasts = Pasts(pools.rest)
         self.census = Census(shared)
         self.redrives = Redrives(shared)
         self.diffs = Diffs(shared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -158,16 +159,17 @@ class Explain:
         return Pace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
 
     async def _recent(self, topic: Topic) -> tuple[Recent, float]:
-        recent, seconds, began = _NOTHING, WINDOWS[0], time.monotonic()
-        for window in WINDOWS:
-            if time.monotonic() > began + PATIENCE_SECONDS:
-                break
-            try:
-                recent, seconds = await ledger.recent(self._shared.pools.rest, topic, window), window
-            except TOO_SLOW:
-                break
-            if recent.claimed >= ENOUGH:
-                break
+        recent, seconds, end = _NOTHING, WINDOWS[0], time.monotonic() + PATIENCE_SECONDS
+        with contextlib.suppress(*TOO_SLOW):
+            async with self._shared.pools.rest.acquire() as db, db.transaction(readonly=True):
+                for window in WINDOWS:
+                    left_ms = (end - time.monotonic()) * 1000
+                    if left_ms < 1:
+                        break
+                    await db.execute(f"SET LOCAL statement_timeout = {left_ms:.0f}")
+                    recent, seconds = await ledger.recent(db, topic, window), window
+                    if recent.claimed >= ENOUGH:
+                        break
         return recent, seconds
 
 

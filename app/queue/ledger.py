@@ -43,8 +43,9 @@ class Recent(msgspec.Struct, frozen=True):
 
 class Past(msgspec.Struct, frozen=True):
     """How many jobs a topic had of each state at an instant, and how long the oldest claimable one could have been
-    claimed by then (None: there was none). `dead`: went to the dead letters, and were not requeued by then.
-    `from_ms`: since when events are kept, in ms since 1970."""
+    claimed by then (None: there was none, or it is not known of any). `dead`: its dead letters, while they are where
+    they went. `from_ms`: since when its events are shown, in ms since 1970; for an instant before that the rest says
+    nothing."""
 
     ready: int
     in_flight: int
@@ -58,7 +59,7 @@ class Past(msgspec.Struct, frozen=True):
 
 
 async def as_of(db: Connection, topic: Topic, instant: datetime) -> Past:
-    """What a queue looked like. Reads all that happened to it up to then."""
+    """What a queue looked like. Costs what happened to all topics since its events are shown."""
     row = await db.fetchrow(_AS_OF, topic.name, topic.id, instant)
     assert row is not None, "it answers one row always"
     return Past(**dict(row))

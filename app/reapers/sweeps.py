@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from app.db import sql
 from app.engine.exits import BATCH
 from app.queue import exits, inbox, inspector, operations, producer, redrive
@@ -27,8 +25,9 @@ if TYPE_CHECKING:
     from app.db.pool import Pools
     from app.engine.engine import Engine
 
+BY_DAY: Final = ("lease_events", "archive", "results")
 PARTITIONS_AHEAD: Final = 3  # days
-EVENTS_KEPT: Final = 7  # days
+EVENTS_KEPT: Final = 7  # days, where there is no topic
 REJECTED_KEPT: Final = timedelta(days=14)
 OPERATIONS_KEPT: Final = timedelta(days=14)
 USER_EVENTS_KEPT: Final = timedelta(minutes=5)
@@ -43,35 +42,26 @@ log = logging.getLogger(__name__)
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
 _DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
+_EVENTS_KEPT = sql.load(__package__, "events_kept")
 _DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
-
-
-class Days(msgspec.Struct, frozen=True):
-    """A table that has a partition for each day, and how many of them are kept; None: a sweep of its own drops them."""
-
-    table: str
-    kept: int | None
-
-
-BY_DAY: Final = (Days("lease_events", EVENTS_KEPT), Days("archive", None), Days("results", None))
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Make the days of tables by day ahead of time: how many."""
     pace = pace or Pace()
-    for days in BY_DAY:
-        await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, days.table, PARTITIONS_AHEAD))
+    for table in BY_DAY:
+        await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, table, PARTITIONS_AHEAD))
     return pace.moved
 
 
 async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Drop the days of tables by day that are kept no longer: how many. One that is being read for long fails it, and
-    goes another time."""
+    """Drop the days of events and results that nobody is shown any more: how many. One that is being read for long
+    fails it, and goes another time."""
     pace = pace or Pace()
-    for days in BY_DAY:
-        if days.kept is not None:
-            await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, days.table, days.kept))
+    kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
+    if kept is not None:
+        await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, "lease_events", kept))
     await pace.batch(partial(pools.rest.fetchval, _DROP_RESULTS))
     return pace.moved
 

@@ -131,6 +131,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about("How long the results of completed jobs are kept; 0: for ever.", ONE_DAY_MS),
     ] = None
+    event_ttl_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about("How long the events of its jobs are shown; 0: for ever.", SEVEN_DAYS_MS),
+    ] = None
     dead_ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about(

@@ -116,6 +116,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     replayable: bool = False
     replay_window_ms: int = SEVEN_DAYS_MS
     result_ttl_ms: int = ONE_DAY_MS
+    event_ttl_ms: int = SEVEN_DAYS_MS
     dead_ttl_ms: int = FOURTEEN_DAYS_MS
     accepts: tuple[str, ...] = ACCEPTS  # lower case
     ingest: Ingest = "key"

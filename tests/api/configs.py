@@ -13,6 +13,7 @@ V0_ALONE = {
     "discard": "old",
     "idempotency_window_ms": 120_000,
     "result_ttl_ms": 86_400_000,
+    "event_ttl_ms": 604_800_000,
     "dead_ttl_ms": 1_209_600_000,
     "dedupe_window_ms": 300_000,
     "auto_priority": True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from collections import Counter
 from datetime import UTC, datetime
 from random import Random
 
@@ -12,114 +12,10 @@ import httpx
 
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.process import Process
+from tests.api.replay import MARGIN, MAX_DELIVERIES, Replay, requeue
 
 CALLS = 500
 INSTANTS = 200
-MARGIN = 0.003  # s; two clocks are read, and times pass through milliseconds
-
-
-@dataclass(slots=True)
-class Job:
-    """What the model knows of a job: its state, and until when a lease or a delay lasts."""
-
-    state: str
-    since: float
-    until: float = 0.0
-    node: str = ""
-    deliveries: int = 0
-    slack: float = 0.0  # how much sooner or later `until` may be: it was worked out while the call was under way
-
-    def at(self, instant: float) -> str:
-        """What it is, by the clock."""
-        if self.state in {"leased", "scheduled"} and self.until < instant:
-            return "ready"
-        return self.state
-
-    def claimable_since(self) -> float:
-        return self.until if self.state in {"leased", "scheduled"} else self.since
-
-
-@dataclass(slots=True)
-class Picture:
-    """A model's jobs between two calls."""
-
-    begin: float
-    end: float
-    jobs: list[Job]
-
-
-class Replay:
-    """Makes calls at random, and keeps in mind what they did."""
-
-    def __init__(self, queue: Topic, random: Random) -> None:
-        self.queue = queue
-        self.random = random
-        self.jobs: dict[int, Job] = {}
-        self.pictures: list[Picture] = []
-        self.calm = time.time()
-
-    def picture(self) -> None:
-        """A call begins: until now nothing has changed since the last one ended."""
-        jobs = [replace(j) for j in self.jobs.values()]
-        self.pictures.append(Picture(self.calm, time.time(), jobs))
-
-    def done(self) -> None:
-        self.calm = time.time()
-
-    async def step(self) -> None:
-        verb = self.random.choice(["add", "add", "later", "claim", "claim", "ack", "nack", "extend"])
-        self.picture()
-        await getattr(self, f"_{verb}")()
-        self.done()
-
-    async def _add(self) -> None:
-        for seq in await self.queue.add(self.random.randint(1, 5)):
-            self.jobs[seq] = Job("ready", time.time())
-
-    async def _later(self) -> None:
-        before, delay = time.time(), self.random.randint(20, 300)
-        for seq in await self.queue.add(1, delay_ms=delay):
-            after = time.time()
-            self.jobs[seq] = Job("scheduled", before, (before + after) / 2 + delay / 1000, slack=(after - before) / 2)
-
-    async def _claim(self) -> None:
-        node = f"w{self.random.randint(0, 3)}"
-        lease = self.random.choice([100, 150, 60_000])  # a worker that dies, or one that works
-        for job in (await self.queue.claim(node, max=self.random.randint(1, 4), lease_ms=lease))["claimed"]:
-            mine = self.jobs[job["$seq"]]
-            assert job["deliveries"] == mine.deliveries + 1
-            self.jobs[job["$seq"]] = Job("leased", time.time(), job["deadline"] / 1000, node, job["deliveries"])
-
-    def _held(self) -> tuple[int, Job] | None:
-        held = [(s, j) for s, j in self.jobs.items() if j.state == "leased" and j.until > time.time() + 1]
-        return self.random.choice(held) if held else None
-
-    async def _ack(self) -> None:
-        if held := self._held():
-            assert (await self.queue.ack(held[1].node, [held[0]]))["acked"] == 1
-            del self.jobs[held[0]]
-
-    async def _nack(self) -> None:
-        if held := self._held():
-            delay, before = self.random.choice([0, 50, 200]), time.time()
-            answer = await self.queue.nack(held[1].node, [held[0]], delay_ms=delay)
-            assert answer["nacked"] == 1
-            after = time.time()
-            until, slack = (before + after) / 2 + delay / 1000, (after - before) / 2
-            self.jobs[held[0]] = Job("scheduled", before, until, "", held[1].deliveries, slack)
-
-    async def _extend(self) -> None:
-        if held := self._held():
-            seq, job = held
-            answer = await self.queue.extend(job.node, [seq], 120_000)
-            job.until = answer["deadlines"][str(seq)] / 1000
-
-
-def expected(picture: Picture, instant: float) -> dict[str, int]:
-    counts = dict.fromkeys(("ready", "leased", "scheduled"), 0)
-    for job in picture.jobs:
-        counts[job.at(instant)] += 1
-    return {"ready": counts["ready"], "in_flight": counts["leased"], "scheduled": counts["scheduled"]}
 
 
 async def as_of(queue: Topic, instant: float) -> Body:
@@ -132,45 +28,28 @@ async def test_it_agrees_with_a_model_at_random_instants_of_a_run_with_crashes(p
     random = Random(20_261_121)
     async with httpx.AsyncClient(base_url=process.url(), timeout=30) as http:
         queue = Topic(http, topic)
-        await queue.put()
+        await queue.put(max_deliveries=MAX_DELIVERIES, dead_letter=f"{topic}.dlq")
         replay = Replay(queue, random)
         for call in range(CALLS):
             if call % 125 == 60:
-                replay.picture()
-                process.server().kill()
-                await up(http)
-                replay.done()
+                await replay.crash(process)
             await replay.step()
             await asyncio.sleep(random.random() * 0.02)
         replay.picture()
-        checked = 0
+        checked, seen = 0, Counter[str]()
         while checked < INSTANTS:
             picture = random.choice(replay.pictures)
             if picture.end - picture.begin < 4 * MARGIN:
                 continue
             instant = random.uniform(picture.begin + MARGIN, picture.end - MARGIN)
-            if any(abs(job.until - instant) < job.slack + 2 * MARGIN for job in picture.jobs):
-                continue  # whose clock is right?
-            told, wanted = await as_of(queue, instant), expected(picture, instant)
-            assert {name: told[name] for name in wanted} == wanted, (checked, instant, picture)
-            ready = [job.claimable_since() for job in picture.jobs if job.at(instant) == "ready"]
-            if ready:
-                assert abs(told["oldest_claimable_age_ms"] / 1000 - (instant - min(ready))) < 0.5
-            else:
-                assert told["oldest_claimable_age_ms"] is None
+            if any(job.changes_near(instant) for job in picture.jobs):
+                continue
+            told = await as_of(queue, instant)
+            assert picture.agrees(told, instant), (checked, instant, told, picture)
+            seen.update(name for name in ("ready", "in_flight", "scheduled", "expired", "dead") if told[name])
             checked += 1
-
-
-async def up(http: httpx.AsyncClient) -> None:
-    """Wait until the service is there again."""
-    for _ in range(500):
-        try:
-            if (await http.get("/readyz")).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not come back")
+        assert min(seen.values()) > 10
+        assert len(seen) == 5
 
 
 async def test_what_it_refuses(queue: Topic) -> None:
@@ -200,15 +79,100 @@ async def test_dead_letters_and_their_requeue(queue: Topic) -> None:
     dead = Topic(queue.http, f"{queue.name}.dlq")
     letters = (await dead.claim())["claimed"]
     await dead.nack("n", [letters[0]["$seq"]])
-    requeued = (await queue.http.post(f"{queue.path}/requeue", json={"seqs": [letters[0]["$seq"]]})).json()
-
-    async def done() -> bool:
-        told = accepted(await queue.http.get(f"/v0/operations/{requeued['id']}"))
-        return bool(told["state"] == "done")
-
-    await eventually(done)
+    await requeue(queue, [seq])
     told = await as_of(queue, died)
     assert (told["dead"], told["ready"]) == (1, 0)
     told = await as_of(queue, time.time() + 60)
     assert (told["dead"], told["ready"]) == (0, 1)
     assert (await as_of(dead, time.time() + 60))["ready"] == 0
+
+
+async def test_a_dead_letter_that_is_deleted_is_none_any_more(queue: Topic) -> None:
+    dead = Topic(queue.http, f"{queue.name}.dlq")
+    await dead.put()
+    await queue.put(max_deliveries=1, dead_letter=dead.name)
+    seqs = await queue.add(3)
+    await queue.claim(max=3)
+    await queue.nack("n", seqs)
+    died = await later()
+    [letter] = (await dead.claim(max=1))["claimed"]
+    await dead.ack("n", [letter["$seq"]])
+    one_less = await later()
+    await dead.post("delete", before_seq=1_000_000)
+    assert (await as_of(queue, died))["dead"] == 3
+    assert (await as_of(queue, one_less))["dead"] == 2
+    assert (await as_of(queue, await later()))["dead"] == 0
+    assert (await as_of(dead, one_less))["ready"] == 2
+
+
+async def test_a_job_cancelled_under_a_lease_that_has_ended_is_gone(queue: Topic) -> None:
+    [seq] = await queue.add(1)
+    job = await queue.take(lease_ms=300)
+    assert (await queue.post("cancel", seqs=[seq]))["marked"] == 1
+    marked, ended = await later(), job["deadline"] / 1000
+    told = await as_of(queue, min(marked, ended - MARGIN))
+    assert (told["ready"], told["in_flight"]) == (0, 1)
+    told = await as_of(queue, ended + MARGIN)  # which may be to come
+    assert (told["ready"], told["in_flight"]) == (0, 0)
+
+
+async def later() -> float:
+    """A time that comes after what was done, and before what will be."""
+    await asyncio.sleep(MARGIN)
+    now = time.time()
+    await asyncio.sleep(MARGIN)
+    return now
+
+
+async def hidden(queue: Topic, *seqs: int) -> float:
+    """Wait until nothing that has happened to these jobs is shown any more: a time just then."""
+
+    async def fact() -> bool:
+        answers = [await queue.http.get(f"{queue.path}/jobs/{seq}/history") for seq in seqs]
+        return all(answer.status_code == 404 for answer in answers)
+
+    await eventually(fact)
+    return await later()
+
+
+async def test_jobs_from_before_events_are_shown(queue: Topic) -> None:
+    """What happened to them since, or that nothing did, tells where they were."""
+    await queue.put(event_ttl_ms=4_000, on_exhausted="fail")
+    [head, second] = await queue.add(2, group="g")
+    leased = await queue.add(4)
+    await queue.claim(max=5, lease_ms=60_000)
+    failed = await queue.add(2)
+    await queue.claim(max=2)
+    await queue.fail("n", failed)
+    ready = await queue.add(4)
+    [waits] = await queue.add(1, delay_ms=3_600_000)
+    then = await hidden(queue, head, second, waits, *leased, *failed, *ready)
+    refused(await queue.http.get(f"{queue.path}/asof?at=2026-01-01T00:00:00Z"), 404, "not_found")
+    counts = {"ready": 4, "in_flight": 5, "scheduled": 1, "blocked": 1, "failed": 2, "expired": 0, "dead": 0}
+    told = await as_of(queue, then)
+    assert {name: told[name] for name in counts} == counts, "nothing happened"
+    assert told["oldest_claimable_age_ms"] > 4_000
+
+    await queue.post("delete", before_seq=ready[1])
+    assert (await queue.claim(max=1, lease_ms=60_000))["claimed"][0]["$seq"] == ready[1]
+    await queue.ack("n", [head, leased[0]])
+    await queue.nack("n", [leased[1]])
+    await queue.extend("n", [leased[2]], 60_000)
+    await requeue(queue, [failed[0]])
+    told = await as_of(queue, then)
+    assert {name: told[name] for name in counts} == counts
+    told = await as_of(queue, await later())
+    assert (told["in_flight"], told["blocked"]) == (3, 0)
+
+
+async def test_dead_letters_from_before_events_are_shown(queue: Topic) -> None:
+    dead = Topic(queue.http, f"{queue.name}.dlq")
+    await queue.put(event_ttl_ms=4_000, max_deliveries=1, dead_letter=dead.name)
+    seqs = await queue.add(3)
+    await queue.claim(max=3)
+    await queue.nack("n", seqs)
+    then = await hidden(queue, *seqs)
+    assert (await as_of(queue, then))["dead"] == 3
+    await requeue(queue, seqs[:1])
+    assert (await as_of(queue, then))["dead"] == 3
+    assert (await as_of(queue, await later()))["dead"] == 2

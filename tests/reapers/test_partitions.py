@@ -9,9 +9,12 @@ import asyncpg
 import pytest
 
 from app.db.pool import Pools, open_pools
+from app.queue import ledger
 from app.reapers import sweeps
+from app.topics import store
+from app.topics.config import DEFAULTS, Asked, Policy, resolve
 from tests.engine.machines import new_machine
-from tests.queue.calls import until
+from tests.queue.calls import batch, put, until
 
 
 @pytest.fixture
@@ -129,3 +132,51 @@ async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they
         """
     )
     assert [tuple(row) for row in made] == [("e", 2)] * 5
+
+
+async def _nine_days_ago(pools: Pools) -> None:
+    """As if today's events had happened nine days ago: a day of that time gets the rows as they are."""
+    await pools.rest.execute("""
+        DO $$
+        DECLARE
+            day timestamptz := (date_trunc('day', now() AT TIME ZONE 'UTC') - interval '9 days') AT TIME ZONE 'UTC';
+        BEGIN
+            EXECUTE format('CREATE TABLE IF NOT EXISTS holdfast.lease_events_%s PARTITION OF holdfast.lease_events
+                            FOR VALUES FROM (%L) TO (%L)',
+                           to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD'), day, day + interval '1 day');
+            UPDATE holdfast.lease_events SET at = day + interval '1 hour';
+        END $$
+    """)
+
+
+async def test_a_day_of_the_ledger_goes_with_the_topic_that_wants_it_longest(fresh: Pools) -> None:
+    machine = new_machine(fresh)
+    day = 86_400_000
+
+    async def make(name: str, event_ttl_ms: int) -> Policy:
+        asked = Asked(type="queue", event_ttl_ms=event_ttl_ms)
+        await store.put(fresh.rest, name, resolve(name, asked))
+        policy = await store.get(fresh.rest, name, DEFAULTS)
+        assert policy is not None
+        return policy
+
+    week, months, ever = [await make(*one) for one in (("a", 7 * day), ("b", 60 * day), ("c", 0))]
+    for policy in (week, months, ever):
+        await put(fresh.rest, policy, batch())
+    await _nine_days_ago(fresh)
+
+    async def told() -> list[int]:
+        await sweeps.retention(fresh, machine.engine)
+        return [len(await ledger.history(fresh.rest, policy.topic, 1)) for policy in (week, months, ever)]
+
+    assert await told() == [0, 1, 1], "hidden from the first, kept for the others"
+    await store.delete(fresh.rest, "c", if_empty=False)
+    assert (await told())[:2] == [0, 1], "kept for the second"
+    await make("b", 8 * day + 1)
+    assert (await told())[:2] == [0, 0], "hidden"
+    assert -9 in await days(fresh), "and still within a day of it"
+    await make("b", 7 * day)
+    await told()
+    assert -9 not in await days(fresh)
+    await make("b", 60 * day)
+    assert (await told())[:2] == [0, 0], "gone for good"

@@ -63,6 +63,7 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         replay_window_ms=9,
         dead_ttl_ms=10,
         result_ttl_ms=11,
+        event_ttl_ms=12,
         accepts=["image/png"],
         ingest="public",
         user_events=True,

@@ -116,6 +116,7 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     discard: str
     idempotency_window_ms: int
     result_ttl_ms: int
+    event_ttl_ms: int
     dead_ttl_ms: int
     dedupe_window_ms: int
     priority: int | UnsetType = UNSET

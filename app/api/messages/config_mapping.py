@@ -33,6 +33,7 @@ OF_V0: Final = (
     "discard",
     "idempotency_window_ms",
     "result_ttl_ms",
+    "event_ttl_ms",
     "dead_ttl_ms",
     "dedupe_window_ms",
     "priority",

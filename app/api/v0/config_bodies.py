@@ -40,6 +40,7 @@ class ResolvedConfig(msgspec.Struct):
     replayable: bool
     replay_window_ms: int
     result_ttl_ms: int
+    event_ttl_ms: int
     dead_ttl_ms: int
     accepts: list[str]
     ingest: str

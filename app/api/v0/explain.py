@@ -199,7 +199,9 @@ async def explain_topic(request: Request) -> Response:
 @router.get(
     "/v0/topics/{topic}/asof",
     response_class=Response,
-    openapi_extra=operation(parameters=[TOPIC, AT], answers={200: AsOfAnswer}, errors=[400, 401, 403, 404, 409, 503]),
+    openapi_extra=operation(
+        parameters=[TOPIC, AT], answers={200: AsOfAnswer}, errors=[400, 401, 403, 404, 409, 422, 503]
+    ),
 )
 async def as_of(request: Request) -> Response:
     """What a queue looked like at an instant, as its ledger tells."""
@@ -210,7 +212,7 @@ async def as_of(request: Request) -> Response:
     if given is None:
         raise InvalidRequest("at is needed: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
     instant = time_of(given, "at")
-    past = await ledger.as_of(context.pools.rest, policy.topic, instant)
+    past = await context.engine.pasts.at(policy.topic, instant)
     at_ms = int(instant.timestamp() * 1000)
     if at_ms < past.from_ms:
         raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": past.from_ms})

@@ -11,8 +11,8 @@ WITH picked AS MATERIALIZED (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND p.was = 'expired'
     RETURNING j.topic_id, j.seq, j.deliveries
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
-    SELECT $1, topic_id, seq, 'deleted', deliveries FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, detail)
+    SELECT $1, topic_id, seq, 'deleted', deliveries, 'was expired' FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, expired) SELECT min(topic_id), -count(*) FROM done HAVING count(*) > 0
 )

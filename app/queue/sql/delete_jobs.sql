@@ -27,7 +27,7 @@ WITH looked AS MATERIALIZED (
     RETURNING j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-    SELECT $1, topic_id, seq, 'deleted'::holdfast.job_event, deliveries, NULL::uuid, NULL::text, NULL::text FROM done
+    SELECT $1, topic_id, seq, 'deleted'::holdfast.job_event, deliveries, NULL::uuid, NULL::text, 'was ' || was FROM done
     UNION ALL
     SELECT $1, topic_id, seq, 'updated', deliveries, lease_id, node, 'to be cancelled' FROM marked
 ), tally AS (

@@ -20,8 +20,8 @@ WITH looked AS MATERIALIZED (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
     RETURNING p.was, p.held, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
-    SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
+    SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node, 'was ' || was FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),

@@ -8,8 +8,8 @@ WITH picked AS MATERIALIZED (
 ), done AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid RETURNING p.was, j.topic_id, j.seq, j.deliveries
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
-    SELECT $1, topic_id, seq, 'deleted', deliveries FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, detail)
+    SELECT $1, topic_id, seq, 'deleted', deliveries, 'was ' || was FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, failed, expired)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'failed'), -count(*) FILTER (WHERE was = 'expired')
