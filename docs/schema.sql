@@ -1431,9 +1431,9 @@ CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text
             WHERE j.topic = of_topic AND j.seq = lock_pending.seq;
             INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
             VALUES (of_topic, id, seq, 'expired', deliveries);
-            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes)
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes, ttl_lost_to)
             VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer, 1,
-                    -bytes);
+                    -bytes, seq);
             seq := NULL;
         END IF;
     END $$;
@@ -2870,7 +2870,9 @@ CREATE TABLE holdfast.tallies (
     bytes bigint DEFAULT 0 NOT NULL,
     topic_id integer NOT NULL,
     failed bigint DEFAULT 0 NOT NULL,
-    expired bigint DEFAULT 0 NOT NULL
+    expired bigint DEFAULT 0 NOT NULL,
+    ttl_lost_to bigint,
+    cap_lost_to bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
 
@@ -2905,7 +2907,8 @@ CREATE TABLE holdfast.token_secret (
 
 CREATE TABLE holdfast.topic_reads (
     topic_id integer NOT NULL,
-    read_at timestamp with time zone NOT NULL
+    read_at timestamp with time zone,
+    written_at timestamp with time zone
 )
 WITH (fillfactor='50');
 

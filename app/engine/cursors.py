@@ -102,11 +102,13 @@ class Cursor:
                 reaches.append(Reach(lane, mark.after, mark.due if looks else None))
         return Plan(reaches, list(shares or [Share(len(reaches), ANY)]), swept, self.epoch, now)
 
-    def plan_at(self, reach: Reach) -> Plan:
-        """A claim that begins there, in one lane."""
+    def plan_at(self, first: Sequence[tuple[Reach, int]]) -> Plan:
+        """A claim that begins there, and takes at most so many jobs of each lane."""
         self._planned = time.monotonic()
-        self._mark(reach.lane)
-        return Plan([reach], [Share(1, ANY)], [False], self.epoch, self._planned)
+        for reach, _ in first:
+            self._mark(reach.lane)
+        shares = [Share(1, most) for _, most in first]
+        return Plan([reach for reach, _ in first], shares, [False] * len(shares), self.epoch, self._planned)
 
     def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
         """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""

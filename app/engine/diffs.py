@@ -84,9 +84,13 @@ class Diffs:
         if head > ask.after and self._proven.get(topic.id, 0) < head:
             await self._proof_of(policy, head, proof_seconds)
         upto = min(self._proven.get(topic.id, 0), head)
-        records = await inspector.read(db, topic, ask, max(upto, ask.after))
-        earliest = (await inspector.states(db, [topic], 1))[topic.name].earliest_seq
-        return Diff(Extent(head, head + 1 if earliest is None else earliest), records)
+        expired_to, records = await inspector.read(db, topic, ask, max(upto, ask.after))
+        # After the read: what it did not find because it was lost is known by now.
+        state = (await inspector.states(db, [topic], 1))[topic.name]
+        ttl_lost_to = _missed(max(state.ttl_lost_to, expired_to), records)
+        cap_lost_to = _missed(state.cap_lost_to, records)
+        earliest = head + 1 if state.earliest_seq is None else state.earliest_seq
+        return Diff(Extent(head, earliest, ttl_lost_to, cap_lost_to), records)
 
     async def _proof_of(self, policy: Policy, drawn: int, seconds: float) -> None:
         """One proof of a topic is under way at a time, however many read it."""
@@ -117,3 +121,15 @@ class Diffs:
         self._shared.policies.forget(policy.topic.name)
         self.drop(policy.topic.id)
         return TopicNotFound(policy.topic.name)
+
+
+def _missed(lost_to: int, records: Records) -> int:
+    """The last seq that a reader of these jobs may have missed. Jobs are lost here and there among those that stay, and
+    told page by page: what lies ahead is told when the reader gets there, and what it was given it has not missed."""
+    seq = min(lost_to, records.next_seq)
+    for given in reversed(records.seqs):
+        if given < seq:
+            break
+        if given == seq:
+            seq -= 1
+    return seq

@@ -27,7 +27,6 @@ from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
 from app.engine.purges import Purges
 from app.engine.readers import Readers
-from app.engine.reads import Reads
 from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
@@ -37,6 +36,7 @@ from app.engine.shared import Shared
 from app.engine.streams import Streams
 from app.engine.throttle import Throttle
 from app.engine.users import Users
+from app.engine.uses import Uses
 from app.engine.waiters import Waiters
 from app.engine.watches import Watches
 from app.metrics import catalogue
@@ -80,6 +80,8 @@ class Engine:
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         self.checks = Checks(pools.rest, policies, self.metrics)
         self.users = Users(pools, self.metrics, max_waiting)
+        self.uses = Uses(pools)
+        self.reads = self.uses.reads
         shared = Shared(
             pools,
             policies,
@@ -98,6 +100,7 @@ class Engine:
             self.users,
             self.fairness,
             self.looks,
+            self.uses.writes,
             signs,
         )
         self.exits = Exits(shared)
@@ -110,7 +113,6 @@ class Engine:
         self.changes = Changes(shared)
         self.failures = Failures(shared)
         self.explain = Explain(shared)
-        self.reads = Reads(pools)
         self.drains = Drains(shared)
         self.census = Census(shared)
         self.redrives = Redrives(shared)

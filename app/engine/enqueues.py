@@ -237,6 +237,8 @@ class Enqueues:
             self._shared.groups.met(topic_id)
         delays = [delay for delay in batch.delays_ms if delay]
         self._shared.metrics.topic(topic.name).enqueued.add(new)
+        if new:
+            self._shared.writes.note(topic_id)
         self._shared.moved(topic, ready=ready)
         self._shared.waiters.added(topic_id, ready, batch.owners())
         self._shared.readers.wake(topic_id)

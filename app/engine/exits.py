@@ -79,6 +79,8 @@ class Exits:
         done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=told(policy))
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
+        if done:
+            self._shared.writes.note(target.topic.id)
         self._shared.moved(target.topic, ready=len(done))
         self._shared.lanes.forget(target.topic.id)
         self._shared.waiters.added(target.topic.id, len(done))

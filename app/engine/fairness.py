@@ -11,11 +11,13 @@ now and then says which of them have something (see looks.py). docs/adr/0032.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +64,13 @@ class Turn:
     open: bool
     tenants: list[_Tenant]
     most: list[int] = field(default_factory=list)
+    owed: list[int] = field(default_factory=list)  # how many of those are due to them, whatever others leave
     looks: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Theirs."""
+        return [tenant.name for tenant in self.tenants]
 
     @property
     def lanes(self) -> list[Lane]:
@@ -79,6 +87,7 @@ class Tenants:
     """The tenants of one topic, as one process knows them."""
 
     def __init__(self) -> None:
+        self.limited = asyncio.Lock()  # held by a claim of tenants that have limits
         self._all: dict[str, _Tenant] = {}
         self._busy: dict[str, _Tenant] = {}  # had something when last asked, or are new
         self._resting: dict[str, _Tenant] = {}  # had nothing; those that were asked longest ago come first
@@ -191,11 +200,18 @@ class Tenants:
             self._wake(self._all[lane.tenant])
         return woken
 
+    def several(self) -> Iterator[Sequence[Lane]]:
+        """The lanes of each tenant that has more than one, and something when last asked."""
+        return (tenant.lanes for tenant in self._busy.values() if len(tenant.lanes) > 1)
+
     def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
-        """Share `wanted` jobs out among them. `left`: of whom no more may be had; who has none left rests."""
+        """Share `wanted` jobs out among them. `left`: of whom no more may be had; who has none left, or is paused,
+        rests."""
         may: list[_Tenant] = []
         for tenant in turn.tenants:
-            if left.get(tenant.name, 1) > 0:
+            if not tenant.lanes:
+                self._rest(tenant, turn.at)
+            elif left.get(tenant.name, 1) > 0:
                 may.append(tenant)
             elif self._freed < turn.at:  # else it was counted before it had one less, perhaps
                 self._rest(tenant, turn.at)
@@ -215,11 +231,19 @@ class Tenants:
                 heapq.heappop(queue)
             else:
                 heapq.heapreplace(queue, (when + self._cost(may[i], weights), i))
+        owed = list(most)
         # Who rests takes nothing from the others unless it has something; each of them gets its chance.
         for i, tenant in enumerate(may):
-            even = wanted // len(may) if tenant.name in self._resting else most[i]
-            most[i] = min(max(even, 1), left.get(tenant.name, wanted))
-        return Turn(turn.at, turn.open, may, most)
+            if tenant.name in self._resting:
+                owed[i] = min(max(wanted // len(may), 1), left.get(tenant.name, wanted))
+            most[i] = max(owed[i], 1)
+        return Turn(turn.at, turn.open, may, most, owed)
+
+    def charge(self, given: Mapping[str, int], weights: Mapping[str, int]) -> None:
+        """These tenants were given so many jobs."""
+        for name, jobs in given.items():
+            if tenant := self._all.get(name):
+                tenant.time += jobs * self._cost(tenant, weights)
 
     def learn(self, turn: Turn, plan: Plan, claimed: Claimed, weights: Mapping[str, int], *, full: bool) -> None:
         """Charge the tenants for what they were given, and let those rest that had no more. `plan` is made of the turn.
@@ -227,16 +251,12 @@ class Tenants:
         `full`: the statement met as many jobs as it could seat, and went no further.
         """
         last = max(claimed.seen, default=-1)
-        given: dict[str, int] = {}
-        for jobs in claimed.jobs:
-            for job in jobs:
-                given[job.tenant] = given.get(job.tenant, 0) + 1
+        self.charge(Counter(job.tenant for jobs in claimed.jobs for job in jobs), weights)
         end = 0
         for tenant, share in zip(turn.tenants, plan.shares, strict=True):
             begin, end = end, end + share.lanes
             if full and begin > last:
                 break  # those from here on were not asked
-            tenant.time += given.get(tenant.name, 0) * self._cost(tenant, weights)
             seen = [claimed.seen[i] for i in range(begin, end) if i in claimed.seen]
             lost = any(one.ready_lost is not None or one.due_lost is not None for one in seen)
             unseen = any(plan.reaches[i].due is None for i in range(begin, end))

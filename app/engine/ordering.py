@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from app.queue import inspector, turns
-from app.queue.model import Lane, Reach
+from app.queue.model import Job, Lane, Reach
 
 if TYPE_CHECKING:
     from app.engine.cursors import Cursor, Plan
@@ -25,14 +26,47 @@ BEFORE_US: Final = 2  # times pass through a float on their way
 
 
 @dataclass(slots=True)
-class Ages:
-    """What is known of the ages of one topic's jobs: the lanes that have overtaken others, each with where its jobs
-    begin, in turn."""
+class Overtaking:
+    """The lanes of one tenant that have overtaken others of it, each with where its jobs begin, in turn. `credit` is in
+    jobs of the tenant; the first that overtakes is not kept waiting."""
 
-    overtaking: deque[Reach] = field(default_factory=deque)
-    credit: int = OVERTAKE_SHARE - 1  # in jobs handed out; the first that overtakes is not kept waiting
+    reaches: deque[Reach] = field(default_factory=deque)
+    credit: int = OVERTAKE_SHARE - 1
+
+    def seats(self, jobs: int) -> int:
+        """For how many jobs it may overtake, where the tenant is given so many."""
+        return (self.credit + jobs) // OVERTAKE_SHARE
+
+    def take(self, seats: int) -> Reach:
+        """Overtake for so many jobs: where from."""
+        self.credit -= seats * OVERTAKE_SHARE
+        self.reaches.rotate(-1)
+        return self.reaches[-1]
+
+    def spare(self, seats: int) -> None:
+        """So many of those were not there."""
+        self.credit = min(self.credit + seats * OVERTAKE_SHARE, OVERTAKE_SHARE - 1)
+
+    def given(self, jobs: int) -> None:
+        """The tenant was given so many jobs, with those."""
+        self.credit = min(max(self.credit + jobs, 0), OVERTAKE_SHARE - 1)
+
+
+@dataclass(slots=True)
+class Ages:
+    """What is known of the ages of one topic's jobs. Tenants come before priorities: a job overtakes those of its own
+    tenant, and no others."""
+
+    overtaking: dict[str, Overtaking] = field(default_factory=dict)  # by tenant
     look_at: float = 0.0
     took: float = 0.0  # seconds, the last look
+
+    def given(self, jobs: Iterable[Job]) -> None:
+        """A claim was given these."""
+        if self.overtaking:
+            for tenant, count in Counter(job.tenant for job in jobs).items():
+                if tenant in self.overtaking:
+                    self.overtaking[tenant].given(count)
 
 
 def arranged(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:
@@ -40,40 +74,39 @@ def arranged(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:
     return lanes if config.priority_order == "highest_first" else sorted(lanes, key=lambda lane: lane.priority)
 
 
-async def overtaking(
-    db: Connection, cursor: Cursor, config: Config, lanes: Sequence[Lane], wanted: int
-) -> tuple[Reach, int] | None:
-    """Which lane a claim for `wanted` jobs turns to first, and for how many of them, as its first job has waited long
-    enough; None for no such lane, or as enough was given to such ones for now.
+async def look(
+    db: Connection, cursor: Cursor, config: Config, several: Iterable[Sequence[Lane]]
+) -> Mapping[str, Overtaking]:
+    """Who has lanes that have overtaken others, as they were last seen: by tenant. `several` are the lanes of each
+    tenant that may have such, whoever asks.
 
     A lane overtakes once its first job has waited `aging_ms` for each step of priority that it is below the best lane
-    that has work. Several take turns.
+    of its tenant that has work.
     """
     ages, now = cursor.ages, time.monotonic()
     if now >= ages.look_at:
-        reaches = cursor.lows_of(lanes)
-        heads = await inspector.heads(db, [(cursor.topic.name, reach) for reach in reaches])
+        ages.look_at = now + LOOK_SECONDS  # others need not look meanwhile
+        tenants = [lanes for lanes in several if len(lanes) > 1]
+        reaches = cursor.lows_of(list(chain.from_iterable(tenants)))
+        heads = await inspector.heads(db, [(cursor.topic.name, reach) for reach in reaches]) if reaches else []
         took = time.monotonic() - now
         # One that was held up by something else is not what looks cost.
         ages.look_at = now + max(LOOK_SECONDS, min(took, ages.took) / LOOK_SHARE)
         ages.took = took
-        ages.overtaking = _in_turn(ages.overtaking, _overtaking(config, reaches, heads))
-    if not ages.overtaking:
-        ages.credit = OVERTAKE_SHARE - 1
-        return None
-    seats, ages.credit = divmod(ages.credit + wanted, OVERTAKE_SHARE)
-    if seats == 0:
-        return None
-    ages.overtaking.rotate(-1)
-    return ages.overtaking[-1], seats
+        rest = iter(zip(reaches, heads, strict=True))
+        found = {lanes[0].tenant: _overtaking(config, list(islice(rest, len(lanes)))) for lanes in tenants}
+        ages.overtaking = {
+            tenant: _in_turn(ages.overtaking.get(tenant, Overtaking()), now) for tenant, now in found.items() if now
+        }
+    return ages.overtaking
 
 
-def _overtaking(config: Config, reaches: Sequence[Reach], heads: Sequence[Head]) -> list[Reach]:
-    """Those lanes whose first jobs count as much as the best ones, by now: where each begins."""
+def _overtaking(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:
+    """Those lanes of one tenant whose first jobs count as much as the best ones, by now: where each begins."""
     sign = 1 if config.priority_order == "highest_first" else -1
     begun = [
         (sign * reach.lane.priority, head.waited_ms // config.aging_ms, _just_before(head, reach))
-        for reach, head in zip(reaches, heads, strict=True)
+        for reach, head in lanes
         if head.waited_ms is not None
     ]
     best = max((rank for rank, _, _ in begun), default=0)
@@ -86,10 +119,11 @@ def _just_before(head: Head, reach: Reach) -> Reach:
     return Reach(reach.lane, after, due)
 
 
-def _in_turn(before: Sequence[Reach], now: Sequence[Reach]) -> deque[Reach]:
-    """Those of `now`, in the turn that they had before; new ones last."""
-    turns = {reach.lane: turn for turn, reach in enumerate(before)}
-    return deque(sorted(now, key=lambda reach: turns.get(reach.lane, len(turns))))
+def _in_turn(one: Overtaking, now: Sequence[Reach]) -> Overtaking:
+    """With those of `now`, in the turn that they had before; new ones last."""
+    turns = {reach.lane: turn for turn, reach in enumerate(one.reaches)}
+    one.reaches = deque(sorted(now, key=lambda reach: turns.get(reach.lane, len(turns))))
+    return one
 
 
 async def by_time(db: Connection, cursor: Cursor, plan: Plan, wanted: int) -> Plan:

@@ -6,9 +6,11 @@ docs/semantics.md, sections 4 and 5; docs/adr/0010, 0012 and 0032.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
@@ -21,7 +23,7 @@ from app.metrics import catalogue
 from app.metrics.numbers import Verb
 from app.queue import consumer, turns
 from app.queue.consumer import MAX_BYTES, Claimed, Slots
-from app.queue.model import Connection, Job, Lane, Reach
+from app.queue.model import Connection, Job, Lane
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from app.engine.cursors import Plan
     from app.engine.exits import Exits
     from app.engine.fairness import Turn
+    from app.engine.ordering import Overtaking
     from app.engine.shared import Shared
 
 MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
@@ -91,6 +94,8 @@ class Passes:
             if not any(shares):
                 raise
             log.exception("a claim of topic %s was cut short", policy.topic.name)
+        if policy.config.aging_ms:
+            self._shared.cursors.of(policy.topic).ages.given(itertools.chain.from_iterable(shares))
         self.numbers.shared([len(share) for share in shares])
         if any(shares):
             soonest = min(claimer.lease_ms for claimer in cohort)
@@ -105,15 +110,18 @@ class Passes:
         lanes: Sequence[Lane],
         most: int,
     ) -> None:
-        """Claim jobs that have waited for so long that they come before those of better lanes."""
+        """Claim jobs that have waited for so long that they come before those of better lanes of their tenants."""
         cursor = self._shared.cursors.of(policy.topic)
-        wanted = min(sum(claimer.max for claimer in cohort), most)
-        among, limits = cohort[0].tenants, policy.config.tenant_limits
-        mine = [lane for lane in lanes if (among is None or lane.tenant in among) and lane.tenant not in limits]
-        first = await ordering.overtaking(self._shared.pools.hot, cursor, policy.config, mine, wanted)
-        if first is not None:
-            reach, seats = first
-            await self._pass(policy, cohort, shares, [reach.lane], seats, overtaking=reach)
+        in_turn = self._in_turns(policy, cohort[0].tenants, lanes)
+        several = self._shared.fairness.of(policy.topic.id).several() if in_turn else [lanes]
+        overtaking = await ordering.look(self._shared.pools.hot, cursor, policy.config, several)
+        if overtaking:
+            await self._pass(policy, cohort, shares, lanes, most, overtaking=overtaking)
+
+    def _in_turns(self, policy: Policy, among: frozenset[str] | None, lanes: Sequence[Lane]) -> bool:
+        """Whether tenants take turns there; these are the topic's lanes."""
+        several = self._shared.fairness.of(policy.topic.id).know(lanes)
+        return several or among is not None or bool(policy.config.tenant_limits)
 
     async def _pass(
         self,
@@ -123,11 +131,11 @@ class Passes:
         lanes: Sequence[Lane],
         most: int,
         *,
-        overtaking: Reach | None = None,
+        overtaking: Mapping[str, Overtaking] | None = None,
         since: float = math.inf,
     ) -> _Next:
-        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; `overtaking`: from one lane,
-        which begins there. `since`: when the cohort's claim began."""
+        """Claim what the cohort still lacks, up to `most` jobs in all, into `shares`; `overtaking`: only jobs that
+        overtake, of these. `since`: when the cohort's claim began."""
         slots = seats(cohort, shares, most, even=policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return _Next.DONE
@@ -137,22 +145,22 @@ class Passes:
         cursor = self._shared.cursors.of(policy.topic)
         bitten = len(slots.callers) > cursor.bite
         del slots.callers[cursor.bite :]
-        among, limits = cohort[0].tenants, policy.config.tenant_limits
+        among = cohort[0].tenants
         whole = any(claimer.whole for claimer in cohort)
-        in_turn = overtaking is None and (
-            self._shared.fairness.of(policy.topic.id).know(lanes) or among is not None or bool(limits)
-        )
-        if in_turn:
+        in_turn = self._in_turns(policy, among, lanes)
+        found: tuple[Plan, Claimed] | None
+        if overtaking:
+            found = await self._first(policy, slots, room, among, overtaking, whole=whole, charged=in_turn)
+        elif in_turn:
             asks = partial(
                 self._shared.fairness.of(policy.topic.id).turn, among=among, since=since, empty=not any(shares)
             )
             found = await self._in_turn(policy, slots, room, asks, lanes, whole=whole)
-            if found is None:
-                return _Next.DONE
-            plan, claimed = found
         else:
-            plan = cursor.plan(lanes) if overtaking is None else cursor.plan_at(overtaking)
-            plan, claimed = await self._claim(self._shared.verbs(policy), policy, plan, slots, room, whole=whole)
+            found = await self._claim(self._shared.verbs(policy), policy, cursor.plan(lanes), slots, room, whole=whole)
+        if found is None:
+            return _Next.DONE
+        plan, claimed = found
         for share, jobs in zip(shares, claimed.jobs, strict=True):
             share.extend(jobs)
         step = await self._clear(policy, plan, claimed, len(slots.callers), bitten=bitten)
@@ -183,7 +191,7 @@ class Passes:
                 self._shared.looks.begin(policy.topic)
             if not turn.tenants:
                 return None
-            async with self._limited(policy, turn) as (db, left):
+            async with self._limited(policy, turn.names) as (db, left):
                 turn = tenants.share(turn, wanted, left, weights)
                 if not turn.tenants:
                     continue  # they are at their limits, and rest now, or are counted again
@@ -193,6 +201,44 @@ class Passes:
             tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
             return plan, claimed
 
+    async def _first(
+        self,
+        policy: Policy,
+        slots: Slots,
+        room: int,
+        among: frozenset[str] | None,
+        overtaking: Mapping[str, Overtaking],
+        *,
+        whole: bool,
+        charged: bool,
+    ) -> tuple[Plan, Claimed] | None:
+        """Claim jobs that overtake, of those tenants whose turn it is. None: there are none, for now."""
+        tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
+        weights = policy.config.tenant_weights
+        turn = tenants.turn(wanted, among)
+        if not any(overtaking[name].seats(wanted) for name in turn.names if name in overtaking):
+            return None
+        async with self._limited(policy, turn.names) as (db, left):
+            turn = tenants.share(turn, wanted, left, weights)
+            due = zip(turn.names, turn.owed, strict=True)
+            counts = {name: overtaking[name].seats(owed) for name, owed in due if name in overtaking}
+            first = [(overtaking[name].take(count), count) for name, count in counts.items() if count]
+            if not first:
+                return None
+            del slots.callers[sum(count for _, count in first) :]
+            took = Counter[str]()
+            try:
+                plan = self._shared.cursors.of(policy.topic).plan_at(first)
+                plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
+                took += Counter(job.tenant for jobs in claimed.jobs for job in jobs)
+            finally:
+                for reach, count in first:
+                    overtaking[reach.lane.tenant].spare(count - took[reach.lane.tenant])
+        if charged:
+            tenants.charge(took, weights)
+            tenants.due(took, min(slots.leases_ms) / 1000)
+        return plan, claimed
+
     async def _claim(
         self, db: Connection, policy: Policy, plan: Plan, slots: Slots, room: int, *, whole: bool
     ) -> tuple[Plan, Claimed]:
@@ -200,7 +246,7 @@ class Passes:
         cursor, began = self._shared.cursors.of(policy.topic), time.monotonic()
         by_time = policy.config.retry_order == "back"
         if by_time:
-            plan = await ordering.by_time(self._shared.pools.hot, cursor, plan, len(slots.callers))
+            plan = await ordering.by_time(db, cursor, plan, len(slots.callers))
         claimed = await consumer.claim(
             db,
             policy.topic,
@@ -258,16 +304,19 @@ class Passes:
             self._shared.groups.met(policy.topic.id)
 
     @asynccontextmanager
-    async def _limited(self, policy: Policy, turn: Turn) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
+    async def _limited(
+        self, policy: Policy, tenants: Sequence[str]
+    ) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
         """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
         transaction, and nobody else gives them any before its end."""
         pool, limits = self._shared.verbs(policy), policy.config.tenant_limits
-        limited = [one.name for one in turn.tenants if one.name in limits]
+        limited = {name: limits[name] for name in tenants if name in limits}
         if not limited:
             yield pool, {}
             return
-        async with pool.acquire() as db, db.transaction():
-            yield db, await turns.room_of(db, policy.topic, {name: limits[name] for name in limited})
+        # Those that wait for it in here don't each take a connection to wait with.
+        async with self._shared.fairness.of(policy.topic.id).limited, pool.acquire() as db, db.transaction():
+            yield db, await turns.room_of(db, policy.topic, limited)
 
 
 def seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:

@@ -284,6 +284,7 @@ class Redrives:
                     await self._shared.groups.left(policy)
             self._shared.lanes.forget(topic_id)
             self._shared.cursors.returned(topic_id)
+            self._shared.writes.note(topic_id)
             self._shared.waiters.added(topic_id, count)
 
 

@@ -102,5 +102,6 @@ class Replays:
         topic = policy.topic
         self._shared.metrics.topic(topic.name).enqueued.add(count)
         self._shared.lanes.forget(topic.id)
+        self._shared.writes.note(topic.id)
         self._shared.moved(topic, ready=count)
         self._shared.waiters.added(topic.id, count)

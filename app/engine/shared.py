@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from app.engine.room import Room
     from app.engine.throttle import Throttle
     from app.engine.users import Users
+    from app.engine.uses import Times
     from app.engine.waiters import Waiters
     from app.metrics.numbers import Numbers
     from app.queue.model import Topic
@@ -49,6 +50,7 @@ class Shared:
     users: Users
     fairness: Fairness
     looks: Looks
+    writes: Times
     signs: bool = False  # whether the service has a secret for webhooks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:

@@ -115,6 +115,8 @@ class State:
     bytes: int
     last_write_ms: int | None
     dead_lettered: int
+    ttl_lost_to: int  # the last seqs known to be lost to age and to caps, 0 for none
+    cap_lost_to: int
 
 
 async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[str, State]:
@@ -155,8 +157,9 @@ async def drawers(db: Connection, topic: Topic) -> set[str]:
     return set(await db.fetchval(_DRAWERS, topic.sequence))
 
 
-async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> Records:
-    """Read a queue's live jobs behind a cursor, without claiming, up to a seq that nothing can turn up below."""
+async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> tuple[int, Records]:
+    """Read a queue's live jobs behind a cursor, without claiming, up to a seq that nothing can turn up below; before
+    them, the last seq passed over of a job that has outlived its time and is not marked yet, 0 for none."""
     row = await db.fetchrow(
         _READ_JOBS,
         topic.name,
@@ -171,7 +174,8 @@ async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> Records:
         ask.payloads,
     )
     assert row is not None, "an aggregate answers one row always"
-    return records_of(list(row.values()))
+    expired_to, *shown = row
+    return expired_to, records_of(shown)
 
 
 @dataclass(frozen=True, slots=True)

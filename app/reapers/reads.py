@@ -1,4 +1,4 @@
-"""Writes down, now and then, which topics were read. A service that nobody reads from asks nothing."""
+"""Writes down, now and then, which topics were read and written to. A service that nobody uses asks nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ async def follow(engine: Engine) -> None:
     while True:
         await asyncio.sleep(EVERY_SECONDS)
         try:
-            await engine.reads.flush()
+            await engine.uses.flush()
         except UNREACHABLE as error:
-            log.warning("can't write down which topics are read: %r", error)
+            log.warning("can't write down which topics are used: %r", error)
         except Exception:
-            log.exception("can't write down which topics are read")
+            log.exception("can't write down which topics are used")

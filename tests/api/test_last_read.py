@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from app.db.pool import Pools
-from app.queue import reads
+from app.queue import uses
 from app.topics.config import Policy
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted
@@ -57,7 +57,7 @@ async def test_it_was_read(queue: Topic, read: Callable[[Topic], Awaitable[objec
 async def test_it_is_written_down_for_other_processes(service: Running, queue: Topic, serve: Serve) -> None:
     await queue.claim()
     here = await last_read(queue)
-    assert await service.context.engine.reads.flush() >= 1
+    assert await service.context.engine.uses.flush() >= 1
     other = await serve()
     async with client(other) as http:
         there = await last_read(queue.through(http))
@@ -73,7 +73,7 @@ async def test_it_is_known_while_it_is_written_down(
     db = await connect()
     async with db.transaction():
         await db.execute("LOCK TABLE holdfast.topic_reads IN EXCLUSIVE MODE")  # who reads doesn't wait
-        flush = asyncio.create_task(service.context.engine.reads.flush())
+        flush = asyncio.create_task(service.context.engine.uses.flush())
         await until(partial(_waited_for, db), "it is being written")
         assert await last_read(queue) == here
     await flush
@@ -92,10 +92,12 @@ async def test_a_clock_that_is_wrong_is_made_up_for(pools: Pools, make_queue: Ma
     policy = await make_queue(topic)
     now = int(time.time() * 1000)
     ahead = now + 3_600_000
-    await reads.keep(pools.rest, {policy.topic.id: ahead - 60_000}, ahead)
-    kept = await reads.last(pools.rest, policy.topic)
-    assert kept is not None
-    assert now - 60_100 < kept < time.time() * 1000 - 59_900
+    await uses.keep(pools.rest, {policy.topic.id: ahead - 60_000}, {policy.topic.id: ahead - 30_000}, ahead)
+    read, written = await uses.last(pools.rest, policy.topic)
+    assert read is not None
+    assert written is not None
+    assert now - 60_100 < read < time.time() * 1000 - 59_900
+    assert written - read == 30_000
 
 
 async def test_a_topic_that_is_made_anew_was_never_read(queue: Topic) -> None:

@@ -166,3 +166,15 @@ async def test_it_can_not_be_made_with_more(root: httpx.AsyncClient) -> None:
         {"scopes": ["read"], "tenant": "a\0b"},
     ):
         refused(await root.post("/v0/keys", json={"name": "k", **bad}), 400, "invalid_request")
+
+
+async def test_it_gets_no_old_jobs_of_others(root: httpx.AsyncClient, acme: httpx.AsyncClient, topic: str) -> None:
+    """Those overtake jobs of their own tenant, and go to nobody who may not have them."""
+    queue = Topic(root, topic)
+    await queue.put(aging_ms=1)
+    await queue.append(*({"data": 1, "tenant": "zeta"} for _ in range(20)))
+    await queue.append(*({"data": 2, "tenant": tenant, "priority": 9} for tenant in ("zeta", "acme") * 20))
+    assert any(job["data"] == 1 for job in (await queue.claim("w", max=8))["claimed"]), "they are old by now"
+    for _ in range(3):
+        claimed = (await Topic(acme, topic).claim("w", max=4))["claimed"]
+        assert [job["tenant"] for job in claimed] == ["acme"] * 4

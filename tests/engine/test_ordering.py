@@ -1,4 +1,4 @@
-"""The order that a topic's settings ask for: which priorities come first, where returned jobs go, and how jobs age."""
+"""The order that a topic's settings ask for: which priorities come first, and where returned jobs go."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from app.db.pool import Pools
-from app.engine.ordering import OVERTAKE_SHARE, Ages
+from app.engine.ordering import Ages
 from app.queue.consumer import Return
 from app.queue.model import Batch, Job, Seq
 from app.topics.config import Policy
 from tests.engine.machines import Machine
-from tests.queue.calls import batch, events, held, lease_ended, outlived, put
+from tests.queue.calls import batch, events, held, lease_ended, outlived
 
 MakeQueue = Callable[..., Awaitable[Policy]]
-AGING = 100  # ms
-SLACK = 1.0  # seconds in which a claim finds what has overtaken, on a machine that does other things as well
 
 
 def seqs(jobs: Sequence[Job]) -> list[Seq]:
@@ -215,123 +213,3 @@ async def test_without_the_settings_nothing_more_is_asked(machine: Machine, queu
     assert machine.log.count("claim") > 0
     assert machine.log.count("turns") == 0
     assert machine.engine.cursors.of(queue.topic).ages == Ages()
-
-
-# aging_ms
-
-
-class Saturated:
-    """A topic whose jobs of priority `high` are never all claimed: each that is taken is followed by another."""
-
-    def __init__(self, machine: Machine, queue: Policy, high: int = 9) -> None:
-        self.machine = machine
-        self.queue = queue
-        self.high = high
-        self.taken: list[int] = []  # by priority
-
-    async def fill(self, jobs: int = 20) -> None:
-        await self.machine.enqueue(self.queue, batch(jobs, priorities=[self.high] * jobs, tags=[str(self.high)] * jobs))
-
-    async def step(self, most: int = 1) -> list[Job]:
-        """Claim, and put as many of the high ones back as came."""
-        jobs = await self.machine.claim(self.queue, most)
-        assert len(jobs) == most
-        await ack(self.machine, self.queue, jobs)
-        if high := sum(job.tag == str(self.high) for job in jobs):
-            await self.fill(high)
-        return jobs
-
-    async def until(self, seq: Seq, most: int = 1, give_up: float = 10.0) -> float:
-        """Claim until this job comes: after how many seconds."""
-        began = time.monotonic()
-        while seq not in seqs(await self.step(most)):
-            assert time.monotonic() < began + give_up, "it starves"
-        return time.monotonic() - began
-
-
-@pytest.mark.parametrize("most", [1, 10])
-@pytest.mark.parametrize("low", [0, 5])
-async def test_the_lowest_job_waits_a_step_for_each_priority_above_it(
-    low: int, most: int, machine: Machine, topic: str, make_queue: MakeQueue
-) -> None:
-    load = Saturated(machine, await make_queue(topic, aging_ms=AGING))
-    await load.fill()
-    (seq,) = await machine.enqueue(load.queue, batch(1, priorities=[low]))
-    waited = await load.until(seq, most)
-    due = (9 - low) * AGING / 1000
-    assert due - 0.05 < waited < due + SLACK
-
-
-async def test_where_low_ones_come_first_high_ones_age(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
-    load = Saturated(machine, await make_queue(topic, aging_ms=AGING, priority_order="lowest_first"), high=0)
-    await load.fill()
-    (seq,) = await machine.enqueue(load.queue, batch(1, priorities=[3]))
-    assert 0.25 < await load.until(seq) < 0.3 + SLACK
-
-
-async def test_without_aging_the_lowest_job_starves(machine: Machine, queue: Policy) -> None:
-    load = Saturated(machine, queue)
-    await load.fill()
-    (seq,) = await machine.enqueue(queue)
-    with pytest.raises(AssertionError, match="it starves"):
-        await load.until(seq, give_up=1.0)
-
-
-async def test_returned_jobs_age_as_well(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
-    load = Saturated(machine, await make_queue(topic, aging_ms=20))
-    (seq,) = await machine.enqueue(load.queue)
-    await nack(machine, load.queue, *await machine.claim(load.queue))
-    await load.fill()
-    assert await load.until(seq) < 0.18 + SLACK
-
-
-@pytest.mark.parametrize("most", [1, 8])
-async def test_a_crowd_that_has_aged_takes_no_more_than_its_share(
-    most: int, machine: Machine, topic: str, make_queue: MakeQueue
-) -> None:
-    load = Saturated(machine, await make_queue(topic, aging_ms=1))
-    low = await machine.enqueue(load.queue, 500)
-    await load.fill(40)
-    await load.until(low[0], most)
-    taken = [job.seq in low for _ in range(200 // most) for job in await load.step(most)]
-    assert taken.count(True) == pytest.approx(200 / OVERTAKE_SHARE, abs=most)
-
-
-async def test_several_that_have_aged_take_turns(machine: Machine, topic: str, make_queue: MakeQueue) -> None:
-    """A deep backlog of the lowest does not keep those between waiting, nor the other way round."""
-    load = Saturated(machine, await make_queue(topic, aging_ms=1))
-    low = await machine.enqueue(load.queue, 300)
-    middle = await machine.enqueue(load.queue, batch(300, priorities=[5] * 300))
-    await load.fill()
-    for crowd in (low, middle):
-        while not set(crowd) & set(seqs(await load.step())):
-            pass
-    taken = [seq for _ in range(80) for seq in seqs(await load.step())]
-    for crowd in (low, middle):
-        assert sum(seq in crowd for seq in taken) == pytest.approx(80 / OVERTAKE_SHARE / 2, abs=3)
-
-
-async def test_what_turned_up_below_the_cursor_ages_as_well(
-    machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
-) -> None:
-    """A saturated lane keeps sweeps from reaching the lower ones: the look at ages begins at the low marks."""
-    load = Saturated(machine, await make_queue(topic, aging_ms=20))
-    await machine.enqueue(load.queue)
-    async with pools.rest.acquire() as db, db.transaction():
-        (seq,) = await put(db, load.queue, batch())
-        await machine.enqueue(load.queue, 5)
-        assert len(await machine.claim(load.queue, 6)) == 6  # the cursor of the low lane is beyond it
-        await load.fill()
-    assert await load.until(seq) < 0.18 + SLACK
-
-
-async def test_a_topic_with_one_priority_in_use_asks_now_and_then_only(
-    machine: Machine, topic: str, make_queue: MakeQueue
-) -> None:
-    load = Saturated(machine, await make_queue(topic, aging_ms=1))
-    await load.fill()
-    began = time.monotonic()
-    for _ in range(50):
-        await load.step()
-    assert machine.log.count("claim") == 50
-    assert machine.log.count("heads") <= 2 * (time.monotonic() - began) / 0.1 + 10  # those of the marks are among them

@@ -16,7 +16,7 @@ from tests.queue.test_plans import held_snapshot
 
 NewDatabase = Callable[[], Awaitable[str]]
 # Pages that a statement may look at: about three times what was measured on 18.
-BOUNDS = {"peek_tokens": 10, "take_tokens": 15, "return_tokens": 15, "depth": 15, "lock_depth": 3}
+BOUNDS = {"peek_tokens": 10, "take_tokens": 15, "return_tokens": 15, "depth": 15, "lock_depth": 3, "fold": 60}
 TOPIC = Topic("busy", 77, 0)
 
 
@@ -33,6 +33,7 @@ class World:
             "return_tokens": (TOPIC.id, 5, 1000),
             "depth": (TOPIC.id, above),
             "lock_depth": (TOPIC.id,),
+            "fold": ([TOPIC.id], [above], 2**62),
         }
         found = {}
         for name, given in arguments.items():

@@ -24,7 +24,7 @@ N = 100
 CAP = 1_000
 LIMITS = Limits(records=CAP)
 # Pages that a call for N records may look at: about twice what was measured on 18.
-BOUNDS = {"append_records": 1_100, "read_records": 40, "log_states": 8, "newest": 20, "read_jobs": 8}
+BOUNDS = {"append_records": 1_100, "read_records": 40, "log_states": 8, "newest": 20, "read_jobs": 8, "state": 16}
 
 
 class World:
@@ -51,6 +51,7 @@ class World:
             "log_states": ([topic.name], [topic.id], [0], 10_000),
             "newest": ([topic.name], [topic.id], [topic.id], [topic.sequence]),
             "read_jobs": (topic.name, 0, 1_000, N, 2**20, [], 10_000, True, True, True),
+            "state": ([topic.name], [topic.id], [topic.sequence], 1),
         }  # fmt: skip
         found = {}
         for name, given in arguments.items():

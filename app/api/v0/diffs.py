@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from dataclasses import replace
 from typing import Final
 
@@ -158,7 +159,8 @@ def tombstone(after: int, found: Diff) -> Tombstone | None:
     was not lost."""
     extent = found.extent
     if after > extent.head_seq:
-        gap = (1, extent.earliest_seq - 1, "recreated")  # it reads from the start now
+        lost_to = max(extent.earliest_seq - 1, extent.cap_lost_to, extent.ttl_lost_to)
+        gap = (1, lost_to, "recreated")  # it reads from the start now
     else:
         by_cap, by_age = extent.cap_lost_to > after, extent.ttl_lost_to > after
         if not by_cap and not by_age:
@@ -166,4 +168,5 @@ def tombstone(after: int, found: Diff) -> Tombstone | None:
         lost_to = max(extent.cap_lost_to, extent.ttl_lost_to)
         gap = (after + 1, lost_to, "mixed" if by_cap and by_age else "cap" if by_cap else "ttl")
     first, last, reason = gap
-    return Tombstone(first, last, reason, max(last - first + 1, 0), extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]
+    missed = last - first + 1 - bisect_right(found.records.seqs, last)  # of a queue, what stays lies among what is lost
+    return Tombstone(first, last, reason, missed, extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]

@@ -92,11 +92,15 @@ async def get(request: Request) -> Response:
     schema = None if policy.schema_version is None else await schema_store.get(context.pools.rest, name)
     extent, rest = await extent_of(context, policy)
     fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **extent, **rest}
+    last_read, last_write = await context.engine.uses.last(policy.topic)
+    if policy.config.type is TopicType.QUEUE:  # its newest job may be gone by now, or have come past the service
+        known = [at for at in (last_write, fields["last_write_ts"]) if at is not None]
+        fields["last_write_ts"] = max(known, default=None)
     fields |= {
         "next_seq": extent["head_seq"] + 1,
         "config": config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
         "effective_priority": _effective(policy),
-        "last_read_ts": await context.engine.reads.last(policy.topic),
+        "last_read_ts": last_read,
     }
     if touch:
         context.engine.reads.note(policy.topic.id)

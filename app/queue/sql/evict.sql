@@ -48,14 +48,15 @@ WITH lane AS MATERIALIZED (
     ) x LIMIT (SELECT n FROM wanted)
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
-    RETURNING p.was, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+    RETURNING p.was, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes,
+              j.cancelled_at IS NULL AS lost
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node, 'evicted' FROM gone
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, bytes)
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased, bytes, cap_lost_to)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
-           -count(*) FILTER (WHERE was = 'leased'), -sum(bytes)
+           -count(*) FILTER (WHERE was = 'leased'), -sum(bytes), max(seq) FILTER (WHERE lost)
     FROM gone HAVING count(*) > 0
 )
 SELECT count(*) AS evicted, coalesce(sum(bytes), 0)::bigint AS bytes FROM gone

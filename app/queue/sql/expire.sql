@@ -26,10 +26,10 @@ WITH picked AS MATERIALIZED (
     SELECT $1, topic_id, seq, (ARRAY['cancelled', 'expired'])[1 + expired]::holdfast.job_event, deliveries, lease_id, node
     FROM ended
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, expired, bytes)
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, expired, bytes, ttl_lost_to)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
            -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'), sum(expired),
-           -sum(bytes)
+           -sum(bytes), max(seq) FILTER (WHERE expired = 1)
     FROM ended HAVING count(*) > 0
 )
 SELECT count(*) AS expired, (SELECT count(*) FROM gone) AS cancelled,

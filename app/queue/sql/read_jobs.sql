@@ -2,7 +2,8 @@
 --   $1 topic  $2 after this seq  $3 up to this one  $4 most jobs  $5 most bytes of payloads and metadata (the first job
 --   comes whatever it weighs)  $6 nodes whose jobs are left out  $7 most jobs to look at
 --   $8 whether tags are wanted  $9 whether metadata is  $10 whether payloads are
--- Answers one row: next_seq, the last seq looked at, and the jobs' columns (NULL: none).   Index: primary key.
+-- Answers one row: expired_to, the last seq up to next_seq of a job that has outlived its time and is not marked yet (0:
+-- none); next_seq, the last seq looked at; and the jobs' columns (NULL: none).   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload, j.content_type,
            CASE WHEN j.original_topic IS NULL THEN j.metadata ELSE (
@@ -15,7 +16,9 @@ WITH looked AS MATERIALIZED (
            octet_length(j.payload) + coalesce(octet_length(j.metadata::text), 0) AS size,
            j.state::text NOT IN ('failed', 'expired')
            AND (j.expires_at IS NULL OR j.expires_at > now() OR (j.state::text = 'leased' AND j.visible_at >= now()))
-           AND (j.producer = ANY ($6::text[])) IS NOT TRUE AS wanted
+           AND (j.producer = ANY ($6::text[])) IS NOT TRUE AS wanted,
+           j.expires_at <= now() AND j.state::text NOT IN ('failed', 'expired') AND j.cancelled_at IS NULL
+           AND (j.state::text <> 'leased' OR j.visible_at < now()) AS expired
     FROM holdfast.jobs j WHERE j.topic = $1 AND j.seq > $2::bigint AND j.seq <= $3::bigint
     ORDER BY j.seq LIMIT $7::integer
 ), found AS MATERIALIZED (
@@ -32,8 +35,10 @@ WITH looked AS MATERIALIZED (
            max(f.seq) AS last_seq, count(*) AS n
     FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
 )
-SELECT CASE WHEN w.n = $4::integer OR w.n < (SELECT count(*) FROM found) THEN w.last_seq
-            WHEN (SELECT count(*) FROM looked) = $7::integer THEN (SELECT max(l.seq) FROM looked l)
-            ELSE $3::bigint END AS next_seq,
-       w.seqs, w.times, w.nodes, w.tags, w.metadata, w.payloads, w.content_types
-FROM shown w
+SELECT coalesce((SELECT max(l.seq) FROM looked l WHERE l.expired AND l.seq <= upto.seq), 0) AS expired_to,
+       upto.seq AS next_seq, w.seqs, w.times, w.nodes, w.tags, w.metadata, w.payloads, w.content_types
+FROM shown w CROSS JOIN LATERAL (
+    SELECT CASE WHEN w.n = $4::integer OR w.n < (SELECT count(*) FROM found) THEN w.last_seq
+                WHEN (SELECT count(*) FROM looked) = $7::integer THEN (SELECT max(l.seq) FROM looked l)
+                ELSE $3::bigint END AS seq
+) upto

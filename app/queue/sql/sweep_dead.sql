@@ -1,6 +1,6 @@
 -- Delete dead letters whose retention has passed. What is under a good lease stays.
 --   $1 topic  $2 how long they are kept, an interval  $3 most jobs to delete
--- Answers one row: how many were deleted.   Index: jobs_dead.
+-- Readers are told of those that were live. Answers one row: how many were deleted.   Index: jobs_dead.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.state::text AS was, j.lease_id, j.node FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.dlq_moved_at IS NOT NULL AND j.dlq_moved_at < now() - $2::interval
@@ -13,11 +13,12 @@ WITH picked AS MATERIALIZED (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
     SELECT $1, topic_id, seq, 'deleted', deliveries, lease_id, node FROM done
 ), tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes, ttl_lost_to)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),
            -count(*) FILTER (WHERE was = 'blocked'), -count(*) FILTER (WHERE was = 'leased'),
            -count(*) FILTER (WHERE was = 'failed'), -count(*) FILTER (WHERE was = 'expired'),
-           -coalesce(sum(bytes) FILTER (WHERE was NOT IN ('failed', 'expired')), 0)
+           -coalesce(sum(bytes) FILTER (WHERE was NOT IN ('failed', 'expired')), 0),
+           max(seq) FILTER (WHERE was NOT IN ('failed', 'expired'))
     FROM done HAVING count(*) > 0
 )
 SELECT count(*) FROM done
