@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app.db.pool import TOO_SLOW
-from app.engine import reasons
-from app.engine.ordering import OVERTAKE_SHARE
+from app.engine import ordering, reasons
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
 from app.queue import explained, inspector, ledger, results, shown, turns
 from app.queue.explained import COUNTED, Head, Row
@@ -121,22 +120,13 @@ class Explain:
     async def _aged(self, policy: Policy, row: Row, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
         """How many of its tenant come before a job at most, as its lane overtakes others by its age, None if it does
         not; see ordering.py: of OVERTAKE_SHARE jobs, one is from a lane that overtakes."""
-        config = policy.config
-        sign = 1 if config.priority_order == "highest_first" else -1
         known = {reach.lane: reach for reach in lows.lanes}
-        own = [lane for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
-        marks = [(policy.topic.name, known.get(lane, Reach(lane))) for lane in own]
-        heads = await inspector.heads(self._shared.pools.rest, marks)
-        begun = {
-            lane: (sign * lane.priority, head.waited_ms // config.aging_ms)
-            for lane, head in zip(own, heads, strict=True)
-            if head.waited_ms is not None
-        }
-        best = max((rank for rank, _ in begun.values()), default=0)
-        overtaking = {lane for lane, (rank, steps) in begun.items() if rank < best <= rank + steps}
+        own = [known.get(lane, Reach(lane)) for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
+        heads = await inspector.heads(self._shared.pools.rest, [(policy.topic.name, reach) for reach in own])
+        overtaking = {reach.lane for reach in ordering.overtaking(policy.config, list(zip(own, heads, strict=True)))}
         if row.lane not in overtaking:
             return None
-        return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
+        return (lanes.get(row.lane, 0) + 1) * len(overtaking) * ordering.OVERTAKE_SHARE - 1
 
     async def _room(self, policy: Policy, tenant: str) -> Room | None:
         """How many jobs of its tenant may be in flight, and how many are; None: any number may."""

@@ -94,14 +94,14 @@ async def look(
         ages.look_at = now + max(LOOK_SECONDS, min(took, ages.took) / LOOK_SHARE)
         ages.took = took
         rest = iter(zip(reaches, heads, strict=True))
-        found = {lanes[0].tenant: _overtaking(config, list(islice(rest, len(lanes)))) for lanes in tenants}
+        found = {lanes[0].tenant: overtaking(config, list(islice(rest, len(lanes)))) for lanes in tenants}
         ages.overtaking = {
             tenant: _in_turn(ages.overtaking.get(tenant, Overtaking()), now) for tenant, now in found.items() if now
         }
     return ages.overtaking
 
 
-def _overtaking(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:
+def overtaking(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:
     """Those lanes of one tenant whose first jobs count as much as the best ones, by now: where each begins."""
     sign = 1 if config.priority_order == "highest_first" else -1
     begun = [

@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
+from tests.api.keyring import bearer, client
+from tests.api.keyring import make as make_key
+from tests.conftest import Running
 
 
 async def explain(queue: Topic, seq: int) -> Body:
@@ -330,3 +335,24 @@ async def test_what_nobody_knows(queue: Topic) -> None:
         refused(await queue.http.get(f"{queue.path}/jobs/999/{verb}"), 404, "not_found")
         refused(await queue.http.get(f"{queue.path}/jobs/0/{verb}"), 400, "invalid_request")
         refused(await queue.http.get(f"{queue.path}/jobs/1/{verb}?x=1"), 400, "invalid_request")
+
+
+@pytest.mark.parametrize("verb", ["explain", "history", "result"])
+async def test_where_a_job_of_a_key_went_to_in_a_topic_of_others_is_not_told(
+    guarded: Running, topic: str, verb: str
+) -> None:
+    async with client(guarded, "root") as root:
+        queue, dead = Topic(root, f"mine.{topic}"), Topic(root, f"secret.{topic}")
+        key = await make_key(root, f"k-{topic}", ["read"], prefixes=["mine."])
+        await queue.put(max_deliveries=1, dead_letter=dead.name)
+        [gone], [back] = await queue.add(1), await queue.add(1, tag="back")
+        await queue.claim(max=2)
+        await queue.nack("n", [gone, back], errors=["boom", "boom"])
+        assert (await root.post(f"{queue.path}/requeue", json={"filter": {"tag": "back"}})).status_code == 202
+        await queue.until_counts(1, 0)
+        for seq in (gone, back):
+            path = f"{queue.path}/jobs/{seq}/{verb}"
+            whole = await root.get(path)
+            assert (dead.name in whole.text) == ((verb == "history") == (seq == back)), whole.text
+            shown = accepted(await root.get(path, headers=bearer(key["secret"])))
+            assert dead.name not in str(shown)

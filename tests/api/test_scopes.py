@@ -246,23 +246,3 @@ async def test_no_other_route_takes_a_key_from_the_query(
     url = path.replace("{topic}", FOREIGN).replace("{id}", keys["other"]["id"])
     query = {"token": keys["other"]["secret"]}
     refused(await http.request(method, url, params=query, json=TABLE[route].body), 401, "unauthorized")
-
-
-@pytest.mark.parametrize("verb", ["explain", "history", "result"])
-async def test_where_a_job_of_a_key_went_to_in_a_topic_of_others_is_not_told(
-    service: Running, http: httpx.AsyncClient, keys: dict[str, Body], topic: str, verb: str
-) -> None:
-    async with client(service, "root") as root:
-        queue, dead = Topic(root, f"mine.{topic}"), Topic(root, f"secret.{topic}")
-        await queue.put(max_deliveries=1, dead_letter=dead.name)
-        [gone], [back] = await queue.add(1), await queue.add(1, tag="back")
-        await queue.claim(max=2)
-        await queue.nack("n", [gone, back], errors=["boom", "boom"])
-        assert (await root.post(f"{queue.path}/requeue", json={"filter": {"tag": "back"}})).status_code == 202
-        await queue.until_counts(1, 0)
-        for seq in (gone, back):
-            path = f"{queue.path}/jobs/{seq}/{verb}"
-            whole = await root.get(path)
-            assert (dead.name in whole.text) == ((verb == "history") == (seq == back)), whole.text
-            shown = accepted(await http.get(path, headers=bearer(keys["mine"]["secret"])))
-            assert dead.name not in str(shown)
