@@ -12,7 +12,8 @@ from app.db.pool import Pools, open_pools
 from app.queue import ledger
 from app.reapers import sweeps
 from app.topics import store
-from app.topics.config import DEFAULTS, Asked, Policy, resolve
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
 from tests.engine.machines import new_machine
 from tests.queue.calls import batch, put, until
 

@@ -197,8 +197,8 @@ _described["responses"]["200"] = events(
 async def listen(request: Request) -> Response:
     """The user's events, as server-sent events."""
     context = context_of(request)
+    claims = await _claims(request, context, request.path_params["id"])
     user_id = _user_in(request, {"token", "last_event_id"})
-    claims = await _claims(request, context, user_id)
     must_accept_events(request.headers.get("accept"))
     after = _after(request)
     context.quota.take_stream(request.scope, None)
