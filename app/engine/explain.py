@@ -137,13 +137,13 @@ class Explain:
         return Room(tenant, limit, held[tenant])
 
     async def _pace(self, policy: Policy) -> Pace:
-        topic = policy.topic
+        topic, limit = policy.topic, policy.config.throughput_limit
+        # First: a look at the ledger may take longer than a token does to come.
+        refill_ms = round(await self._shared.throttle.refill(policy) * 1000) if limit else 0
         recent, seconds = await self._recent(topic)
         waiting = self._shared.waiters.parked(topic.name)
-        limit = policy.config.throughput_limit
         if not limit:
             return Pace(recent, seconds, waiting)
-        refill_ms = round(await self._shared.throttle.refill(policy) * 1000)
         # Under a steady load, a token may just have come.
         spent = recent.claimed >= limit * seconds * NEARLY
         return Pace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
