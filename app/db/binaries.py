@@ -8,10 +8,9 @@ import pwd
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-import msgspec
 
 from app.errors import ConfigurationError
 
@@ -27,7 +26,8 @@ SYSTEM = (
 NOBODY = 65534
 
 
-class Binaries(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Binaries:
     """A folder with postgres and initdb; `version` as in '18.4'."""
 
     bindir: Path
@@ -38,7 +38,8 @@ class Binaries(msgspec.Struct, frozen=True):
         return int(self.version.split(".", maxsplit=1)[0])
 
 
-class Account(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Account:
     """How to run a program that refuses to be root: words put in front of it, or an account to change to."""
 
     prefix: tuple[str, ...] = ()

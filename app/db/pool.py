@@ -6,10 +6,10 @@ A pool's sessions get their settings at connect and carry no other state, so a c
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
-import msgspec
 
 from app.db.counted import CountedPool
 from app.errors import Unavailable
@@ -69,7 +69,8 @@ _OUT_OF_ORDER: Final[dict[type[BaseException], str]] = {  # of those: it is ther
 LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-class Pools(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Pools:
     """hot: the queue's verbs, answered after the flush. hot_async: the same for topics that don't wait for it.
     rest: everything else."""
 

@@ -6,10 +6,9 @@ import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-
-import msgspec
 
 from app.db import binaries
 from app.errors import ConfigurationError
@@ -37,7 +36,8 @@ UNSAFE = {
 }
 
 
-class Postmaster(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Postmaster:
     """What a live server says of itself."""
 
     pid: int

@@ -13,11 +13,11 @@ import re
 import ssl
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
-import msgspec
 
 from app.db.binaries import OLDEST_MAJOR
 from app.errors import ConfigurationError
@@ -42,7 +42,8 @@ SELECT current_setting('server_version_num')::int AS number,
 """
 
 
-class Facts(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Facts:
     """A database as found. `connections`: how many of its max_connections, `most`, are not kept for superusers.
 
     `revision` is None before the first migration.

@@ -14,8 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-import msgspec
+from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +26,15 @@ STUCK_SECONDS = 0.5  # who has left a connection lying for so long gets no other
 PAUSE_SECONDS = 0.1  # before the next try when the system has no descriptor left
 
 
-class Link(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Link:
     """One life of one worker. `held`: connections that it was given and that have not ended, as far as it has said."""
 
     channel: socket.socket
     ready: bool = False
     held: int = 0
     last: int = 0
-    untaken: deque[tuple[float, socket.socket]] = msgspec.field(default_factory=deque)
+    untaken: deque[tuple[float, socket.socket]] = field(default_factory=deque)
 
     def is_stuck(self, now: float) -> bool:
         return bool(self.untaken) and now - self.untaken[0][0] > STUCK_SECONDS
