@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from app.queue import producer
-from app.queue.model import Lane
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.fill import empty, fill, settle
@@ -15,19 +13,6 @@ SMALL = 100  # tenants
 EACH = 10  # jobs of each
 BATCH = 1_000
 CLAIMS = 10  # after which it is given up
-
-# Behind all that the large one has; as enqueue.sql writes them, with their tally, but without their events.
-_SMALL = """
-WITH tally AS (
-    INSERT INTO holdfast.tallies (topic_id, ready, bytes) VALUES ($2, $4::integer * $5::integer, 2 * $4 * $5)
-)
-INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, visible_at, created_at, updated_at, payload)
-SELECT $1, $2, s.seq, s.seq, 'ready', 'small ' || s.n, now(), now(), now(), convert_to('{}', 'UTF8')
-FROM (
-    SELECT nextval($3::oid::regclass) AS seq, n FROM generate_series(1, $4::integer) n, generate_series(1, $5::integer)
-) s
-"""
-
 
 class _Job(msgspec.Struct):
     tenant: str = ""
@@ -42,14 +27,14 @@ async def fairness(bench: Bench, effort: Effort) -> list[Figure]:
     many = effort.of(1_000_000, 20_000)
     queue = (await bench.queue("fairness")).topic
     await fill(bench, queue, many, bulk=True)
-    names = [f"small {n}" for n in range(1, SMALL + 1)]
-    await producer.add_lanes(bench.pools.hot, queue, [Lane(name, 0) for name in names])
+    records = [{"data": n, "tenant": f"small {n}"} for _ in range(EACH) for n in range(1, SMALL + 1)]
+    body, path = msgspec.json.encode({"records": records}), f"/v0/topics/{queue.name}"
     needed: list[float] = []
     for _ in range(effort.rounds):
-        await bench.db.execute(_SMALL, queue.name, queue.id, queue.sequence, SMALL, EACH)
+        await bench.drive(Posts([bench.service.port], path, [body], 1, 1))
         await settle(bench)
         say(f"{SMALL} tenants with {EACH} jobs each behind {many:,} of another")
-        load = Posts([bench.service.port], f"/v0/topics/{queue.name}/claim", [claim_body(BATCH)], 1, CLAIMS, keep=True)
+        load = Posts([bench.service.port], f"{path}/claim", [claim_body(BATCH)], 1, CLAIMS, keep=True)
         outs = [msgspec.json.decode(answer, type=_Claimed).claimed for answer in (await bench.drive(load)).answers]
         out = [sum(bool(job.tenant) for job in claimed) for claimed in outs]
         needed.append(next((n for n in range(1, CLAIMS) if sum(out[:n]) == SMALL * EACH), CLAIMS))
