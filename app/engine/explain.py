@@ -145,11 +145,11 @@ class Explain:
         if not limit:
             return Pace(recent, seconds, waiting)
         # Under a steady load, a token may just have come.
-        spent = recent.claimed >= limit * seconds * NEARLY
+        spent = 0 < limit * seconds * NEARLY <= recent.claimed
         return Pace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
 
     async def _recent(self, topic: Topic) -> tuple[Recent, float]:
-        recent, seconds, end = _NOTHING, WINDOWS[0], time.monotonic() + PATIENCE_SECONDS
+        recent, seconds, end = _NOTHING, 0.0, time.monotonic() + PATIENCE_SECONDS
         with contextlib.suppress(*TOO_SLOW):
             async with self._shared.pools.rest.acquire() as db, db.transaction(readonly=True):
                 for window in WINDOWS:

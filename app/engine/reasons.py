@@ -52,9 +52,9 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How a topic's jobs went lately: `recent` events within `seconds`; `waiting` callers that this process has parked;
-    tokens a second that the topic has, 0 for no limit, whether it has spent them all, and in how many ms its bucket has
-    one again, 0 where it has."""
+    """How a topic's jobs went lately: `recent` events within `seconds`, 0 where that is not known; `waiting` callers
+    that this process has parked; tokens a second that the topic has, 0 for no limit, whether it has spent them all, and
+    in how many ms its bucket has one again, 0 where it has."""
 
     recent: Recent
     seconds: float
@@ -65,9 +65,9 @@ class Pace(msgspec.Struct, frozen=True):
 
     @property
     def unclaimed(self) -> bool:
-        """Whether nobody claims, as far as can be seen."""
+        """Whether nobody claims, as far as can be seen: not where a look took too long."""
         idle = self.recent.idle_ms
-        return not (self.waiting or self.at_limit or (idle is not None and idle < IDLE_MS))
+        return self.seconds > 0 and not (self.waiting or self.at_limit or (idle is not None and idle < IDLE_MS))
 
     @property
     def rate(self) -> float:

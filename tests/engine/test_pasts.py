@@ -61,4 +61,6 @@ async def test_a_pace_that_takes_too_long_is_not_told(
         began = time.monotonic()
         recent, _ = await machine.engine.explain._recent(queue.topic)
         assert time.monotonic() < began + 3
+        pace = await machine.engine.explain._pace(queue)
     assert recent.claimed == 0
+    assert not pace.unclaimed, "that nobody claims is not known"
