@@ -14,6 +14,7 @@ EACH = 10  # jobs of each
 BATCH = 1_000
 CLAIMS = 10  # after which it is given up
 
+
 class _Job(msgspec.Struct):
     tenant: str = ""
 
