@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -12,6 +13,8 @@ from app.errors import Unauthorized
 
 if TYPE_CHECKING:
     from app.signin.people import User
+
+Said = TypeVar("Said")
 
 ALGORITHM: Final = "HS256"
 ISSUER: Final = "holdfast"
@@ -61,19 +64,11 @@ class Tokens:
 
     def read(self, token: bytes) -> Claims | None:
         """What a token says; None for what is no token of this secret. Raises Unauthorized for one that is over."""
-        try:
-            claims = self._jwt.decode(
-                token,
-                self.secret,
-                algorithms=[ALGORITHM],
-                issuer=ISSUER,
-                options={"require": ["exp", "iat", "iss", "sub"]},
-            )
-            return Claims(claims["sub"], int(claims["epoch"]), time.monotonic() + claims["exp"] - time.time())
-        except self._jwt.ExpiredSignatureError:
-            raise Unauthorized("This token has expired: sign in again, or refresh it earlier.") from None
-        except (self._jwt.InvalidTokenError, KeyError, TypeError, ValueError):
-            return None
+        return self._read(
+            token,
+            lambda claims, until: Claims(claims["sub"], int(claims["epoch"]), until),
+            "This token has expired: sign in again, or refresh it earlier.",
+        )
 
     def make_for_events(self, user_id: str, seconds: int) -> tuple[str, int]:
         """A token for the events of one of the application's users, good for so many seconds; and until when, in s
@@ -84,17 +79,30 @@ class Tokens:
 
     def read_for_events(self, token: bytes) -> Listens | None:
         """What such a token says; None for what is none of this secret. Raises Unauthorized for one that is over."""
+        return self._read(
+            token,
+            lambda claims, until: Listens(claims["sub"], until),
+            "This token has expired: ask for another.",
+            audience=USER_EVENTS,
+        )
+
+    def _read(
+        self, token: bytes, say: Callable[[dict[str, Any], float], Said], over: str, audience: str | None = None
+    ) -> Said | None:
+        """What is made of a good token's claims and of when it ends. One for another audience, or for one where none is
+        meant, is none."""
+        required = ["exp", "iat", "iss", "sub", *(["aud"] if audience else [])]
         try:
             claims = self._jwt.decode(
                 token,
                 self.secret,
                 algorithms=[ALGORITHM],
                 issuer=ISSUER,
-                audience=USER_EVENTS,
-                options={"require": ["aud", "exp", "iat", "iss", "sub"]},
+                audience=audience,
+                options={"require": required},
             )
-            return Listens(claims["sub"], time.monotonic() + claims["exp"] - time.time())
+            return say(claims, time.monotonic() + claims["exp"] - time.time())
         except self._jwt.ExpiredSignatureError:
-            raise Unauthorized("This token has expired: ask for another.") from None
+            raise Unauthorized(over) from None
         except (self._jwt.InvalidTokenError, KeyError, TypeError, ValueError):
             return None

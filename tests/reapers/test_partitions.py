@@ -16,6 +16,7 @@ from app.topics.asked import Asked, resolve
 from app.topics.config import DEFAULTS, Policy
 from tests.engine.machines import new_machine
 from tests.queue.calls import batch, put, until
+from tests.reapers.days import days_ago
 
 
 @pytest.fixture
@@ -135,21 +136,6 @@ async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they
     assert [tuple(row) for row in made] == [("e", 2)] * 5
 
 
-async def _nine_days_ago(pools: Pools) -> None:
-    """As if today's events had happened nine days ago: a day of that time gets the rows as they are."""
-    await pools.rest.execute("""
-        DO $$
-        DECLARE
-            day timestamptz := (date_trunc('day', now() AT TIME ZONE 'UTC') - interval '9 days') AT TIME ZONE 'UTC';
-        BEGIN
-            EXECUTE format('CREATE TABLE IF NOT EXISTS holdfast.lease_events_%s PARTITION OF holdfast.lease_events
-                            FOR VALUES FROM (%L) TO (%L)',
-                           to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD'), day, day + interval '1 day');
-            UPDATE holdfast.lease_events SET at = day + interval '1 hour';
-        END $$
-    """)
-
-
 async def test_a_day_of_the_ledger_goes_with_the_topic_that_wants_it_longest(fresh: Pools) -> None:
     machine = new_machine(fresh)
     day = 86_400_000
@@ -164,7 +150,7 @@ async def test_a_day_of_the_ledger_goes_with_the_topic_that_wants_it_longest(fre
     week, months, ever = [await make(*one) for one in (("a", 7 * day), ("b", 60 * day), ("c", 0))]
     for policy in (week, months, ever):
         await put(fresh.rest, policy, batch())
-    await _nine_days_ago(fresh)
+    await days_ago(fresh, 9, "lease_events", "at")
 
     async def told() -> list[int]:
         await sweeps.retention(fresh, machine.engine)

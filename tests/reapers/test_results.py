@@ -11,6 +11,7 @@ from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, held, put, take, until
+from tests.reapers.days import days_ago
 from tests.reapers.test_partitions import days
 
 Make = Callable[..., Awaitable[Policy]]
@@ -23,25 +24,10 @@ async def _hand_in(machine: Machine, policy: Policy, result: str) -> int:
     return job.seq
 
 
-async def _three_days_ago(own: Pools) -> None:
-    """As if what was completed today had been so three days ago: a day of that time gets the rows as they are."""
-    await own.rest.execute("""
-        DO $$
-        DECLARE
-            day timestamptz := (date_trunc('day', now() AT TIME ZONE 'UTC') - interval '3 days') AT TIME ZONE 'UTC';
-        BEGIN
-            EXECUTE format('CREATE TABLE IF NOT EXISTS holdfast.results_%s PARTITION OF holdfast.results
-                            FOR VALUES FROM (%L) TO (%L)',
-                           to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD'), day, day + interval '1 day');
-            UPDATE holdfast.results SET completed_at = day + interval '1 hour';
-        END $$
-    """)
-
-
 async def test_a_day_goes_with_its_longest(own: Pools, machine: Machine, make: Make) -> None:
     brief, long = await make("b", result_ttl_ms=200), await make("l", result_ttl_ms=2_000)
     seqs = [await _hand_in(machine, policy, "1") for policy in (brief, long)]
-    await _three_days_ago(own)
+    await days_ago(own, 3, "results", "completed_at")
 
     async def hidden(policy: Policy, seq: int) -> bool:
         found = await results.find(machine.pools.rest, policy.topic, seq)
@@ -59,7 +45,7 @@ async def test_a_day_goes_with_its_longest(own: Pools, machine: Machine, make: M
 
     ever = await make("e", result_ttl_ms=0)
     seq = await _hand_in(machine, ever, '"for ever"')
-    await _three_days_ago(own)
+    await days_ago(own, 3, "results", "completed_at")
     await sweeps.retention(machine.pools, machine.engine)
     found = await results.find(machine.pools.rest, ever.topic, seq)
     assert found is not None

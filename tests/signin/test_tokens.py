@@ -58,3 +58,17 @@ def test_anything_else_is_none(token: Callable[[], bytes]) -> None:
 def test_one_that_is_over_says_so() -> None:
     with pytest.raises(Unauthorized, match="expired"):
         Tokens(SECRET).read(forged(exp=int(time.time()) - 1))
+
+
+def test_a_token_for_a_stream_and_one_of_a_user_are_not_taken_for_each_other() -> None:
+    """Whatever else they say: it is their audience that counts."""
+    tokens = Tokens(SECRET)
+    for_events = forged(aud="user-events")  # with an epoch, as a user's has it
+    assert tokens.read(for_events) is None
+    said = tokens.read_for_events(for_events)
+    assert said is not None
+    assert said.user_id == "1"
+    assert tokens.read_for_events(forged(aud="something else")) is None
+    assert tokens.read_for_events(forged()) is None
+    with pytest.raises(Unauthorized, match="ask for another"):
+        tokens.read_for_events(forged(aud="user-events", exp=int(time.time()) - 1))

@@ -39,13 +39,12 @@ from app.errors import Forbidden, InvalidRequest, PayloadTooLarge, Unauthorized,
 from app.keys import Scope
 from app.queue.user_events import Event, New
 from app.signin.tokens import Listens
-from app.topics.config import BIGINT_MAX
+from app.topics.config import BIGINT_MAX, ONE_DAY_MS
 
 router = direct.router("users' events")
 
 HEARTBEAT_SECONDS: Final = 15.0
 MAX_EVENT_BYTES: Final = 64 * 1024
-DAY_MS: Final = 86_400_000
 HOUR_MS: Final = 3_600_000
 # What the service itself sends.
 RESERVED: Final = frozenset({"completed", "failed", "dead_lettered", "missed", "error"})
@@ -62,7 +61,7 @@ class UserTokenBody(msgspec.Struct, forbid_unknown_fields=True):
     """For how long."""
 
     ttl_ms: Annotated[
-        Annotated[int, Meta(ge=1_000, le=DAY_MS)] | None,
+        Annotated[int, Meta(ge=1_000, le=ONE_DAY_MS)] | None,
         about("How long it is good, in whole seconds.", HOUR_MS),
     ] = None
 
