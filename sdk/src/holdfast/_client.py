@@ -76,14 +76,9 @@ class _Resources(Service[S]):
         return Admin(self._sender)
 
     @property
-    def base_url(self) -> str:
-        """Where the service is."""
-        return self._sender.account.base_url
-
-    @property
-    def node(self) -> str:
-        """Who claims, where a call does not say."""
-        return self._sender.account.node
+    def account(self) -> Account:
+        """Where the service is, and as whom it is asked."""
+        return self._sender.account
 
     @property
     def options(self) -> Options:
