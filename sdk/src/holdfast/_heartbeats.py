@@ -204,8 +204,7 @@ class Heartbeats:
             silent = holding.released or holding.settling
             holding.released = True
         if not silent:
-            lost = errors.LeaseLost(str(holding.lease.seq))
-            lost.__cause__ = error
+            lost = errors.LeaseLost(str(holding.lease.seq), reason=error)
             _call(lambda: holding.lost(lost))
 
     def _tell(self, holding: Holding) -> None:

@@ -205,7 +205,9 @@ class JobNotFoundError(JQueueError):
 
 
 class LeaseLost(JobNotFoundError):
-    """The lease of a job has ended: somebody else may have it, and what its holder does no longer counts."""
+    """The lease of a job has ended: somebody else may have it, and what its holder does no longer counts. `reason` is
+    why it could not be extended, None where the service says that it has ended."""
 
-    def __init__(self, job_id: str, message: str = "") -> None:
+    def __init__(self, job_id: str, message: str = "", reason: Exception | None = None) -> None:
         super().__init__(job_id, message or f"The lease of job {job_id} has ended.")
+        self.reason = reason

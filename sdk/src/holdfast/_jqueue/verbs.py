@@ -54,7 +54,8 @@ class Take:
 
 @dataclass(slots=True)
 class Known:
-    """A job that this process has taken: its lease, and when that ends by time.monotonic()."""
+    """The last lease that this process has had on a job, and when it ends by time.monotonic(). It is kept when it is
+    lost or settled: without this fence, whoever tries again would settle what somebody else holds by now."""
 
     lease: models.Lease
     deadline: float
@@ -71,7 +72,7 @@ class Verbs:
         self._known: OrderedDict[str, Known] = OrderedDict()
 
     def known(self, job_id: str) -> Known | None:
-        """The lease of a job that this process has taken and not settled."""
+        """The last lease that this process has had on a job."""
         return self._known.get(job_id)
 
     async def enqueue(self, puts: Sequence[Put]) -> Sequence[Job | BaseException]:
@@ -220,8 +221,7 @@ class Verbs:
         for at, job_id in enumerate(job_ids):
             if job_id in settled:
                 outcomes[at] = JobNotFoundError(job_id)
-            elif not isinstance(outcomes[at], StorageError):
-                self._known.pop(job_id, None)
+            elif outcomes[at] is None:
                 settled.add(job_id)
         return outcomes
 
