@@ -120,7 +120,7 @@ async def test_a_job_is_the_same_everywhere(broker: BrokerQueue, service: Runnin
 
 
 async def test_whoever_has_lost_the_lease_settles_nothing(service: Running, topic: str) -> None:
-    async with BrokerQueue(service.url, topic, SHORT) as slow, BrokerQueue(service.url, topic, SHORT) as quick:
+    async with BrokerQueue(service.url, topic, SHORT) as slow, BrokerQueue(service.url, topic) as quick:
         await slow.enqueue("task", b"")
         [job] = await slow.dequeue("task")
         again = []

@@ -73,9 +73,9 @@ class Schedules(Resource[S]):
         )
 
     @verb
-    def delete(self, name: str) -> Request[bool]:
-        """Delete it; whether there was one."""
-        return Request("DELETE", path("schedules", name), lambda reply: bool(reply.body["deleted"]))
+    def delete(self, name: str) -> Request[None]:
+        """Delete it; NotFound if there is none."""
+        return Request("DELETE", path("schedules", name), lambda _: None)
 
     @staticmethod
     def _one(method: str, *parts: str, body: bytes | None = None) -> Request[models.Schedule]:
