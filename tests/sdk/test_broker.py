@@ -12,6 +12,7 @@ from holdfast import (
     AsyncClient,
     BrokerQueue,
     DirectQueue,
+    Job,
     JobNotFoundError,
     JobStatus,
     JQueueError,
@@ -123,7 +124,7 @@ async def test_whoever_has_lost_the_lease_settles_nothing(service: Running, topi
     async with BrokerQueue(service.url, topic, SHORT) as slow, BrokerQueue(service.url, topic) as quick:
         await slow.enqueue("task", b"")
         [job] = await slow.dequeue("task")
-        again = []
+        again: list[Job] = []
         while not again:
             again = await quick.dequeue("task")
         assert (again[0].id, again[0].deliveries) == (job.id, 2)
@@ -162,7 +163,7 @@ async def test_a_job_whose_taker_has_left_goes_back(broker: BrokerQueue, proxy: 
     while not proxy.count("POST /claim"):
         await asyncio.sleep(0.005)
     taking.cancel()
-    jobs = []
+    jobs: list[Job] = []
     while not jobs:
         jobs = await broker.dequeue("task")
     assert jobs[0].deliveries == 1, "it was nobody's, and does not count"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, HoldfastError, LeaseLost, StorageError, TopicConfig, errors
+from holdfast import AsyncClient, Client, HoldfastError, LeaseLost, StorageError, TopicConfig, errors
 
 V0 = (Path(__file__).parents[2] / "docs/v0.md").read_text()
 
@@ -125,7 +125,7 @@ def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
 
 
 def test_what_has_no_json_is_refused_before_it_is_sent() -> None:
-    mail = AsyncClient().topic("mail")
+    mail = Client("http://127.0.0.1:9").topic("mail")
     with pytest.raises(TypeError, match="A set has no JSON"):
         mail.enqueue({1, 2})
     with pytest.raises(ValueError, match="JSON compliant"):

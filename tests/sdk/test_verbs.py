@@ -103,7 +103,10 @@ async def api(request: pytest.FixtureRequest, alone: Running, asked: list[str]) 
         def note_sync(sent: httpx.Request) -> None:
             asked.append(f"{sent.method} {sent.url.path}")
 
-        with httpx.Client(event_hooks={"request": [note_sync]}) as http, Client(alone.url, KEY, http=http) as sync:
+        with (
+            httpx.Client(event_hooks={"request": [note_sync]}) as sync_http,
+            Client(alone.url, KEY, http=sync_http) as sync,
+        ):
             yield Awaited(sync)
 
 

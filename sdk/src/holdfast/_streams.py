@@ -57,7 +57,8 @@ class AsyncEvents(Generic[T]):
         await self._exit.aclose()
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        assert self._chunks is not None, "a stream is opened by `async with`"
+        if self._chunks is None:
+            raise RuntimeError("a stream is opened by `async with`")
         frames = Frames()
         async for chunk in self._chunks:
             for frame in frames.feed(chunk):
@@ -88,7 +89,8 @@ class Events(Generic[T]):
         self._exit.close()
 
     def __iter__(self) -> Iterator[T]:
-        assert self._chunks is not None, "a stream is opened by `with`"
+        if self._chunks is None:
+            raise RuntimeError("a stream is opened by `with`")
         frames = Frames()
         for chunk in self._chunks:
             for frame in frames.feed(chunk):
