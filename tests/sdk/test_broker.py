@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 import pytest
+from pydantic import SecretStr
 
 from holdfast import (
     AsyncClient,
@@ -214,13 +215,30 @@ async def test_the_topic_is_made_once_and_left_as_it_is(client: AsyncClient, ser
 
 @pytest.mark.parametrize(
     ("entrypoint", "payload", "priority", "error"),
-    [("task", "text", 0, TypeError), ("task", b"", 40_000, ValueError), ("", b"", 0, ValueError)],
+    [
+        ("task", "text", 0, TypeError),
+        ("task", b"", 40_000, ValueError),
+        ("", b"", 0, ValueError),
+        ("\ud800", b"", 0, ValueError),
+        ("ö" * 129, b"", 0, ValueError),
+    ],
 )
 async def test_nonsense_is_refused_at_once(
     broker: BrokerQueue, entrypoint: str, payload: bytes, priority: int, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         await broker.enqueue(entrypoint, payload, priority)
+
+
+async def test_a_producer_needs_no_right_but_to_write(
+    serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]], topic: str
+) -> None:
+    service = await serve(database_url=SecretStr(await new_database()), api_keys="all, producer:w")
+    async with BrokerQueue(service.url, topic, api_key="all") as owner:
+        await owner.read_state()
+        async with BrokerQueue(service.url, topic, api_key="producer") as producer:
+            job = await producer.enqueue("task", b"")
+        assert (await owner.read_state()).find(job.id) is not None
 
 
 async def test_a_log_is_no_queue(client: AsyncClient, topic: str) -> None:

@@ -7,11 +7,12 @@ import pickle
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from holdfast import AsyncClient, Client, HoldfastError, LeaseLost, StorageError, TopicConfig, errors
+from holdfast import AsyncClient, Client, HoldfastError, LeaseLost, StorageError, TopicConfig, errors, models
 
 V0 = (Path(__file__).parents[2] / "docs/v0.md").read_text()
 
@@ -140,3 +141,10 @@ def test_the_environment_says_where_and_as_whom(monkeypatch: pytest.MonkeyPatch)
     account = AsyncClient().account
     assert (account.base_url, account.api_key) == ("http://queue:8080", "k")
     assert AsyncClient("http://other:1", "l").account.api_key == "l"
+
+
+def test_secrets_are_in_no_repr() -> None:
+    assert "hidden" not in repr(AsyncClient(api_key="hidden").account)
+    token = models.UserToken(user_id="ada", token="hidden", expires_at=datetime.now(UTC))
+    assert "hidden" not in repr(token)
+    assert "hidden" not in repr(models.Webhook(secret="hidden"))

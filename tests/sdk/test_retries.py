@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from holdfast import AsyncClient, AsyncTopic, Client, Options, Record, errors
+from holdfast import AsyncClient, AsyncTopic, Client, Options, Record, TopicConfig, errors
 from holdfast._attempts import Attempts, Lost
 from holdfast._wire import Repeat, Request
 from tests.conftest import Running
@@ -214,3 +214,20 @@ def test_what_is_not_safe_is_repeated_only_if_nothing_was_done(
 def test_what_the_caller_must_mend_is_never_repeated(status: int) -> None:
     with pytest.raises(errors.APIStatusError):
         attempts().pause(refusal(status, ""))
+
+
+async def test_a_full_queue_is_waited_for(queue: AsyncTopic) -> None:
+    await queue.put(TopicConfig(max_depth=1))
+    await queue.enqueue("first")
+    waiting = asyncio.create_task(queue.enqueue("second"))
+    await asyncio.sleep(0)
+    [job] = (await queue.claim(wait_ms=5_000)).jobs
+    await queue.ack(job)
+    await waiting
+    assert [job.data for job in (await queue.claim()).jobs] == ["second"]
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"attempt_timeout": -1}, {"retries": -1}])
+def test_nonsense_is_refused_at_once(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        AsyncClient(**options)  # type: ignore[arg-type]

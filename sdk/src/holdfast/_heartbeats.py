@@ -17,9 +17,10 @@ from typing import Final
 
 import httpx
 
-from holdfast import errors, models
+from holdfast import errors
 from holdfast._attempts import Options
 from holdfast._client import SyncTopic
+from holdfast._resources.leases import Held
 from holdfast._resources.topic import Topic
 from holdfast._transport import LIMITS, Account, SyncSender
 
@@ -39,7 +40,7 @@ class Holding:
     which the lease is meant to be gone."""
 
     topic: str
-    lease: models.Lease
+    lease: Held
     lease_ms: int
     interval: float
     deadline: float
@@ -68,7 +69,7 @@ class Heartbeats:
     def hold(
         self,
         topic: str,
-        lease: models.Lease,
+        lease: Held,
         *,
         lease_ms: int,
         interval: float,
@@ -191,13 +192,10 @@ class Heartbeats:
         now = time.monotonic()
         with self._changed:
             for holding in batch:
-                if not holding.released:
-                    after = (
-                        min(1.0, holding.interval / 4, max(0.01, holding.deadline - now))
-                        if sooner
-                        else holding.interval
-                    )
-                    self._schedule(holding, now + after)
+                after = holding.interval
+                if sooner:
+                    after = min(1.0, after / 4, max(0.01, holding.deadline - now))
+                self._schedule(holding, now + after)
 
     def _lose(self, holding: Holding, error: Exception | None) -> None:
         with self._changed:

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -33,7 +33,7 @@ class Account:
     """Where the service is, and as whom it is asked. `node` is who claims, where a call does not say."""
 
     base_url: str
-    api_key: str | None
+    api_key: str | None = field(repr=False)
     node: str
 
     def built(self, request: Request[Any], seconds: float, connect_seconds: float) -> httpx.Request:
@@ -55,7 +55,7 @@ class Account:
         )
 
 
-def lost(error: httpx.TransportError | TimeoutError) -> Lost:
+def lost(error: httpx.RequestError | TimeoutError) -> Lost:
     """What it means that no answer came."""
     late = isinstance(error, (httpx.TimeoutException, TimeoutError))
     kind = errors.APITimeoutError if late else errors.APIConnectionError
@@ -110,7 +110,7 @@ class AsyncSender:
                 yield chunk
         except StopAsyncIteration:
             return
-        except (httpx.TransportError, TimeoutError) as error:
+        except (httpx.RequestError, TimeoutError) as error:
             raise lost(error).error from error
 
     async def _exchange(
@@ -125,7 +125,7 @@ class AsyncSender:
                     response = await self.http.send(built, stream=silence is not None)
                     if not response.is_success:
                         await response.aread()
-            except (httpx.TransportError, TimeoutError) as error:
+            except (httpx.RequestError, TimeoutError) as error:
                 failed: Lost | errors.APIStatusError = lost(error)
             else:
                 if response.is_success:
@@ -165,7 +165,7 @@ class SyncSender:
     def _chunks(response: httpx.Response) -> Iterator[bytes]:
         try:
             yield from response.iter_raw()
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise lost(error).error from error
 
     def _exchange(self, request: Request[Any], attempts: Attempts, silence: float | None = None) -> httpx.Response:
@@ -176,7 +176,7 @@ class SyncSender:
                 response = self.http.send(built, stream=silence is not None)
                 if not response.is_success:
                     response.read()
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 failed: Lost | errors.APIStatusError = lost(error)
             else:
                 if response.is_success:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from types import TracebackType
@@ -11,12 +11,11 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
-from holdfast import models
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._jqueue.group import Commit, Group
 from holdfast._jqueue.state import Job, QueueState
-from holdfast._jqueue.verbs import NODE, Put, Take, Verbs
+from holdfast._jqueue.verbs import Put, Take, Verbs
 from holdfast.errors import HoldfastError, LeaseLost, StorageError
 
 A = TypeVar("A")
@@ -56,14 +55,15 @@ class _Queue:
             raise TypeError(f"a payload is bytes, and not {type(payload).__name__}")
         if not -32_768 <= priority <= 32_767:
             raise ValueError("a priority is -32768 to 32767")
-        if not 1 <= len(entrypoint) <= 128:
-            raise ValueError("an entrypoint has 1 to 128 characters")
+        check_entrypoint(entrypoint)
         return await self._do(self._verbs.enqueue, Put(entrypoint, bytes(payload), priority))
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
         """Take up to `batch_size` jobs (1,000), of this entrypoint or of any; none if there is none."""
         if not 1 <= batch_size <= MAX_TAKEN:
             raise ValueError(f"batch_size is 1 to {MAX_TAKEN}")
+        if entrypoint is not None:
+            check_entrypoint(entrypoint)
         return await self._do(self._verbs.dequeue, Take(entrypoint, batch_size))
 
     async def ack(self, job_id: str) -> None:
@@ -94,16 +94,17 @@ class _Queue:
         heartbeats.watch(asyncio.get_running_loop())
         holding = heartbeats.hold(
             self.topic,
-            known.lease if known else models.Lease(int(job_id), NODE),
+            known.lease,
             lease_ms=self._verbs.lease_ms,
             interval=interval,
             lost=lost,
-            deadline=known.deadline if known else None,
+            deadline=known.deadline,
         )
         self._kept[job_id] = holding
 
         def end() -> None:
             heartbeats.release(holding)
+            known.deadline = holding.deadline
             if self._kept.get(job_id) is holding:
                 del self._kept[job_id]
 
@@ -131,6 +132,12 @@ class _Queue:
             await asyncio.to_thread(self._heartbeats.close)
         if self._owns_client:
             await self._client.aclose()
+
+
+def check_entrypoint(entrypoint: str) -> None:
+    """Raises ValueError for what can't be one, before it is in a batch with others."""
+    if not 1 <= len(entrypoint) <= 128 or "\0" in entrypoint or len(entrypoint.encode()) > 256:
+        raise ValueError("an entrypoint has 1 to 128 characters, 256 bytes at most, and no NUL")
 
 
 class DirectQueue(_Queue):
@@ -169,9 +176,11 @@ class BrokerQueue(_Queue):
     """A queue whose concurrent calls go out together. `url` is the service's, or an AsyncClient. Use it in `async
     with`; at its end, what was called is carried out first."""
 
+    _groups: Mapping[str, Group[Any, Any]] | None = None
+
     async def __aenter__(self) -> Self:
         verbs = self._verbs
-        self._groups: dict[str, Group[Any, Any]] = {
+        self._groups = {
             "enqueue": Group(verbs.enqueue, weigh=lambda put: len(put.payload)),
             "dequeue": Group(verbs.dequeue, unclaimed=verbs.give_back),
             **{name: Group(getattr(verbs, name)) for name in ("ack", "nack", "heartbeat")},
@@ -181,12 +190,12 @@ class BrokerQueue(_Queue):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        groups, self._groups = self._groups, {}
+        groups, self._groups = self._groups or {}, None
         await asyncio.gather(*(group.drain() for group in groups.values()))
         await self._close()
 
     async def _do(self, commit: Commit[A, R], call: A) -> R:
-        group: Group[A, R] | None = getattr(self, "_groups", {}).get(commit.__name__)
-        if group is None:
+        if self._groups is None:
             raise RuntimeError("a BrokerQueue is used in `async with`")
+        group: Group[A, R] = self._groups[commit.__name__]
         return await group.submit(call)

@@ -8,6 +8,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -18,6 +19,7 @@ from holdfast._client import AsyncTopic
 from holdfast._jqueue.state import Job, JobStatus, QueueState
 from holdfast.errors import (
     APIStatusError,
+    Forbidden,
     HoldfastError,
     JobNotFoundError,
     LeaseLost,
@@ -30,6 +32,7 @@ NODE: Final = "jqueue"  # who holds the jobs, in all processes: whoever knows a 
 PRIORITY: Final = "$priority"  # in a job's metadata: the priority as it was given, which may be beyond 0 to 9
 MAX_READ: Final = 10_000
 MAX_KNOWN: Final = 100_000
+MAX_DIGITS: Final = 18  # of a seq: the service goes to 2^63
 
 Outcome = BaseException | None
 Send = Callable[..., Coroutine[Any, Any, models.Settled]]
@@ -71,9 +74,14 @@ class Verbs:
         self._making = asyncio.Lock()
         self._known: OrderedDict[str, Known] = OrderedDict()
 
-    def known(self, job_id: str) -> Known | None:
-        """The last lease that this process has had on a job."""
-        return self._known.get(job_id)
+    def known(self, job_id: str) -> Known:
+        """A job's lease: the last one that this process has had on it, with its fence, else whichever there is. Raises
+        JobNotFoundError for what is no id."""
+        if known := self._known.get(job_id):
+            return known
+        if not (job_id.isascii() and job_id.isdigit() and job_id[0] != "0" and len(job_id) <= MAX_DIGITS):
+            raise JobNotFoundError(job_id)
+        return Known(models.Lease(int(job_id), NODE), time.monotonic() + self.lease_ms / 1000)
 
     async def enqueue(self, puts: Sequence[Put]) -> Sequence[Job | BaseException]:
         """One batch, written once however often it is sent. What the service refuses is looked for by halves, and fails
@@ -186,6 +194,8 @@ class Verbs:
         async with self._making:
             try:
                 await self._topic.get(touch=False)
+            except Forbidden:
+                pass  # a producer's key, which may not look: whoever made the key has made the topic
             except TopicNotFound:
                 config = models.TopicConfig(lease_ms=self.lease_ms, priority_order="lowest_first")
                 await self._topic.put(config)
@@ -199,6 +209,7 @@ class Verbs:
         jobs = []
         for job in claimed.jobs:
             self._known[str(job.seq)] = Known(models.Lease(job.seq, NODE, job.lease_id), began + self.lease_ms / 1000)
+            self._known.move_to_end(str(job.seq))
             jobs.append(self._taken(job))
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
@@ -227,7 +238,10 @@ class Verbs:
 
     async def _each(self, job_ids: Sequence[str], send: Callable[..., Coroutine[Any, Any, set[int]]]) -> list[Outcome]:
         """What comes of each, by the seqs that `send` says it has skipped."""
-        leases = {job_id: lease for job_id in job_ids if (lease := self._lease(job_id))}
+        leases: dict[str, models.Lease] = {}
+        for job_id in job_ids:
+            with suppress(JobNotFoundError):
+                leases[job_id] = self.known(job_id).lease
         skipped: set[int] = set()
         if leases:
             try:
@@ -244,13 +258,6 @@ class Verbs:
             else:
                 outcomes.append(LeaseLost(job_id) if lease and lease.lease_id else JobNotFoundError(job_id))
         return outcomes
-
-    def _lease(self, job_id: str) -> models.Lease | None:
-        """A job's lease: this process' own, with its fence, or whichever there is. None for what is no id."""
-        if known := self._known.get(job_id):
-            return known.lease
-        is_id = job_id.isascii() and job_id.isdigit() and 0 < int(job_id) < 1 << 63
-        return models.Lease(int(job_id), NODE) if is_id else None
 
     def _taken(self, job: models.ClaimedJob) -> Job:
         return Job(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ class Key:
 class Secret(Key):
     """A key that was made or rotated: its secret is shown this once."""
 
-    secret: str
+    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class UserToken:
     """A token for one user's stream of events, and for nothing else."""
 
     user_id: str
-    token: str
+    token: str = field(repr=False)
     expires_at: datetime
 
 
