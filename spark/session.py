@@ -66,7 +66,7 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
 
 
 def driver_jar() -> Path | None:
-    """PostgreSQL's JDBC driver: what POSTGRES_JDBC_JAR names, or Debian's. Raises Mistake where the named one is absent."""
+    """PostgreSQL's JDBC driver: what POSTGRES_JDBC_JAR names, or Debian's. Raises Mistake if the named is absent."""
     if os.environ.get(JAR):
         named = Path(os.environ[JAR])
         if not named.is_file():
