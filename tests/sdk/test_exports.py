@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import tomllib
 from pathlib import Path
 
@@ -43,3 +44,9 @@ def test_every_error_is_one_tree() -> None:
     kinds = [kind for kind in vars(holdfast.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(kinds) > 20
     assert all(issubclass(kind, holdfast.HoldfastError) for kind in kinds)
+
+
+def test_the_help_of_a_class_shows_its_verbs() -> None:
+    page = pydoc.plain(pydoc.render_doc(type(holdfast.Client().topic("t"))))
+    assert "claim(self, *, max" in page
+    assert "Lease up to `max` jobs" in page

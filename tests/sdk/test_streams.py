@@ -53,7 +53,7 @@ def test_advice_is_left_out_and_an_end_is_an_error() -> None:
 async def test_a_stream_that_is_closed_releases_what_it_gave(queue: AsyncTopic) -> None:
     await queue.enqueue_many([1, 2])
     async with queue.work(max=2) as jobs:
-        first = await anext(aiter(jobs))
+        first = await anext(jobs)
         await queue.ack(first)
     [other] = (await queue.claim(max=2, wait_ms=5_000)).jobs
     assert (first.data, other.data) == (1, 2)
@@ -78,7 +78,20 @@ async def test_a_topic_that_is_deleted_ends_its_stream(queue: AsyncTopic) -> Non
     async with queue.work() as jobs:
         await queue.delete()
         with pytest.raises(errors.NotAQueue):
-            await anext(aiter(jobs))
+            await anext(jobs)
+
+
+async def test_a_stream_is_read_in_several_goes(queue: AsyncTopic) -> None:
+    """What has come with the job at which a loop was left is there for the next."""
+    seqs = (await queue.enqueue_many(range(5))).seqs
+    seen: list[int] = []
+    async with queue.work(max=5) as jobs:
+        while len(seen) < 5:
+            async for job in jobs:
+                seen.append(job.seq)
+                await queue.ack(job)
+                break
+    assert tuple(seen) == seqs
 
 
 async def test_a_refusal_comes_before_the_stream_begins(client: AsyncClient, topic: str) -> None:
@@ -94,7 +107,7 @@ async def test_a_service_that_stops_says_so(serve: Callable[..., Awaitable[Runni
         async with client.topic(topic).work() as jobs:
             service.app.state.stopping()
             with pytest.raises(errors.Unavailable):
-                await anext(aiter(jobs))
+                await anext(jobs)
 
 
 async def test_a_stream_that_says_nothing_is_dead() -> None:
@@ -112,11 +125,11 @@ async def test_a_stream_that_says_nothing_is_dead() -> None:
         silent: Stream[None] = Stream(Request("GET", "/", lambda _: None), lambda *_: None, silence=0.2)
         async with client._sender.events(silent) as events:
             with pytest.raises(errors.APITimeoutError):
-                await anext(aiter(events))
+                await anext(events)
     served.set()
     server.close()
 
 
 async def test_a_stream_is_opened_before_it_is_read(queue: AsyncTopic) -> None:
     with pytest.raises(RuntimeError, match="async with"):
-        await anext(aiter(queue.work()))
+        await anext(queue.work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
 from dataclasses import dataclass
@@ -27,12 +28,15 @@ class Stream(Generic[T]):
 
     def item(self, frame: Frame) -> T | None:
         """What a frame says. Raises an APIStatusError where it is the last word of the service."""
-        body = json.loads(frame.data)
+        try:
+            body = json.loads(frame.data)
+        except ValueError as error:
+            raise errors.InvalidResponse(f"A frame is no JSON: {frame.data:.100}") from error
         if frame.event != "error":
             return self.read(frame, body)
         if body["code"] == 429:
             return None  # advice: the service could not look just now, and goes on
-        raise errors.status_error(body["code"], body["error"], body.get("message", "The stream has ended."))
+        raise errors.status_error(body["code"], body["error"], body["message"])
 
 
 class AsyncEvents(Generic[T]):
@@ -46,6 +50,8 @@ class AsyncEvents(Generic[T]):
         self._stream = stream
         self._exit = AsyncExitStack()
         self._chunks: AsyncIterator[bytes] | None = None
+        self._frames = Frames()
+        self._ready: deque[Frame] = deque()
 
     async def __aenter__(self) -> Self:
         self._chunks = await self._exit.enter_async_context(self._open(self._stream))
@@ -56,15 +62,18 @@ class AsyncEvents(Generic[T]):
     ) -> None:
         await self._exit.aclose()
 
-    async def __aiter__(self) -> AsyncIterator[T]:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
         if self._chunks is None:
             raise RuntimeError("a stream is opened by `async with`")
-        frames = Frames()
-        async for chunk in self._chunks:
-            for frame in frames.feed(chunk):
-                item = self._stream.item(frame)
+        while True:
+            while self._ready:
+                item = self._stream.item(self._ready.popleft())
                 if item is not None:
-                    yield item
+                    return item
+            self._ready.extend(self._frames.feed(await anext(self._chunks)))
 
 
 class Events(Generic[T]):
@@ -78,6 +87,8 @@ class Events(Generic[T]):
         self._stream = stream
         self._exit = ExitStack()
         self._chunks: Iterator[bytes] | None = None
+        self._frames = Frames()
+        self._ready: deque[Frame] = deque()
 
     def __enter__(self) -> Self:
         self._chunks = self._exit.enter_context(self._open(self._stream))
@@ -88,12 +99,15 @@ class Events(Generic[T]):
     ) -> None:
         self._exit.close()
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
         if self._chunks is None:
             raise RuntimeError("a stream is opened by `with`")
-        frames = Frames()
-        for chunk in self._chunks:
-            for frame in frames.feed(chunk):
-                item = self._stream.item(frame)
+        while True:
+            while self._ready:
+                item = self._stream.item(self._ready.popleft())
                 if item is not None:
-                    yield item
+                    return item
+            self._ready.extend(self._frames.feed(next(self._chunks)))

@@ -102,7 +102,7 @@ class AsyncSender:
 
     @staticmethod
     async def _chunks(response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
-        chunks = response.aiter_raw()
+        chunks = response.aiter_bytes()
         try:
             while True:
                 async with asyncio.timeout(silence):
@@ -164,7 +164,7 @@ class SyncSender:
     @staticmethod
     def _chunks(response: httpx.Response) -> Iterator[bytes]:
         try:
-            yield from response.iter_raw()
+            yield from response.iter_bytes()
         except httpx.RequestError as error:
             raise lost(error).error from error
 

@@ -33,8 +33,10 @@ class _Described(Generic[P, R]):
         self._build = build
         self.__doc__ = build.__doc__
 
-    def _bound(self, resource: Resource[Any], name: str) -> Any:
-        """The builder, followed by this method of the resource's sender."""
+    def _bound(self, resource: Resource[Any] | None, name: str) -> Any:
+        """The builder, followed by this method of the resource's sender; of a class, the builder."""
+        if resource is None:
+            return self._build
         run = getattr(resource._sender, name)
 
         @functools.wraps(self._build)
@@ -48,10 +50,12 @@ class verb(_Described[P, Request[T]], Generic[P, T]):  # noqa: N801 - a decorato
     """A call with one answer."""
 
     @overload
+    def __get__(self, resource: None, owner: object) -> Callable[..., Request[T]]: ...
+    @overload
     def __get__(self, resource: Resource[AsyncSender], owner: object) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, resource: Resource[SyncSender], owner: object) -> Callable[P, T]: ...
-    def __get__(self, resource: Resource[Any], owner: object) -> Any:
+    def __get__(self, resource: Resource[Any] | None, owner: object) -> Any:
         return self._bound(resource, "send")
 
 
@@ -59,10 +63,12 @@ class listing(_Described[P, Request[Page[T]]], Generic[P, T]):  # noqa: N801
     """A list that comes in pages: to be iterated over, or asked for one page."""
 
     @overload
+    def __get__(self, resource: None, owner: object) -> Callable[..., Request[Page[T]]]: ...
+    @overload
     def __get__(self, resource: Resource[AsyncSender], owner: object) -> Callable[P, AsyncPages[T]]: ...
     @overload
     def __get__(self, resource: Resource[SyncSender], owner: object) -> Callable[P, Pages[T]]: ...
-    def __get__(self, resource: Resource[Any], owner: object) -> Any:
+    def __get__(self, resource: Resource[Any] | None, owner: object) -> Any:
         return self._bound(resource, "pages")
 
 
@@ -70,8 +76,10 @@ class stream(_Described[P, Stream[T]], Generic[P, T]):  # noqa: N801
     """A stream of events: a context manager, whose value is iterated over."""
 
     @overload
+    def __get__(self, resource: None, owner: object) -> Callable[..., Stream[T]]: ...
+    @overload
     def __get__(self, resource: Resource[AsyncSender], owner: object) -> Callable[P, AsyncEvents[T]]: ...
     @overload
     def __get__(self, resource: Resource[SyncSender], owner: object) -> Callable[P, Events[T]]: ...
-    def __get__(self, resource: Resource[Any], owner: object) -> Any:
+    def __get__(self, resource: Resource[Any] | None, owner: object) -> Any:
         return self._bound(resource, "events")

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from holdfast import errors
+from holdfast._decode import page_of, read
+from holdfast.models.page import Page
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -59,6 +61,16 @@ class Request(Generic[T]):
             values = value if isinstance(value, list) else [value]
             pairs += [(name, str(one).lower() if isinstance(one, bool) else one) for one in values if one is not None]
         return pairs
+
+
+def reads(kind: type[U], **known: Any) -> Callable[[Reply], U]:
+    """The answer is one object of this kind; `known` are fields that are not in it."""
+    return lambda reply: read(kind, reply.body, **known)
+
+
+def reads_page(kind: type[U], items: str, **known: Any) -> Callable[[Reply], Page[U]]:
+    """The answer is a page of a list, whose items it has under this name."""
+    return lambda reply: page_of(kind, items, reply.body, **known)
 
 
 def path(*parts: str | int) -> str:

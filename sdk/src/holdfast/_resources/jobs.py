@@ -9,10 +9,9 @@ from typing import Any, Final, Literal
 
 from holdfast import models
 from holdfast._body import data_of, fields_of, moment_of
-from holdfast._decode import page_of, read
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, listing, verb
-from holdfast._wire import Repeat, Request, encode, said
+from holdfast._wire import Repeat, Request, encode, reads, reads_page, said
 
 
 class Unchanged(Enum):
@@ -46,15 +45,12 @@ class TopicJobs(NamedTopic[S]):
             **{"state": state, "tenant": tenant, "tag": tag, "key": key, "group": group},
             **{"older_than_ms": older_than_ms, "order": order, "limit": limit, "cursor": cursor},
         }
-        name = self.name
-        return Request(
-            "GET", self._path("jobs"), lambda reply: page_of(models.Job, "jobs", reply.body, topic=name), params=params
-        )
+        return Request("GET", self._path("jobs"), reads_page(models.Job, "jobs", topic=self.name), params=params)
 
     @verb
     def job(self, seq: int) -> Request[models.Job]:
         """One of them; NotFound once it is gone."""
-        return Request("GET", self._path("jobs", seq), lambda reply: read(models.Job, reply.body))
+        return Request("GET", self._path("jobs", seq), reads(models.Job))
 
     @verb
     def history(self, seq: int, *, limit: int | None = None) -> Request[models.History]:
@@ -62,7 +58,7 @@ class TopicJobs(NamedTopic[S]):
         return Request(
             "GET",
             self._path("jobs", seq, "history"),
-            lambda reply: read(models.History, reply.body),
+            reads(models.History),
             params={"limit": limit},
         )
 
@@ -72,7 +68,7 @@ class TopicJobs(NamedTopic[S]):
         return Request(
             "GET",
             self._path("jobs", seq, "result"),
-            lambda reply: read(models.Outcome, reply.body),
+            reads(models.Outcome),
             params={"wait_ms": wait_ms or None},
             wait_ms=wait_ms,
         )
@@ -80,7 +76,7 @@ class TopicJobs(NamedTopic[S]):
     @verb
     def explain_job(self, seq: int) -> Request[models.JobExplanation]:
         """Why it is not running."""
-        return Request("GET", self._path("jobs", seq, "explain"), lambda reply: read(models.JobExplanation, reply.body))
+        return Request("GET", self._path("jobs", seq, "explain"), reads(models.JobExplanation))
 
     @verb
     def change(
@@ -106,7 +102,7 @@ class TopicJobs(NamedTopic[S]):
             "run_at": moment_of(run_at) if isinstance(run_at, datetime) else run_at,
         }
         body = encode({name: value for name, value in changes.items() if value is not UNCHANGED})
-        return Request("PATCH", self._path("jobs", seq), lambda reply: read(models.Job, reply.body), body=body)
+        return Request("PATCH", self._path("jobs", seq), reads(models.Job), body=body)
 
     @verb
     def cancel(
@@ -116,7 +112,7 @@ class TopicJobs(NamedTopic[S]):
         return Request(
             "POST",
             self._path("cancel"),
-            lambda reply: read(models.Cancelled, reply.body),
+            reads(models.Cancelled),
             body=encode(_which(seqs, filter)),
         )
 
@@ -140,7 +136,7 @@ class TopicJobs(NamedTopic[S]):
         return Request(
             "POST",
             self._path("requeue"),
-            lambda reply: read(models.Matched, reply.body),
+            reads(models.Matched),
             body=encode(_which(seqs, filter) | said(more)),
             repeat=Repeat.SAFE if dry_run else Repeat.IF_REFUSED,
         )

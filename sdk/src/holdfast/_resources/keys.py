@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast import models
-from holdfast._decode import page_of, read
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Repeat, Request, encode, path, said
+from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, said
 from holdfast.models.keys import Scope
 
 
@@ -20,7 +19,7 @@ class Keys(Resource[S]):
         return Request(
             "GET",
             path("keys"),
-            lambda reply: page_of(models.Key, "keys", reply.body),
+            reads_page(models.Key, "keys"),
             params={"page_size": page_size, "cursor": cursor},
         )
 
@@ -43,7 +42,7 @@ class Keys(Resource[S]):
         return Request(
             "POST",
             path("keys"),
-            lambda reply: read(models.Secret, reply.body),
+            reads(models.Secret),
             body=encode(said(body)),
             repeat=Repeat.IF_REFUSED,
         )
@@ -51,12 +50,12 @@ class Keys(Resource[S]):
     @verb
     def get(self, id: str) -> Request[models.Key]:
         """One key."""
-        return Request("GET", path("keys", id), lambda reply: read(models.Key, reply.body))
+        return Request("GET", path("keys", id), reads(models.Key))
 
     @verb
     def revoke(self, id: str) -> Request[models.Key]:
         """End it, for good."""
-        return Request("DELETE", path("keys", id), lambda reply: read(models.Key, reply.body))
+        return Request("DELETE", path("keys", id), reads(models.Key))
 
     @verb
     def rotate(self, id: str, *, grace_ms: int = 0) -> Request[models.Secret]:
@@ -64,7 +63,7 @@ class Keys(Resource[S]):
         return Request(
             "POST",
             path("keys", id, "rotate"),
-            lambda reply: read(models.Secret, reply.body),
+            reads(models.Secret),
             body=encode({"grace_ms": grace_ms}),
             repeat=Repeat.IF_REFUSED,
         )

@@ -11,7 +11,7 @@ from holdfast._resources.settings import NamedTopic
 from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import S, stream, verb
-from holdfast._wire import Param, Repeat, Reply, Request, T, encode, said
+from holdfast._wire import Param, Repeat, Reply, Request, T, encode, reads, said
 
 
 class Held(Protocol):
@@ -122,7 +122,7 @@ class TopicLeases(NamedTopic[S]):
         return Request(
             "POST",
             self._path("extend"),
-            lambda reply: read(models.Extended, reply.body),
+            reads(models.Extended),
             body=encode(said(body)),
         )
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from holdfast import models
-from holdfast._decode import read
 from holdfast._verbs import Resource, S, verb
-from holdfast._wire import Request, path
+from holdfast._wire import Request, path, reads
 
 
 class Operations(Resource[S]):
@@ -14,9 +13,9 @@ class Operations(Resource[S]):
     @verb
     def get(self, id: str) -> Request[models.Operation]:
         """How far it is."""
-        return Request("GET", path("operations", id), lambda reply: read(models.Operation, reply.body))
+        return Request("GET", path("operations", id), reads(models.Operation))
 
     @verb
     def cancel(self, id: str) -> Request[models.Operation]:
         """End it after the batch that it is at."""
-        return Request("POST", path("operations", id, "cancel"), lambda reply: read(models.Operation, reply.body))
+        return Request("POST", path("operations", id, "cancel"), reads(models.Operation))

@@ -12,7 +12,7 @@ from holdfast._body import fields_of, records_of
 from holdfast._decode import read
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, verb
-from holdfast._wire import Reply, Request, T, encode, said
+from holdfast._wire import Reply, Request, T, encode, reads, said
 
 
 class TopicRecords(NamedTopic[S]):
@@ -82,11 +82,7 @@ class TopicRecords(NamedTopic[S]):
         As `enqueue`, they are written once. `node` is who produces, where a record does not say. With `config` a topic
         that is not there is made with these settings, for which a key needs the scope admin.
         """
-
-        def appended(reply: Reply) -> models.Appended:
-            return read(models.Appended, reply.body)
-
-        return self._append(records, appended, idempotency_key, traceparent, node=node, config=config)
+        return self._append(records, reads(models.Appended), idempotency_key, traceparent, node=node, config=config)
 
     append = enqueue_many
 
@@ -135,7 +131,7 @@ class TopicRecords(NamedTopic[S]):
         return Request(
             "POST",
             self._path("diff"),
-            lambda reply: read(models.Diff, reply.body),
+            reads(models.Diff),
             body=encode(said(body)),
             wait_ms=wait_ms,
         )
@@ -150,6 +146,6 @@ class TopicRecords(NamedTopic[S]):
         return Request(
             "POST",
             self._path("delete"),
-            lambda reply: read(models.RecordsDeleted, reply.body),
+            reads(models.RecordsDeleted),
             body=encode(body),
         )

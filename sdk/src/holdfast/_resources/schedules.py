@@ -6,9 +6,8 @@ from typing import Any
 
 from holdfast import models
 from holdfast._body import record_of
-from holdfast._decode import page_of, read
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Repeat, Request, encode, path, said
+from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, said
 from holdfast.models.schedules import Missed
 
 
@@ -23,7 +22,7 @@ class Schedules(Resource[S]):
         return Request(
             "GET",
             path("schedules"),
-            lambda reply: page_of(models.ScheduleSummary, "schedules", reply.body),
+            reads_page(models.ScheduleSummary, "schedules"),
             params={"prefix": prefix, "page_size": page_size, "cursor": cursor},
         )
 
@@ -68,7 +67,7 @@ class Schedules(Resource[S]):
         return Request(
             "POST",
             path("schedules", name, "run"),
-            lambda reply: read(models.ScheduleRun, reply.body),
+            reads(models.ScheduleRun),
             repeat=Repeat.IF_REFUSED,
         )
 
@@ -79,4 +78,4 @@ class Schedules(Resource[S]):
 
     @staticmethod
     def _one(method: str, *parts: str, body: bytes | None = None) -> Request[models.Schedule]:
-        return Request(method, path("schedules", *parts), lambda reply: read(models.Schedule, reply.body), body=body)
+        return Request(method, path("schedules", *parts), reads(models.Schedule), body=body)

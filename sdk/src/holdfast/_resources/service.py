@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast import models
-from holdfast._decode import page_of, read
+from holdfast._decode import page_of
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Request, encode, path
+from holdfast._wire import Request, encode, path, reads, reads_page
 
 
 class Admin(Resource[S]):
@@ -14,7 +14,7 @@ class Admin(Resource[S]):
     @verb
     def horizon(self) -> Request[models.Horizon]:
         """Who keeps PostgreSQL from removing dead rows."""
-        return Request("GET", path("admin", "horizon"), lambda reply: read(models.Horizon, reply.body))
+        return Request("GET", path("admin", "horizon"), reads(models.Horizon))
 
     @listing
     def audit(
@@ -30,7 +30,7 @@ class Admin(Resource[S]):
         return Request(
             "GET",
             path("admin", "audit"),
-            lambda reply: page_of(models.AuditEntry, "entries", reply.body),
+            reads_page(models.AuditEntry, "entries"),
             params={"actor": actor, "subject": subject, "action": action, "page_size": page_size, "cursor": cursor},
         )
 
@@ -47,7 +47,7 @@ class Admin(Resource[S]):
         return Request(
             "POST",
             path("admin", "reapers", name, "run"),
-            lambda reply: read(models.RunReaper, reply.body),
+            reads(models.RunReaper),
             body=encode({"wait_ms": wait_ms}),
             wait_ms=wait_ms,
         )
@@ -59,12 +59,12 @@ class Service(Resource[S]):
     @verb
     def health(self) -> Request[models.Health]:
         """Does the process run."""
-        return Request("GET", path("health"), lambda reply: read(models.Health, reply.body))
+        return Request("GET", path("health"), reads(models.Health))
 
     @verb
     def ready(self) -> Request[models.Ready]:
         """Does its database answer; Unavailable if not."""
-        return Request("GET", path("ready"), lambda reply: read(models.Ready, reply.body))
+        return Request("GET", path("ready"), reads(models.Ready))
 
     @verb
     def metrics(self) -> Request[str]:

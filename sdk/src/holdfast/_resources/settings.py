@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from holdfast import models
 from holdfast._body import fields_of
-from holdfast._decode import page_of, read
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Request, encode, path, said
+from holdfast._wire import Request, encode, path, reads, reads_page, said
 
 
 class NamedTopic(Resource[S]):
@@ -27,18 +26,18 @@ class TopicSettings(NamedTopic[S]):
     def put(self, config: models.TopicConfig | None = None) -> Request[models.TopicPut]:
         """Make the topic, or replace its settings: what `config` leaves out goes back to its default."""
         body = encode(fields_of(config or models.TopicConfig()))
-        return Request("PUT", self._path(), lambda reply: read(models.TopicPut, reply.body), body=body)
+        return Request("PUT", self._path(), reads(models.TopicPut), body=body)
 
     @verb
     def get(self, *, touch: bool | None = None) -> Request[models.TopicState]:
         """Its settings, and what it holds. With `touch=False` this does not count as a read of it."""
-        return Request("GET", self._path(), lambda reply: read(models.TopicState, reply.body), params={"touch": touch})
+        return Request("GET", self._path(), reads(models.TopicState), params={"touch": touch})
 
     @verb
     def delete(self, *, if_empty: bool = False) -> Request[models.TopicRemoved]:
         """Delete it for good, with all that it holds. With `if_empty`: a Conflict where it holds something."""
         params = {"if_empty": if_empty or None}
-        return Request("DELETE", self._path(), lambda reply: read(models.TopicRemoved, reply.body), params=params)
+        return Request("DELETE", self._path(), reads(models.TopicRemoved), params=params)
 
     @verb
     def pause(self, *, tenant: str | None = None) -> Request[models.Control]:
@@ -56,14 +55,14 @@ class TopicSettings(NamedTopic[S]):
         return Request(
             "POST",
             self._path("drain"),
-            lambda reply: read(models.Drained, reply.body),
+            reads(models.Drained),
             body=encode({"wait_ms": wait_ms}),
             wait_ms=wait_ms,
         )
 
     def _control(self, what: str, tenant: str | None) -> Request[models.Control]:
         body = encode(said({"tenant": tenant}))
-        return Request("POST", self._path(what), lambda reply: read(models.Control, reply.body), body=body)
+        return Request("POST", self._path(what), reads(models.Control), body=body)
 
 
 class Topics(Resource[S]):
@@ -80,6 +79,4 @@ class Topics(Resource[S]):
     ) -> Request[models.Page[models.TopicSummary]]:
         """Topics by name."""
         params = {"prefix": prefix, "touch": touch, "page_size": page_size, "cursor": cursor}
-        return Request(
-            "GET", path("topics"), lambda reply: page_of(models.TopicSummary, "topics", reply.body), params=params
-        )
+        return Request("GET", path("topics"), reads_page(models.TopicSummary, "topics"), params=params)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import models
-from holdfast._decode import read
 from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import Resource, S, stream, verb
-from holdfast._wire import Repeat, Request, encode, path, said
+from holdfast._wire import Repeat, Request, encode, path, reads, said
 
 
 class Users(Resource[S]):
@@ -21,7 +20,7 @@ class Users(Resource[S]):
         return Request(
             "POST",
             path("users", id, "token"),
-            lambda reply: read(models.UserToken, reply.body),
+            reads(models.UserToken),
             body=encode(said({"ttl_ms": ttl_ms})),
         )
 

@@ -6,10 +6,9 @@ from datetime import datetime
 
 from holdfast import models
 from holdfast._body import moment_of
-from holdfast._decode import page_of, read
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, listing, verb
-from holdfast._wire import Request
+from holdfast._wire import Request, reads, reads_page
 
 
 class TopicViews(NamedTopic[S]):
@@ -23,16 +22,14 @@ class TopicViews(NamedTopic[S]):
         return Request(
             "GET",
             self._path("stats"),
-            lambda reply: page_of(models.TenantStats, "tenants", reply.body),
+            reads_page(models.TenantStats, "tenants"),
             params={"by": "tenant", "page_size": page_size, "cursor": cursor},
         )
 
     @verb
     def as_of(self, at: datetime) -> Request[models.AsOf]:
         """What the queue looked like then."""
-        return Request(
-            "GET", self._path("asof"), lambda reply: read(models.AsOf, reply.body), params={"at": moment_of(at)}
-        )
+        return Request("GET", self._path("asof"), reads(models.AsOf), params={"at": moment_of(at)})
 
     @verb
     def explain(self, *, group: str | None = None, tenant: str | None = None) -> Request[models.TopicExplanation]:
@@ -40,7 +37,7 @@ class TopicViews(NamedTopic[S]):
         return Request(
             "GET",
             self._path("explain"),
-            lambda reply: read(models.TopicExplanation, reply.body),
+            reads(models.TopicExplanation),
             params={"group": group, "tenant": tenant},
         )
 
@@ -51,11 +48,11 @@ class TopicViews(NamedTopic[S]):
         return Request(
             "GET",
             self._path("failures"),
-            lambda reply: read(models.Failures, reply.body),
+            reads(models.Failures),
             params={"limit": limit, "since": moment_of(since)},
         )
 
     @verb
     def delete_failures(self, cluster: str) -> Request[models.ClusterDeleted]:
         """Delete all jobs that failed with this kind of error."""
-        return Request("DELETE", self._path("failures", cluster), lambda reply: read(models.ClusterDeleted, reply.body))
+        return Request("DELETE", self._path("failures", cluster), reads(models.ClusterDeleted))

@@ -10,7 +10,7 @@ from holdfast._decode import read
 from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import Resource, S, stream, verb
-from holdfast._wire import Repeat, Request, encode, path, said
+from holdfast._wire import Repeat, Request, encode, path, reads, said
 
 _NEWS: Final[Mapping[str, type[models.WatchNews]]] = {
     "record": models.Records,
@@ -47,7 +47,7 @@ class Watches(Resource[S]):
         return Request(
             "POST",
             path("watch"),
-            lambda reply: read(models.Watch, reply.body),
+            reads(models.Watch),
             params={"lenient": lenient or None},
             body=encode(said(body)),
             repeat=Repeat.IF_REFUSED,
