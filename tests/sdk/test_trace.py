@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AbstractContextManager
+
 import pytest
 
-from holdfast import AsyncTopic, Record
+from holdfast import AsyncClient, AsyncTopic, BrokerQueue, Record
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -29,14 +32,27 @@ async def test_what_is_no_traceparent_is_refused(queue: AsyncTopic, bad: str) ->
 
 
 async def test_the_current_context_is_taken_where_opentelemetry_is_installed(queue: AsyncTopic) -> None:
-    trace = pytest.importorskip("opentelemetry.trace")
-    span = trace.NonRecordingSpan(
-        trace.SpanContext(
-            int(PARENT[3:35], 16), int(PARENT[36:52], 16), is_remote=False, trace_flags=trace.TraceFlags(1)
-        )
-    )
-    with trace.use_span(span):
+    with traced():
         await queue.enqueue("a")
     await queue.enqueue("b")
     inside, outside = (await queue.claim(max=2)).jobs
     assert (inside.meta, outside.meta) == ({"traceparent": PARENT}, None)
+
+
+async def test_calls_that_share_a_request_keep_their_traces(client: AsyncClient, topic: str) -> None:
+    async with BrokerQueue(client, topic) as queue:
+        with traced():
+            first = asyncio.create_task(queue.enqueue("task", b"a"))
+        await asyncio.gather(first, queue.enqueue("task", b"b"))
+    jobs = [job async for job in client.topic(topic).jobs(order="oldest")]
+    assert [job.meta for job in jobs] == [{"traceparent": PARENT}, None]
+
+
+def traced() -> AbstractContextManager[object]:
+    """A block in which OpenTelemetry has a current span."""
+    trace = pytest.importorskip("opentelemetry.trace")
+    context = trace.SpanContext(
+        int(PARENT[3:35], 16), int(PARENT[36:52], 16), is_remote=False, trace_flags=trace.TraceFlags(1)
+    )
+    block: AbstractContextManager[object] = trace.use_span(trace.NonRecordingSpan(context))
+    return block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Generic, Protocol, TypeVar
 
 A = TypeVar("A")
@@ -32,7 +33,7 @@ class Group(Generic[A, R]):
         most: int = 1_000,
         weigh: Callable[[A], int] = lambda _: 0,
         most_bytes: int = 8 << 20,
-        unclaimed: Callable[[R], Awaitable[None]] | None = None,
+        unclaimed: Callable[[Sequence[R]], Awaitable[None]] | None = None,
     ) -> None:
         self._commit = commit
         self._most = most
@@ -48,7 +49,8 @@ class Group(Generic[A, R]):
         self._pending.append((call, answered))
         if self._writer is None:
             # It begins when the loop gets to it: calls that start together with this one are in its first batch.
-            self._writer = asyncio.create_task(self._write(), name="holdfast-group")
+            # It is of no caller's context: what that has for itself, a trace for one, is not the others'.
+            self._writer = asyncio.create_task(self._write(), name="holdfast-group", context=Context())
         return await answered
 
     async def drain(self) -> None:
@@ -75,14 +77,17 @@ class Group(Generic[A, R]):
     async def _settle(
         self, batch: Sequence[tuple[A, asyncio.Future[R]]], outcomes: Sequence[R | BaseException]
     ) -> None:
+        unclaimed: list[R] = []
         for (_, answered), outcome in zip(batch, outcomes, strict=True):
             if answered.done():  # its caller has left
-                if self._unclaimed is not None and not isinstance(outcome, BaseException):
-                    await self._unclaimed(outcome)
+                if not isinstance(outcome, BaseException):
+                    unclaimed.append(outcome)
             elif isinstance(outcome, BaseException):
                 answered.set_exception(outcome)
             else:
                 answered.set_result(outcome)
+        if unclaimed and self._unclaimed is not None:
+            await self._unclaimed(unclaimed)
 
     def _next(self) -> list[tuple[A, asyncio.Future[R]]]:
         batch: list[tuple[A, asyncio.Future[R]]] = []

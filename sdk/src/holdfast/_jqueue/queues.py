@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
+from holdfast import _trace
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._jqueue.group import Commit, Group
@@ -56,7 +57,7 @@ class _Queue:
         if not -32_768 <= priority <= 32_767:
             raise ValueError("a priority is -32768 to 32767")
         check_entrypoint(entrypoint)
-        return await self._do(self._verbs.enqueue, Put(entrypoint, bytes(payload), priority))
+        return await self._do(self._verbs.enqueue, Put(entrypoint, bytes(payload), priority, _trace.context(None)))
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
         """Take up to `batch_size` jobs (1,000), of this entrypoint or of any; none if there is none."""

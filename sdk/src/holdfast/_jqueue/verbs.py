@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,6 +32,7 @@ NODE: Final = "jqueue"  # who holds the jobs, in all processes: whoever knows a 
 PRIORITY: Final = "$priority"  # in a job's metadata: the priority as it was given, which may be beyond 0 to 9
 MAX_READ: Final = 10_000
 MAX_KNOWN: Final = 100_000
+MAX_SETTLED: Final = 1_000  # seqs in a nack
 MAX_DIGITS: Final = 18  # of a seq: the service goes to 2^63
 
 Outcome = BaseException | None
@@ -45,6 +46,7 @@ class Put:
     entrypoint: str
     payload: bytes
     priority: int
+    trace: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +168,13 @@ class Verbs:
 
         return await self._each(job_ids, extend)
 
-    async def give_back(self, jobs: Iterable[Job]) -> None:
-        """What was taken for somebody who has left goes back, and does not count as a delivery."""
-        leases = [known.lease for job in jobs if (known := self._known.pop(job.id, None))]
-        if leases:
-            await self._topic.nack(*leases, refund=True)
+    async def give_back(self, shares: Sequence[Sequence[Job]]) -> None:
+        """What was taken for callers who have left goes back, and does not count as a delivery. Where that fails, it
+        goes back when its leases end."""
+        leases = [self.known(job.id).lease for jobs in shares for job in jobs]
+        for at in range(0, len(leases), MAX_SETTLED):
+            with suppress(HoldfastError):
+                await self._topic.nack(*leases[at : at + MAX_SETTLED], refund=True)
 
     async def read_state(self) -> QueueState:
         """A look at the queue. Raises StorageError."""
@@ -294,7 +298,7 @@ def _record(put: Put) -> models.Record:
         tag=put.entrypoint,
         tenant=put.entrypoint,
         priority=min(max(put.priority, 0), 9),
-        meta={PRIORITY: put.priority} if put.priority else None,
+        meta={**put.trace, **({PRIORITY: put.priority} if put.priority else {})} or None,
     )
 
 
