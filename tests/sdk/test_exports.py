@@ -14,6 +14,7 @@ SDK = Path(__file__).parents[2] / "sdk"
 EXPORTED = {
     *("AsyncClient", "Client", "AsyncTopic", "SyncTopic", "Options", "Record", "TopicConfig"),
     *("BrokerQueue", "DirectQueue", "HeartbeatManager", "Job", "JobStatus", "QueueState"),
+    *("Queue", "Worker", "AsyncContext", "SyncContext", "Retry", "Dead", "Result", "Schedule", "Isolation"),
     *("HoldfastError", "JQueueError", "CASConflictError", "JobNotFoundError", "LeaseLost", "StorageError"),
     *("errors", "models", "__version__"),
 }

@@ -19,29 +19,42 @@ from holdfast._jqueue.manager import HeartbeatManager
 from holdfast._jqueue.queues import BrokerQueue, DirectQueue
 from holdfast._jqueue.state import Job, JobStatus, QueueState
 from holdfast._version import __version__
+from holdfast._worker.context import AsyncContext, SyncContext
+from holdfast._worker.handlers import Isolation, Queue, Schedule
+from holdfast._worker.outcomes import Dead, Result, Retry
+from holdfast._worker.worker import Worker
 from holdfast.errors import CASConflictError, HoldfastError, JobNotFoundError, JQueueError, LeaseLost, StorageError
 from holdfast.models import Record, TopicConfig
 
 __all__ = [
     "AsyncClient",
+    "AsyncContext",
     "AsyncTopic",
     "BrokerQueue",
     "CASConflictError",
     "Client",
+    "Dead",
     "DirectQueue",
     "HeartbeatManager",
     "HoldfastError",
+    "Isolation",
     "JQueueError",
     "Job",
     "JobNotFoundError",
     "JobStatus",
     "LeaseLost",
     "Options",
+    "Queue",
     "QueueState",
     "Record",
+    "Result",
+    "Retry",
+    "Schedule",
     "StorageError",
+    "SyncContext",
     "SyncTopic",
     "TopicConfig",
+    "Worker",
     "__version__",
     "errors",
     "models",

@@ -51,6 +51,15 @@ class Holding:
     told: bool = field(default=False, init=False)  # that it was cancelled
 
 
+@dataclass(slots=True)
+class _Feed:
+    """Where leases are found, and when to look there next."""
+
+    every: float
+    find: Callable[[], Sequence[Holding]]
+    at: float
+
+
 class Heartbeats:
     """The leases that a process keeps. Its thread starts with the first of them, and does not keep the process
     alive."""
@@ -63,6 +72,7 @@ class Heartbeats:
         self._due: list[tuple[float, int, Holding]] = []
         self._order = itertools.count()
         self._loops: dict[asyncio.AbstractEventLoop, _Watched] = {}
+        self._feeds: list[_Feed] = []
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -88,6 +98,15 @@ class Heartbeats:
             self._schedule(holding, now + interval)
             self._start()
         return holding
+
+    def feed(self, every: float, find: Callable[[], Sequence[Holding]]) -> None:
+        """Ask, in the thread, every so many seconds for leases that are to be kept from then on. So whoever has many,
+        most of them for moments, need not hand in each. `find` must not wait for anything."""
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("these heartbeats have been closed")
+            self._feeds.append(_Feed(every, find, time.monotonic() + every))
+            self._start()
 
     def release(self, holding: Holding) -> None:
         """Let a lease be. None of its callbacks is called after that, except for one that is being called."""
@@ -136,6 +155,12 @@ class Heartbeats:
                 now = time.monotonic()
                 pause = min((watched.look(now) for watched in self._loops.values()), default=3600.0)
                 self._loops = {loop: watched for loop, watched in self._loops.items() if not loop.is_closed()}
+                for feed in self._feeds:
+                    if feed.at <= now:
+                        feed.at = now + feed.every
+                        for holding in feed.find():
+                            self._schedule(holding, now)
+                    pause = min(pause, feed.at - now)
                 due = []
                 # Those that would be due soon come along: one request for all.
                 while self._due and self._due[0][0] - self._due[0][2].interval / 10 <= now:

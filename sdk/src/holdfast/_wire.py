@@ -54,6 +54,10 @@ class Request(Generic[T]):
     def with_params(self, **params: Param) -> Request[T]:
         return replace(self, params={**self.params, **params})
 
+    def read_by(self, read: Callable[[Reply], U]) -> Request[U]:
+        """The same call, whose answer is read in another way."""
+        return replace(self, read=read)  # type: ignore[arg-type,return-value]
+
     def query(self) -> list[tuple[str, Primitive]]:
         """Its parameters as they stand in the URL: without those that are None; a list is repeated."""
         pairs: list[tuple[str, Primitive]] = []

@@ -1,0 +1,167 @@
+"""Handlers, and the queue that they are declared on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+from holdfast._client import AsyncClient, account_of
+from holdfast._transport import AsyncSender
+from holdfast._worker.context import Target
+from holdfast._worker.payloads import Decoder, Encoder, decoder
+from holdfast.models.schedules import Missed
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_CONCURRENCY: Final = 1_000
+TIMEOUT_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When jobs come by the clock: a cron expression of five fields, what they carry, and what becomes of times that
+    nobody was there for. docs/schedules.md."""
+
+    cron: str
+    data: Any = None
+    time_zone: str | None = None
+    missed: Missed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How a job that is suspected to kill its workers is run: in a process of its own, which may take `memory_mb` more
+    than it starts with, and `seconds`. One that kills this process as well, or takes longer, is a dead letter."""
+
+    memory_mb: int = 512
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.memory_mb < 1 or not self.seconds > 0:
+            raise ValueError("an isolated job has 1 MB at least, and more than 0 seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What runs the jobs of a topic, and how. `runs`: in the event loop, in threads, or in processes."""
+
+    function: Callable[..., Any]
+    topic: str
+    concurrency: int
+    timeout: float
+    retry: tuple[float, ...] | None
+    schedule: Schedule | None
+    isolate: Isolation | None
+    runs: Literal["async", "thread", "process"]
+    wants_context: bool
+    decode: Decoder | None
+
+
+class Queue:
+    """Handlers, and topics to push to, of one service. Making one asks nothing of the service.
+
+    `base_url` and `api_key` as AsyncClient has them. `encode` makes JSON, text or bytes of pushed objects that are none
+    of those that are known: dataclasses, pydantic's models, msgspec's structs, dates, UUIDs."""
+
+    def __init__(
+        self, base_url: str | None = None, api_key: str | None = None, *, encode: Encoder | None = None
+    ) -> None:
+        self.account = account_of(base_url, api_key, None)
+        self.encode = encode
+        self.handlers: dict[str, Handler] = {}
+        self._client: tuple[asyncio.AbstractEventLoop, AsyncClient] | None = None
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        concurrency: int = 10,
+        timeout: float = TIMEOUT_SECONDS,
+        retry: Sequence[float] | None = None,
+        schedule: str | Schedule | None = None,
+        pool: Literal["thread", "process"] = "thread",
+        isolate: Isolation | None = None,
+    ) -> Callable[[F], F]:
+        """Declare a function, which stays as it is, as what runs the jobs of a topic: `handler(payload)` or
+        `handler(payload, context)`. The payload is what the first parameter's type hint says.
+
+        An async function runs in the worker's event loop, and `concurrency` of them at once; another in a `pool` of so
+        many threads or processes. `timeout`: seconds until a job is given up, and returned. `retry`: seconds before
+        each new try of a job that failed, after which it is a dead letter; as the topic says if absent. `schedule`: a
+        cron expression, or a Schedule, which the worker puts. `isolate`: how suspected poison pills are run."""
+        if not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, and not {concurrency}")
+        if not timeout > 0:
+            raise ValueError("a timeout is more than 0 seconds")
+        if topic in self.handlers:
+            raise ValueError(f"{topic} has a handler: {self.handlers[topic].function.__qualname__}")
+        pauses = None if retry is None else tuple(retry)
+        if pauses and not min(pauses) >= 0:
+            raise ValueError("the pauses of retry are 0 seconds or more")
+
+        def declare(function: F) -> F:
+            wants_context, hint = _parameters(function)
+            self.handlers[topic] = Handler(
+                function,
+                topic,
+                concurrency,
+                timeout,
+                pauses,
+                Schedule(schedule) if isinstance(schedule, str) else schedule,
+                isolate,
+                "async" if inspect.iscoroutinefunction(function) else pool,
+                wants_context,
+                decoder(hint),
+            )
+            return function
+
+        return declare
+
+    @property
+    def client(self) -> AsyncClient:
+        """The client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client[0] is not loop:
+            made = AsyncClient(self.account.base_url, self.account.api_key, node=self.account.node)
+            self._client = loop, made
+        return self._client[1]
+
+    def get(self, topic: str) -> Target[AsyncSender]:
+        """A topic to push to: `await queue.get("mail").group("ada").push(letter)`."""
+        return Target(self.client._sender, topic, self.encode)
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        if self._client is not None:
+            await self._client[1].aclose()
+            self._client = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
+    """Whether a handler takes the context, and the type hint of its payload."""
+    positional = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    required = [parameter for parameter in positional if parameter.default is parameter.empty]
+    if not positional or len(required) > 2:
+        raise TypeError(f"{function.__qualname__} is to take a payload, and a context if it wants one")
+    # Only the payload's: the context's may be imported for type checkers alone.
+    payload = types.SimpleNamespace(__annotations__={"payload": positional[0].annotation})
+    hints = typing.get_type_hints(payload, inspect.unwrap(function).__globals__, include_extras=True)
+    return len(positional) > 1, hints["payload"]

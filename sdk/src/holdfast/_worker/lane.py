@@ -1,0 +1,368 @@
+"""One handler at work: jobs are claimed ahead, run by as many runners as it has concurrency, and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from holdfast import errors
+from holdfast._client import AsyncClient
+from holdfast._heartbeats import Heartbeats, Holding
+from holdfast._resources.leases import TopicLeases
+from holdfast._wire import Reply, Request
+from holdfast._worker.calls import Caller
+from holdfast._worker.context import Why
+from holdfast._worker.handlers import Handler
+from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, judged
+from holdfast._worker.payloads import Encoder
+from holdfast._worker.settler import Settler
+from holdfast._worker.taken import Taken
+
+log: Final = logging.getLogger("holdfast")
+
+WAIT_MS: Final = 20_000
+MAX_AHEAD: Final = 1_000  # jobs of a claim
+AHEAD_SECONDS: Final = 0.25  # of work that waits here: what other workers could have done meanwhile
+TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
+LAST_CLAIM_SECONDS: Final = 0.5
+PAUSE_SECONDS: Final = (0.1, 5.0)
+DONE: Final = Judged(ACK)
+
+
+class Lane:
+    """The jobs of one handler's topic, in this process."""
+
+    def __init__(
+        self, handler: Handler, client: AsyncClient, heartbeats: Heartbeats, lease_ms: int, encode: Encoder | None
+    ) -> None:
+        self.handler = handler
+        self._topic = client.topic(handler.topic)
+        self._sender = client._sender
+        self._heartbeats = heartbeats
+        self._loop = asyncio.get_running_loop()
+        self._lease_ms = lease_ms
+        self._caller = Caller(handler, client, encode)
+        self._settler = Settler(self._topic, self._let_go)
+        self._held: dict[str, Taken] = {}  # by lease
+        self._queued: deque[Taken] = deque()
+        self._runners = [_Runner(self) for _ in range(handler.concurrency)]
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._running = 0
+        self._service: float | None = None  # seconds that a job takes, as measured
+        self._busy, self._done = 0.0, 0  # since it was measured
+        self._room_wanted: asyncio.Future[None] | None = None
+        self._claimed: asyncio.Task[list[dict[str, Any]]] | None = None
+        self._draining = asyncio.Event()
+        self._emptied: asyncio.Future[None] | None = None
+        self.turn = TURN_SECONDS / handler.concurrency
+
+    def tasks(self) -> Iterator[asyncio.Task[None]]:
+        """What it does, begun. None of them ends by itself, but for the claims when it is drained."""
+        name = f"holdfast-{self.handler.topic}"
+        self._claims = asyncio.create_task(self._claim_on(), name=f"{name}-claims")
+        yield self._claims
+        yield asyncio.create_task(self._watch_time(), name=f"{name}-timeouts")
+        for runner in self._runners:
+            runner.task = asyncio.create_task(runner.run(), name=name)
+            yield runner.task
+
+    # Claims.
+
+    async def _claim_on(self) -> None:
+        failures = 0
+        while not self._draining.is_set():
+            room = self._room()
+            if room == 0:
+                self._room_wanted = asyncio.get_running_loop().create_future()
+                await self._room_wanted
+                continue
+            self._claimed = asyncio.create_task(self._sender.send(self._claim(room)))
+            try:
+                bodies = await self._claimed
+            except errors.HoldfastError as error:
+                # What a lost answer may have leased comes back when those leases end.
+                failures += 1
+                base, cap = PAUSE_SECONDS
+                pause = random.uniform(0, min(cap, base * 2 ** min(failures, 16)))  # noqa: S311
+                log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
+                await self._unless_draining(pause)
+            except asyncio.CancelledError:
+                if not self._draining.is_set():
+                    raise
+            else:
+                failures = 0
+                self._take(bodies)
+
+    def _claim(self, most: int) -> Request[list[dict[str, Any]]]:
+        """A claim whose jobs stay as the answer has them."""
+        request = TopicLeases.claim(self._topic, max=most, wait_ms=WAIT_MS, lease_ms=self._lease_ms)
+
+        def claimed(reply: Reply) -> list[dict[str, Any]]:
+            jobs: list[dict[str, Any]] = reply.body["claimed"]
+            return jobs
+
+        return request.read_by(claimed)
+
+    def _take(self, bodies: Sequence[dict[str, Any]]) -> None:
+        node = self._sender.account.node
+        until = time.monotonic() + self._lease_ms / 1000
+        taken = [Taken(body, node, until) for body in bodies]
+        for one in taken:
+            self._held[one.lease_id] = one
+        if self._draining.is_set():
+            self._release(taken)
+            return
+        self._queued.extend(taken)
+        for _ in range(min(len(taken), len(self._idle))):
+            self._wake(self._idle.popleft())
+
+    def _room(self) -> int:
+        """How many jobs to claim now; 0 for none. What is being settled needs no slot, but has bounds as well."""
+        if self._done:
+            measured = self._busy / self._done
+            self._service = measured if self._service is None else (self._service + measured) / 2
+            self._busy, self._done = 0.0, 0
+        slots = self.handler.concurrency
+        most = slots
+        if self._service is not None:
+            ahead = min(AHEAD_SECONDS, self._lease_ms / 4000)
+            most = min(max(MAX_AHEAD, slots), slots + int(slots * ahead / max(self._service, 1e-7)))
+        working = self._running + len(self._queued)
+        room = min(most - working, 2 * most - len(self._held), MAX_AHEAD)
+        return room if room > 0 and (working < slots or 2 * room >= most) else 0
+
+    async def _unless_draining(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._draining.wait()
+        except TimeoutError:
+            pass
+
+    # Running.
+
+    async def next(self) -> None:
+        """Wait until there may be a job."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiting)
+        await waiting
+
+    def take(self, now: float) -> Taken | None:
+        """The next job to run, None if there is none."""
+        while self._queued:
+            taken = self._queued.popleft()
+            if taken.over:
+                continue
+            if taken.signalled is None and taken.kept(now):
+                self._running += 1
+                return taken
+            if taken.signalled is None:
+                self.interrupt(taken, "lost")
+            else:
+                self._finish(taken, self._interrupted(taken.signalled))
+        return None
+
+    def call(self, taken: Taken) -> Any:
+        return self._caller.call(taken)
+
+    def ended(self, taken: Taken, value: Any, seconds: float) -> None:
+        """A handler has returned or raised."""
+        self._running -= 1
+        self._busy += seconds
+        self._done += 1
+        if not taken.over:
+            if taken.signalled is not None and isinstance(value, BaseException):
+                value = self._interrupted(taken.signalled)
+            self._finish(taken, value)
+        if self._room_wanted is not None and self._room():
+            self._wake_claims()
+
+    def _finish(self, taken: Taken, value: Any) -> None:
+        taken.over = True
+        if value is None:
+            self._settler.add(taken, DONE)
+            return
+        if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
+            log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
+        self._settler.add(taken, judged(value, self.handler.retry, taken.body["deliveries"]))
+
+    def _interrupted(self, why: Why) -> Any:
+        """What an interruption means for the job."""
+        match why:
+            case "timeout":
+                return Retry(reason=f"took longer than {self.handler.timeout:g} s")
+            case "cancelled":
+                return Retry(reason="cancelled")
+            case "stopping" | "lost":
+                return Judged(RELEASE)
+
+    # Interrupting.
+
+    def interrupt(self, taken: Taken, why: Why) -> None:
+        """A job is not to go on. What can't be ended, as a thread, is told; what it does then no longer counts."""
+        if taken.over:
+            return
+        taken.signal(why)
+        if why == "lost":
+            log.warning("The lease of job %d of %s was lost", taken.seq, self.handler.topic)
+            taken.over = True
+            self._let_go([taken])
+        if taken.task is None:
+            return
+        if self._caller.interruptible(taken):
+            taken.task.cancel()
+        elif why in ("timeout", "stopping"):
+            self._finish(taken, self._interrupted(why))
+
+    async def _watch_time(self) -> None:
+        """What begins from now on has its time at least, so this looks again when the next of those that run may have
+        used it up."""
+        timeout = self.handler.timeout
+        while True:
+            now = time.monotonic()
+            after = now + timeout
+            for runner in self._runners:
+                taken = runner.taken
+                if taken is not None and taken.signalled is None:
+                    if runner.began + timeout <= now:
+                        self.interrupt(taken, "timeout")
+                    else:
+                        after = min(after, runner.began + timeout)
+            await asyncio.sleep(after - now)
+
+    # Leases.
+
+    def due(self, interval: float) -> list[Holding]:
+        """Leases to keep from now on: those of jobs that are here for a while. Called in the heartbeats' thread."""
+        old = time.monotonic() + self._lease_ms / 1000 - interval / 2
+        due = []
+        for taken in list(self._held.values()):
+            if taken.holding is None and taken.until <= old:
+                taken.holding = Holding(
+                    self.handler.topic,
+                    taken,
+                    self._lease_ms,
+                    interval,
+                    taken.until,
+                    partial(self._soon, taken, "lost"),
+                    partial(self._soon, taken, "cancelled", None),
+                    settling=taken.over,
+                )
+                due.append(taken.holding)
+        return due
+
+    def _soon(self, taken: Taken, why: Why, _: errors.LeaseLost | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.interrupt, taken, why)
+
+    def _let_go(self, batch: Sequence[Taken]) -> None:
+        for taken in batch:
+            self._held.pop(taken.lease_id, None)
+            if taken.holding is not None:
+                self._heartbeats.release(taken.holding)
+        if self._emptied is not None and not self._held:
+            self._wake(self._emptied)
+        if self._room_wanted is not None and self._room():
+            self._wake_claims()
+
+    # Ending.
+
+    async def drain(self) -> None:
+        """Claim nothing more, give back what has not begun, and wait until the rest is settled."""
+        self._draining.set()
+        self._wake_claims()
+        self._give_back()
+        # What a claim finds is leased: its answer is better read than lost. One that waits for jobs finds none.
+        await asyncio.wait([self._claims], timeout=LAST_CLAIM_SECONDS)
+        if self._claimed is not None and not self._claims.done():
+            self._claimed.cancel()
+            await asyncio.wait([self._claims])
+        if self._held:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
+
+    def release(self) -> None:
+        """Interrupt what runs, and give it back."""
+        for taken in list(self._held.values()):
+            self.interrupt(taken, "stopping")
+
+    def close(self) -> None:
+        """Threads that run a handler end with that."""
+        self._caller.close()
+
+    def _give_back(self) -> None:
+        self._release([taken for taken in self._queued if not taken.over])
+        self._queued.clear()
+
+    def _release(self, batch: Sequence[Taken]) -> None:
+        for taken in batch:
+            self._finish(taken, Judged(RELEASE))
+
+    def _wake_claims(self) -> None:
+        if self._room_wanted is not None:
+            self._wake(self._room_wanted)
+            self._room_wanted = None
+
+    @staticmethod
+    def _wake(waiting: asyncio.Future[None]) -> None:
+        if not waiting.done():
+            waiting.set_result(None)
+
+
+class _Runner:
+    """Runs one job after another."""
+
+    __slots__ = ("_lane", "began", "taken", "task")
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self.taken: Taken | None = None
+        self.began = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Where handlers never wait, this would keep the loop for itself: so it has turns."""
+        lane, clock = self._lane, time.monotonic
+        turn_ends = clock() + lane.turn
+        while True:
+            now = clock()
+            taken = lane.take(now)
+            if taken is None:
+                await lane.next()
+                turn_ends = clock() + lane.turn
+                continue
+            taken.task = self.task
+            self.taken, self.began = taken, now
+            value: Any
+            try:
+                value = await lane.call(taken)
+            except (Exception, SystemExit) as error:
+                value = error
+            except asyncio.CancelledError as error:
+                if taken.signalled is None:
+                    raise  # the worker's end
+                value = error
+            self.taken = None
+            now, began = clock(), now
+            lane.ended(taken, value, now - began)
+            if taken.signalled is not None:
+                await self._absorb()
+            elif now >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = clock() + lane.turn
+
+    async def _absorb(self) -> None:
+        """A cancellation that was meant for a job may come after it: it is not the next one's."""
+        assert self.task is not None
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass
+        while self.task.cancelling():
+            self.task.uncancel()

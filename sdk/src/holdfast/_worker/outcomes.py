@@ -1,0 +1,110 @@
+"""What becomes of a job, by what its handler gave or raised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Final
+
+from holdfast._wire import encode
+
+MAX_ERROR_BYTES: Final = 8_000  # the service takes 8,192
+
+
+class Retry(Exception):
+    """Give the job back, to be tried again `after` so many seconds, as the handler or the topic says if absent. To be
+    returned or raised."""
+
+    def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
+        super().__init__(after, reason)
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"a retry is after 0 seconds or more, and not {after}")
+        self.after = seconds
+        self.reason = reason
+
+
+class Dead(Exception):
+    """The job has failed for good: it goes to the dead letters, and is not tried again. To be returned or raised."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The job is done, and this, which has a JSON, is what came of it: `topic.result(seq)` has it."""
+
+    value: Any
+
+
+class Verb(Enum):
+    """How a job is settled."""
+
+    ACK = "ack"
+    NACK = "nack"
+    FAIL = "fail"
+    RELEASE = "release"  # a nack whose delivery does not count: it was not the job's fault
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a job is to be settled: what has the same one goes out in one request."""
+
+    verb: Verb
+    delay_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict, and what is said with it: a result, or why."""
+
+    verdict: Verdict
+    said: Any = None
+
+
+ACK: Final = Verdict(Verb.ACK)
+FAIL: Final = Verdict(Verb.FAIL)
+RELEASE: Final = Verdict(Verb.RELEASE)
+
+
+def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:  # noqa: PLR0911 - one for each kind
+    """What a handler's value or error means. `retry`: seconds before each new try, after which there is none; None
+    leaves that to the topic. `deliveries`: how often the job was handed out, with this time."""
+    match value:
+        case Judged():
+            return value
+        case Result():
+            try:
+                encode(value.value)
+            except (TypeError, ValueError, RecursionError) as error:
+                return _failed(f"its result has no JSON: {error}", retry, deliveries)
+            return Judged(ACK, value.value)
+        case Dead():
+            return Judged(FAIL, why(value.reason))
+        case Retry(after=float() | int() as seconds):
+            return Judged(Verdict(Verb.NACK, round(seconds * 1000)), why(value.reason))
+        case Retry():
+            return _failed(value.reason, retry, deliveries)
+        case BaseException():
+            return _failed(f"{type(value).__name__}: {value}", retry, deliveries)
+        case _:
+            return Judged(ACK)
+
+
+def _failed(reason: str | None, retry: Sequence[float] | None, deliveries: int) -> Judged:
+    if retry is None:
+        return Judged(Verdict(Verb.NACK), why(reason))
+    if deliveries > len(retry):
+        return Judged(FAIL, why(reason))
+    return Judged(Verdict(Verb.NACK, round(retry[deliveries - 1] * 1000)), why(reason))
+
+
+def why(reason: str | None) -> str | None:
+    """A reason as the service takes it: not too long, and without U+0000."""
+    if reason is None:
+        return None
+    return reason.replace("\0", "\ufffd").encode(errors="replace")[:MAX_ERROR_BYTES].decode(errors="ignore")

@@ -1,0 +1,154 @@
+"""Payloads by type hint: what a handler is called with, and what is pushed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, Literal
+from uuid import UUID
+
+Decoder = Callable[[Any], Any]
+Encoder = Callable[[Any], Any]
+
+_ANYTHING: Final = (Any, object, inspect.Parameter.empty)
+_TEXTUAL: Final[Mapping[Any, Callable[[str], Any]]] = {
+    **{kind: kind.fromisoformat for kind in (datetime, date, time)},
+    **{UUID: UUID, Decimal: Decimal},
+}
+
+
+class PayloadError(ValueError):
+    """A payload that is not what its handler's hint says."""
+
+
+def decoder(hint: Any) -> Decoder | None:
+    """How a payload becomes what a parameter of this hint takes; None where it is taken as it comes."""
+    return None if hint in _ANYTHING else functools.partial(_top, hint)
+
+
+def _top(hint: Any, value: Any) -> Any:
+    if hint is bytes and not isinstance(value, bytes):
+        return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    return made(hint, value, "payload")
+
+
+def made(hint: Any, value: Any, where: str) -> Any:
+    """A value of this hint, of what JSON has. Raises PayloadError, which says `where`."""
+    try:
+        return _made(hint, value, where)
+    except PayloadError:
+        raise
+    except Exception as error:  # pydantic's and msgspec's
+        raise PayloadError(f"{where} is no {_name(hint)}: {error}") from error
+
+
+def _made(hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911 - one branch for each kind of hint
+    if hint in _ANYTHING:
+        return value
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _made(args[0], value, where)
+    if origin in (typing.Union, types.UnionType):
+        return _one_of(args, value, where)
+    if origin is Literal:
+        return _checked(value in args, value, hint, where)
+    if isinstance(origin, type) and origin is not tuple and issubclass(origin, Mapping):
+        _checked(isinstance(value, dict), value, hint, where)
+        return {made(args[0], key, where): made(args[1], one, f"{where}.{key}") for key, one in value.items()}
+    if origin in (list, set, frozenset) or (origin is tuple and args[1:] == (...,)):
+        _checked(isinstance(value, list), value, hint, where)
+        return origin(made(args[0], one, f"{where}[{i}]") for i, one in enumerate(value))
+    if isinstance(hint, type):
+        return _of_class(hint, value, where)
+    raise TypeError(f"payloads are not read into {_name(hint)}")
+
+
+def _of_class(hint: type, value: Any, where: str) -> Any:  # noqa: PLR0911
+    if hasattr(hint, "model_validate"):
+        return hint.model_validate(value)
+    if hasattr(hint, "__struct_fields__"):
+        import msgspec  # noqa: PLC0415 - whoever has a Struct has it
+
+        return msgspec.convert(value, hint)
+    if dataclasses.is_dataclass(hint):
+        return _of_dataclass(hint, value, where)
+    if hint in _TEXTUAL:
+        return value if isinstance(value, hint) else _TEXTUAL[hint](value if hint is not Decimal else str(value))
+    if issubclass(hint, Enum):
+        return hint(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    return _checked(isinstance(value, hint) and (hint is bool or type(value) is not bool), value, hint, where)
+
+
+def _of_dataclass(hint: type, value: Any, where: str) -> Any:
+    """Fields that it does not have are left out: a newer producer may say more."""
+    _checked(isinstance(value, dict), value, hint, where)
+    hints = _hints(hint)
+    given = {
+        field.name: made(hints[field.name], value[field.name], f"{where}.{field.name}")
+        for field in dataclasses.fields(hint)
+        if field.init and field.name in value
+    }
+    return hint(**given)
+
+
+@functools.cache
+def _hints(hint: type) -> dict[str, Any]:
+    return typing.get_type_hints(hint)
+
+
+def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    errors = []
+    for hint in hints:
+        try:
+            return made(hint, value, where)
+        except PayloadError as error:
+            errors.append(str(error))
+    raise PayloadError("; ".join(errors))
+
+
+def _checked(fits: bool, value: Any, hint: Any, where: str) -> Any:
+    if not fits:
+        raise PayloadError(f"{where} is no {_name(hint)}: {value!r:.100}")
+    return value
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def plain(value: Any, hook: Encoder | None = None) -> Any:  # noqa: PLR0911
+    """What is pushed, as JSON, text or bytes have it. `hook` makes something plain of what is none of those that are
+    known here; without it that is a TypeError when it is sent."""
+    if value is None or isinstance(value, (str, bytes, bytearray, memoryview, bool, int, float)):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Mapping):
+        return {key: plain(one, hook) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(one, hook) for one in value]
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json")
+    if hasattr(type(value), "__struct_fields__"):
+        import msgspec  # noqa: PLC0415
+
+        return msgspec.to_builtins(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name), hook) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return plain(value.value, hook)
+    if isinstance(value, (UUID, Decimal)):
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value if hook is None else plain(hook(value))

@@ -1,0 +1,109 @@
+"""Acks, nacks and fails, gathered into requests: at once while none is under way, else within 5 ms."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast import errors
+from holdfast._client import AsyncTopic
+from holdfast._heartbeats import MAX_BATCH
+from holdfast._worker.outcomes import Judged, Verb, Verdict, why
+from holdfast._worker.taken import Taken
+from holdfast.models.leases import Settled
+
+log: Final = logging.getLogger("holdfast")
+
+LATE_SECONDS: Final = 0.005
+MAX_UNDER_WAY: Final = 4
+
+
+class Settler:
+    """Settles the jobs of a topic. `settled` is called with each batch that is out of this process's hands."""
+
+    def __init__(self, topic: AsyncTopic, settled: Callable[[Sequence[Taken]], None]) -> None:
+        self._topic = topic
+        self._settled = settled
+        self._waiting: dict[Verdict, list[Taken]] = {}
+        self._timer: asyncio.Handle | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def add(self, taken: Taken, judged: Judged) -> None:
+        """It goes out with the next request. Its lease is kept until that is answered."""
+        taken.said = judged.said
+        if taken.holding is not None:
+            taken.holding.settling = True
+        batch = self._waiting.get(judged.verdict)
+        if batch is None:
+            batch = self._waiting[judged.verdict] = []
+        batch.append(taken)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LATE_SECONDS, self._flush) if self._under_way else loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting and len(self._under_way) < MAX_UNDER_WAY:
+            verdict, batch = next(iter(self._waiting.items()))
+            now, rest = batch[:MAX_BATCH], batch[MAX_BATCH:]
+            if rest:
+                self._waiting[verdict] = rest
+            else:
+                del self._waiting[verdict]
+            task = asyncio.create_task(self._settle(verdict, now))
+            self._under_way.add(task)
+            task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if self._waiting:
+            self._flush()
+
+    async def _settle(self, verdict: Verdict, batch: Sequence[Taken]) -> None:
+        try:
+            await self._send(verdict, batch)
+        finally:
+            self._settled(batch)
+
+    async def _send(self, verdict: Verdict, batch: Sequence[Taken]) -> None:
+        """One request. What is refused is halved until what is bad stands alone."""
+        try:
+            settled = await self._request(verdict, batch)
+        except errors.InvalidRequest as error:
+            half = len(batch) // 2
+            if half:
+                await self._send(verdict, batch[:half])
+                await self._send(verdict, batch[half:])
+            elif batch[0].said is not None:
+                # Without what it said; an ack without its result would be another one.
+                batch[0].said = why(f"its result is refused: {error}") if verdict.verb is Verb.ACK else None
+                await self._send(Verdict(Verb.NACK) if verdict.verb is Verb.ACK else verdict, batch)
+            else:
+                log.error("%d jobs of %s could not be settled: %s", len(batch), self._topic.name, error)
+        except errors.HoldfastError as error:
+            log.error(
+                "%d jobs of %s could not be settled, and come again when their leases end: %s",
+                len(batch),
+                self._topic.name,
+                error,
+            )
+        else:
+            if settled.skipped and not settled.repeated:
+                log.warning("%d jobs of %s had lost their leases", len(settled.skipped), self._topic.name)
+
+    async def _request(self, verdict: Verdict, batch: Sequence[Taken]) -> Settled:
+        said = [taken.said for taken in batch]
+        beside = said if any(one is not None for one in said) else None
+        match verdict.verb:
+            case Verb.ACK:
+                return await self._topic.ack(*batch, results=beside)
+            case Verb.NACK:
+                return await self._topic.nack(*batch, delay_ms=verdict.delay_ms, errors=beside)
+            case Verb.RELEASE:
+                return await self._topic.nack(*batch, refund=True)
+            case Verb.FAIL:
+                return await self._topic.fail(*batch, errors=beside)

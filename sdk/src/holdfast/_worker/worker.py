@@ -1,0 +1,173 @@
+"""The worker: it runs a queue's handlers until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast import errors
+from holdfast._client import AsyncClient
+from holdfast._heartbeats import Heartbeats, Holding
+from holdfast._worker.handlers import Handler, Queue, Schedule
+from holdfast._worker.lane import Lane
+
+log: Final = logging.getLogger("holdfast")
+
+LEASE_SECONDS: Final = 30.0
+GRACE_SECONDS: Final = 25.0
+LAST_SECONDS: Final = 5.0  # for handlers that were cancelled, and for what is said about their jobs
+ALWAYS: Final = 1_000_000  # tries of a call: its timeout is what ends it
+
+
+class Worker:
+    """Runs the handlers of a queue: `await Worker(queue).run()`.
+
+    `topics`: only those handlers. `lease`: for how many seconds a job is this worker's before a heartbeat is due; what
+    a worker held that died comes back so much later. `grace`: how many seconds handlers have when it stops."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        topics: Sequence[str] | None = None,
+        lease: float = LEASE_SECONDS,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
+        if not 0.1 <= lease <= 86_400:
+            raise ValueError("a lease is 0.1 seconds to 24 hours")
+        missing = set(topics or ()) - set(queue.handlers)
+        if missing:
+            raise ValueError(f"no handlers for {', '.join(sorted(missing))}")
+        self._queue = queue
+        self._handlers = [queue.handlers[topic] for topic in (queue.handlers if topics is None else topics)]
+        if not self._handlers:
+            raise ValueError("a worker needs a handler")
+        self._lease = lease
+        self._grace = grace
+        self._lanes: list[Lane] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining = asyncio.Event()
+        self._releasing = asyncio.Event()
+
+    async def run(self, *, signals: bool = True) -> None:
+        """Work until `stop`, or until SIGTERM or SIGINT where these are to be heard: claim nothing more, give back what
+        has not begun, let what has come to its end. A second one gives that back, too, and returns at once."""
+        self._loop = asyncio.get_running_loop()
+        heartbeats = Heartbeats(self._queue.account)
+        heard = self._hear() if signals else []
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            client = self._queue.client.with_options(timeout=max(self._lease, LEASE_SECONDS), retries=ALWAYS)
+            lease_ms = round(self._lease * 1000)
+            self._lanes = [
+                Lane(handler, client, heartbeats, lease_ms, self._queue.encode) for handler in self._handlers
+            ]
+            heartbeats.watch(self._loop)
+            heartbeats.feed(self._lease / 6, self._due)
+            tasks += [task for lane in self._lanes for task in lane.tasks()]
+            tasks.append(asyncio.create_task(_put_schedules(client, self._handlers), name="holdfast-schedules"))
+            await self._until(self._draining, tasks)
+            await self._drain(tasks)
+        finally:
+            for kind in heard:
+                self._loop.remove_signal_handler(kind)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=LAST_SECONDS) if tasks else None
+            for lane in self._lanes:
+                lane.close()
+            await asyncio.to_thread(heartbeats.close)
+
+    def stop(self) -> None:
+        """As a SIGTERM; from any thread."""
+        if self._loop is None:
+            self._draining.set()
+        else:
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if not self._draining.is_set():
+            log.info("The worker stops when what it runs is done")
+            self._draining.set()
+        else:
+            log.info("The worker stops, and gives back what it runs")
+            self._releasing.set()
+
+    def _hear(self) -> list[signal.Signals]:
+        """Where this is the thread that hears signals."""
+        if threading.current_thread() is not threading.main_thread():
+            return []
+        kinds = [signal.SIGTERM, signal.SIGINT]
+        for kind in kinds:
+            asyncio.get_running_loop().add_signal_handler(kind, self._stop)
+        return kinds
+
+    async def _until(self, event: asyncio.Event, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Wait for it. Raises the error of a task that ends with one: a fault of ours."""
+        waiting = asyncio.create_task(event.wait())
+        try:
+            pending: set[asyncio.Task[Any]] = {waiting, *tasks}
+            while not waiting.done():
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            waiting.cancel()
+
+    async def _drain(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        drained = asyncio.gather(*(lane.drain() for lane in self._lanes))
+        releasing = asyncio.create_task(self._releasing.wait())
+        try:
+            await asyncio.wait([drained, releasing], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
+            if not drained.done():
+                for lane in self._lanes:
+                    lane.release()
+                await asyncio.wait([drained], timeout=LAST_SECONDS)
+            if drained.done():
+                drained.result()
+        finally:
+            releasing.cancel()
+            drained.cancel()
+
+    def _due(self) -> list[Holding]:
+        return [holding for lane in self._lanes for holding in lane.due(self._lease / 3)]
+
+
+async def _put_schedules(client: AsyncClient, handlers: Sequence[Handler]) -> None:
+    """Schedules that handlers declare, by their topics' names; one that is there as it should be is left alone."""
+    for handler in handlers:
+        if handler.schedule is None:
+            continue
+        while True:
+            try:
+                await _put_schedule(client, handler.topic, handler.schedule)
+                break
+            except errors.Unprocessable as error:
+                log.error("The schedule of %s makes no sense: %s", handler.topic, error)
+                break
+            except errors.HoldfastError as error:
+                log.warning("The schedule of %s can't be put yet: %s", handler.topic, error)
+                await asyncio.sleep(LAST_SECONDS)
+
+
+async def _put_schedule(client: AsyncClient, topic: str, schedule: Schedule) -> None:
+    try:
+        there = await client.schedules.get(topic)
+    except errors.NotFound:
+        pass
+    else:
+        same = (there.topic, there.cron, there.record.get("data")) == (topic, schedule.cron, schedule.data)
+        if same and there.time_zone == (schedule.time_zone or "UTC") and there.missed == (schedule.missed or "once"):
+            return
+    await client.schedules.put(
+        topic,
+        topic=topic,
+        cron=schedule.cron,
+        record=schedule.data,
+        time_zone=schedule.time_zone,
+        missed=schedule.missed,
+    )
