@@ -59,7 +59,9 @@ def _holdfast(batch: int, connections: int) -> Ours:
 
 
 HOLDFAST: Final = _holdfast(500, 4)
-HOLDFAST_WORKER: Final = _holdfast(1000, 4)
+HOLDFAST_WORKER: Final = Ours(
+    "Holdfast", "holdfast_worker.py", 60_000, "the SDK's worker, 24 at a time; enqueues of 1000 × 4", 1000, 4
+)
 GRAPHILE_WORKER: Final = Rival(
     "graphile-worker",
     "graphile_worker.mjs",

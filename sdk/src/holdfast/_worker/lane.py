@@ -360,9 +360,7 @@ class _Runner:
     async def _absorb(self) -> None:
         """A cancellation that was meant for a job may come after it: it is not the next one's."""
         assert self.task is not None
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            pass
         while self.task.cancelling():
             self.task.uncancel()

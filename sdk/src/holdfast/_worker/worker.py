@@ -71,13 +71,14 @@ class Worker:
             tasks += [task for lane in self._lanes for task in lane.tasks()]
             tasks.append(asyncio.create_task(_put_schedules(client, self._handlers), name="holdfast-schedules"))
             await self._until(self._draining, tasks)
-            await self._drain(tasks)
+            await self._drain()
         finally:
             for kind in heard:
                 self._loop.remove_signal_handler(kind)
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=LAST_SECONDS) if tasks else None
+            if tasks:
+                await asyncio.wait(tasks, timeout=LAST_SECONDS)
             for lane in self._lanes:
                 lane.close()
             await asyncio.to_thread(heartbeats.close)
@@ -118,11 +119,12 @@ class Worker:
         finally:
             waiting.cancel()
 
-    async def _drain(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _drain(self) -> None:
         drained = asyncio.gather(*(lane.drain() for lane in self._lanes))
         releasing = asyncio.create_task(self._releasing.wait())
+        either: list[asyncio.Future[Any]] = [drained, releasing]
         try:
-            await asyncio.wait([drained, releasing], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
             if not drained.done():
                 for lane in self._lanes:
                     lane.release()

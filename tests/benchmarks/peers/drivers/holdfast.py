@@ -1,4 +1,4 @@
-"""Holdfast over HTTP, by a minimal worker: until the SDK brings one, this is what is measured as Holdfast's worker.
+"""Holdfast over HTTP, by a minimal worker; holdfast_worker.py measures that of the SDK.
 
 Run with the jobs in a request, and how many connections do them: each claims a batch by long poll, awaits the handler
 for each of its jobs, acks the batch and claims the next, so that while one is at the database another has the
@@ -105,16 +105,22 @@ class Holdfast:
 
         began = time.perf_counter()
         await in_lanes(enqueue, payloads, self._batch, self._connections)
+        for connection in opened:
+            connection.close()
         enqueued = time.perf_counter()
         meter.start()
+        await self.run(meter, claim)
+        return enqueued - began, time.perf_counter() - enqueued
+
+    async def run(self, meter: Meter, claim: int | None) -> None:
+        """Claim and ack until all is done."""
+        opened = [await Connection.open(self._url) for _ in range(self._connections)]
         workers = asyncio.gather(*(self._work(connection, meter, claim or self._batch) for connection in opened))
         await until_done(workers, meter)
-        ended = time.perf_counter()
         workers.cancel()
         await asyncio.gather(workers, return_exceptions=True)
         for connection in opened:
             connection.close()
-        return enqueued - began, ended - enqueued
 
     async def _work(self, connection: Connection, meter: Meter, most: int) -> None:
         asked = _encode({"node": NODE, "max": most, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS})

@@ -1,0 +1,5 @@
+"""python -m holdfast"""
+
+from holdfast._cli import main
+
+main()

@@ -1,0 +1,89 @@
+"""The command line: `holdfast`. It needs the extra `cli`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import sys
+import threading
+from typing import Annotated, Final
+
+try:
+    import typer
+except ImportError:
+    sys.exit("The command line needs more: pip install 'holdfast[cli]'")
+
+from holdfast._version import __version__
+from holdfast._worker.handlers import Queue
+from holdfast._worker.worker import GRACE_SECONDS, LEASE_SECONDS, Worker
+
+STUCK_SECONDS: Final = 1.0
+
+app = typer.Typer(name="holdfast", no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def holdfast(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
+) -> None:
+    """The Holdfast job queue service. HOLDFAST_URL and HOLDFAST_API_KEY say where it is."""
+
+
+@app.command()
+def worker(
+    target: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="Where the handlers are, as tasks:queue.")],
+    topic: Annotated[list[str] | None, typer.Option(help="Only the handler of this one. May be given again.")] = None,
+    lease: Annotated[float, typer.Option(help="Seconds until a dead worker's jobs come back.")] = LEASE_SECONDS,
+    grace: Annotated[float, typer.Option(help="Seconds that handlers have after SIGTERM.")] = GRACE_SECONDS,
+) -> None:
+    """Run handlers. SIGTERM lets those that run come to their end; a second one gives their jobs back at once."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        made = Worker(_queue(target), topics=topic, lease=lease, grace=grace)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    asyncio.run(made.run())
+    _leave()
+
+
+def _queue(target: str) -> Queue:
+    """The queue that `module:name` means, from the working directory too. Raises ValueError."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise ValueError(f"{target!r} is not of the form module:queue")
+    sys.path.insert(0, "")
+    try:
+        queue = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
+            raise ValueError(f"there is no module {error.name}") from error
+        raise
+    except AttributeError as error:
+        raise ValueError(f"{module} has no {name}") from error
+    if not isinstance(queue, Queue):
+        raise ValueError(f"{target} is a {type(queue).__name__}, and no Queue")
+    return queue
+
+
+def _leave() -> None:
+    """Threads whose handlers do not come to an end have had their time: their jobs are given back."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(STUCK_SECONDS)
+            if thread.is_alive():
+                logging.shutdown()
+                os._exit(0)
+
+
+def main() -> None:
+    """What `holdfast` runs."""
+    app()
