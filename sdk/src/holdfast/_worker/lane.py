@@ -28,7 +28,9 @@ from holdfast._worker.taken import Taken
 log: Final = logging.getLogger("holdfast")
 
 WAIT_MS: Final = 20_000
-MAX_AHEAD: Final = 1_000  # jobs of a claim
+MAX_CLAIM: Final = 500  # jobs
+MAX_CLAIMS: Final = 4  # under way at once
+MAX_AHEAD: Final = 3_000  # jobs that wait here
 AHEAD_SECONDS: Final = 0.25  # of work that waits here: what other workers could have done meanwhile
 TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
 LAST_CLAIM_SECONDS: Final = 0.5
@@ -58,7 +60,9 @@ class Lane:
         self._service: float | None = None  # seconds that a job takes, as measured
         self._busy, self._done = 0.0, 0  # since it was measured
         self._room_wanted: asyncio.Future[None] | None = None
-        self._claimed: asyncio.Task[list[dict[str, Any]]] | None = None
+        self._claims: dict[asyncio.Task[None], int] = {}  # under way, and how many jobs each may bring
+        self._backlog = False
+        self._failures = 0
         self._draining = asyncio.Event()
         self._emptied: asyncio.Future[None] | None = None
         self.turn = TURN_SECONDS / handler.concurrency
@@ -66,8 +70,7 @@ class Lane:
     def tasks(self) -> Iterator[asyncio.Task[None]]:
         """What it does, begun. None of them ends by itself, but for the claims when it is drained."""
         name = f"holdfast-{self.handler.topic}"
-        self._claims = asyncio.create_task(self._claim_on(), name=f"{name}-claims")
-        yield self._claims
+        yield asyncio.create_task(self._claim_on(), name=f"{name}-claims")
         yield asyncio.create_task(self._watch_time(), name=f"{name}-timeouts")
         for runner in self._runners:
             runner.task = asyncio.create_task(runner.run(), name=name)
@@ -76,37 +79,43 @@ class Lane:
     # Claims.
 
     async def _claim_on(self) -> None:
-        failures = 0
+        """One claim waits for jobs; others go out beside it while it is known that there are more."""
         while not self._draining.is_set():
-            room = self._room()
-            if room == 0:
-                self._room_wanted = asyncio.get_running_loop().create_future()
-                await self._room_wanted
-                continue
-            self._claimed = asyncio.create_task(self._sender.send(self._claim(room)))
-            try:
-                bodies = await self._claimed
-            except errors.HoldfastError as error:
-                # What a lost answer may have leased comes back when those leases end.
-                failures += 1
-                base, cap = PAUSE_SECONDS
-                pause = random.uniform(0, min(cap, base * 2 ** min(failures, 16)))  # noqa: S311
-                log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
-                await self._unless_draining(pause)
-            except asyncio.CancelledError:
-                if not self._draining.is_set():
-                    raise
-            else:
-                failures = 0
-                self._take(bodies)
+            while (room := self._room()) and len(self._claims) < (MAX_CLAIMS if self._backlog else 1):
+                task = asyncio.create_task(self._claim_once(room, 0 if self._claims else WAIT_MS))
+                self._claims[task] = room
+                task.add_done_callback(self._claim_ended)
+            self._room_wanted = self._loop.create_future()
+            await self._room_wanted
 
-    def _claim(self, most: int) -> Request[list[dict[str, Any]]]:
-        """A claim whose jobs stay as the answer has them."""
-        request = TopicLeases.claim(self._topic, max=most, wait_ms=WAIT_MS, lease_ms=self._lease_ms)
+    async def _claim_once(self, most: int, wait_ms: int) -> None:
+        try:
+            bodies, ready = await self._sender.send(self._claim(most, wait_ms))
+        except errors.HoldfastError as error:
+            # What a lost answer may have leased comes back when those leases end.
+            self._backlog = False
+            self._failures += 1
+            base, cap = PAUSE_SECONDS
+            pause = random.uniform(0, min(cap, base * 2 ** min(self._failures, 16)))  # noqa: S311
+            log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
+            await asyncio.sleep(pause)
+        else:
+            self._backlog = ready > 0
+            self._failures = 0
+            self._take(bodies)
 
-        def claimed(reply: Reply) -> list[dict[str, Any]]:
-            jobs: list[dict[str, Any]] = reply.body["claimed"]
-            return jobs
+    def _claim_ended(self, task: asyncio.Task[None]) -> None:
+        del self._claims[task]
+        self._wake_claims()
+        if not task.cancelled():
+            task.result()
+
+    def _claim(self, most: int, wait_ms: int) -> Request[tuple[list[dict[str, Any]], int]]:
+        """A claim whose jobs stay as the answer has them, and how many more are ready."""
+        request = TopicLeases.claim(self._topic, max=most, wait_ms=wait_ms, lease_ms=self._lease_ms)
+
+        def claimed(reply: Reply) -> tuple[list[dict[str, Any]], int]:
+            return reply.body["claimed"], reply.body["ready"]
 
         return request.read_by(claimed)
 
@@ -133,17 +142,10 @@ class Lane:
         most = slots
         if self._service is not None:
             ahead = min(AHEAD_SECONDS, self._lease_ms / 4000)
-            most = min(max(MAX_AHEAD, slots), slots + int(slots * ahead / max(self._service, 1e-7)))
-        working = self._running + len(self._queued)
-        room = min(most - working, 2 * most - len(self._held), MAX_AHEAD)
-        return room if room > 0 and (working < slots or 2 * room >= most) else 0
-
-    async def _unless_draining(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._draining.wait()
-        except TimeoutError:
-            pass
+            most += min(MAX_AHEAD, int(slots * ahead / max(self._service, 1e-7)))
+        working = self._running + len(self._queued) + sum(self._claims.values())
+        room = min(most - working, 2 * most - len(self._held), MAX_CLAIM)
+        return room if room > 0 and (working < slots or room >= min(MAX_CLAIM, most // 2)) else 0
 
     # Running.
 
@@ -279,10 +281,11 @@ class Lane:
         self._wake_claims()
         self._give_back()
         # What a claim finds is leased: its answer is better read than lost. One that waits for jobs finds none.
-        await asyncio.wait([self._claims], timeout=LAST_CLAIM_SECONDS)
-        if self._claimed is not None and not self._claims.done():
-            self._claimed.cancel()
-            await asyncio.wait([self._claims])
+        if claims := list(self._claims):
+            await asyncio.wait(claims, timeout=LAST_CLAIM_SECONDS)
+            for claim in claims:
+                claim.cancel()
+            await asyncio.wait(claims)
         if self._held:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from holdfast._wire import encode
 
@@ -41,13 +40,8 @@ class Result:
     value: Any
 
 
-class Verb(Enum):
-    """How a job is settled."""
-
-    ACK = "ack"
-    NACK = "nack"
-    FAIL = "fail"
-    RELEASE = "release"  # a nack whose delivery does not count: it was not the job's fault
+# How a job is settled. To release it is a nack whose delivery does not count: it was not the job's fault.
+Verb = Literal["ack", "nack", "fail", "release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +60,9 @@ class Judged:
     said: Any = None
 
 
-ACK: Final = Verdict(Verb.ACK)
-FAIL: Final = Verdict(Verb.FAIL)
-RELEASE: Final = Verdict(Verb.RELEASE)
+ACK: Final = Verdict("ack")
+FAIL: Final = Verdict("fail")
+RELEASE: Final = Verdict("release")
 
 
 def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:  # noqa: PLR0911 - one for each kind
@@ -86,7 +80,7 @@ def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged
         case Dead():
             return Judged(FAIL, why(value.reason))
         case Retry(after=float() | int() as seconds):
-            return Judged(Verdict(Verb.NACK, round(seconds * 1000)), why(value.reason))
+            return Judged(Verdict("nack", round(seconds * 1000)), why(value.reason))
         case Retry():
             return _failed(value.reason, retry, deliveries)
         case BaseException():
@@ -97,10 +91,10 @@ def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged
 
 def _failed(reason: str | None, retry: Sequence[float] | None, deliveries: int) -> Judged:
     if retry is None:
-        return Judged(Verdict(Verb.NACK), why(reason))
+        return Judged(Verdict("nack"), why(reason))
     if deliveries > len(retry):
         return Judged(FAIL, why(reason))
-    return Judged(Verdict(Verb.NACK, round(retry[deliveries - 1] * 1000)), why(reason))
+    return Judged(Verdict("nack", round(retry[deliveries - 1] * 1000)), why(reason))
 
 
 def why(reason: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast import errors
 from holdfast._client import AsyncTopic
 from holdfast._heartbeats import MAX_BATCH
-from holdfast._worker.outcomes import Judged, Verb, Verdict, why
+from holdfast._worker.outcomes import Judged, Verdict, why
 from holdfast._worker.taken import Taken
 from holdfast.models.leases import Settled
 
@@ -80,8 +80,8 @@ class Settler:
                 await self._send(verdict, batch[half:])
             elif batch[0].said is not None:
                 # Without what it said; an ack without its result would be another one.
-                batch[0].said = why(f"its result is refused: {error}") if verdict.verb is Verb.ACK else None
-                await self._send(Verdict(Verb.NACK) if verdict.verb is Verb.ACK else verdict, batch)
+                batch[0].said = why(f"its result is refused: {error}") if verdict.verb is "ack" else None
+                await self._send(Verdict("nack") if verdict.verb is "ack" else verdict, batch)
             else:
                 log.error("%d jobs of %s could not be settled: %s", len(batch), self._topic.name, error)
         except errors.HoldfastError as error:
@@ -99,11 +99,11 @@ class Settler:
         said = [taken.said for taken in batch]
         beside = said if any(one is not None for one in said) else None
         match verdict.verb:
-            case Verb.ACK:
+            case "ack":
                 return await self._topic.ack(*batch, results=beside)
-            case Verb.NACK:
+            case "nack":
                 return await self._topic.nack(*batch, delay_ms=verdict.delay_ms, errors=beside)
-            case Verb.RELEASE:
+            case "release":
                 return await self._topic.nack(*batch, refund=True)
-            case Verb.FAIL:
+            case "fail":
                 return await self._topic.fail(*batch, errors=beside)
