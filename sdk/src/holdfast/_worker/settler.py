@@ -80,8 +80,8 @@ class Settler:
                 await self._send(verdict, batch[half:])
             elif batch[0].said is not None:
                 # Without what it said; an ack without its result would be another one.
-                batch[0].said = why(f"its result is refused: {error}") if verdict.verb is "ack" else None
-                await self._send(Verdict("nack") if verdict.verb is "ack" else verdict, batch)
+                batch[0].said = why(f"its result is refused: {error}") if verdict.verb == "ack" else None
+                await self._send(Verdict("nack") if verdict.verb == "ack" else verdict, batch)
             else:
                 log.error("%d jobs of %s could not be settled: %s", len(batch), self._topic.name, error)
         except errors.HoldfastError as error:

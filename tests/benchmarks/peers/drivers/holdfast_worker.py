@@ -16,7 +16,7 @@ from tests.benchmarks.peers.drivers.protocol import Meter, serve, until_done
 
 sys.path.insert(0, str(Path(__file__).parents[4] / "sdk/src"))
 
-from holdfast import Queue, Worker  # noqa: E402
+from holdfast import Queue, Worker
 
 CONCURRENCY: Final = 24  # as graphile-worker's
 

@@ -1,0 +1,238 @@
+"""Workers as processes, which are killed, stopped for longer than their leases, and told to end, under load and beside
+a service that is killed too. Nothing is lost, and nothing is acked by whom it no longer belongs to.
+
+HOLDFAST_TEST_WORKER_JOBS: how many jobs (1,500; `make workers` does 100,000).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from holdfast import AsyncClient, AsyncTopic, Isolation, Queue
+from tests.api.process import Process
+from tests.conftest import Running
+from tests.sdk import worker_program
+from tests.sdk.test_worker import outcome, working
+
+ROOT: Final = Path(__file__).parents[2]
+JOBS: Final = int(os.environ.get("HOLDFAST_TEST_WORKER_JOBS", "1500"))
+LEASE: Final = 1.5
+
+
+@pytest.fixture
+async def process(database_url: str, tmp_path: Path) -> AsyncIterator[Process]:
+    process = Process(database_url, tmp_path)
+    yield process
+    await asyncio.to_thread(process.stop)
+
+
+class WorkerProcess:
+    """`holdfast worker`, which is begun anew when it has ended."""
+
+    def __init__(self, url: str, topic: str, log: Path) -> None:
+        self._env = {
+            **os.environ,
+            **{"HOLDFAST_URL": url, "HOLDFAST_TEST_TOPIC": topic, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk/src'}"},
+        }
+        self.log = log
+        self.start()
+
+    def start(self) -> None:
+        command = ["-m", "holdfast", "worker", "tests.sdk.worker_program:queue", f"--lease={LEASE}"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=self._env, stderr=log)
+
+    def end(self, kind: signal.Signals) -> int:
+        self.process.send_signal(kind)
+        return self.process.wait(30)
+
+
+@pytest.mark.alone
+async def test_workers_and_service_die_in_every_way(
+    process: Process, topic: str, database_url: str, tmp_path: Path
+) -> None:
+    url = await asyncio.to_thread(process.url)
+    async with AsyncClient(url, timeout=60, retries=100) as client:
+        queue = client.topic(topic)
+        await queue.put()
+        for at in range(0, JOBS, 1_000):
+            await queue.enqueue_many(range(at, min(at + 1_000, JOBS)))
+        workers = [WorkerProcess(url, topic, tmp_path / f"worker{i}") for i in range(2)]
+        hit = dict.fromkeys(("kill", "stop", "term", "service"), 0)
+        try:
+            for worker, how in zip(cycle(workers), cycle(hit), strict=False):
+                if await progressed(queue) == 0:
+                    break
+                hit[how] += 1
+                match how:
+                    case "kill":
+                        await asyncio.to_thread(worker.end, signal.SIGKILL)
+                        worker.start()
+                    case "stop":
+                        worker.process.send_signal(signal.SIGSTOP)
+                        await asyncio.sleep(2 * LEASE)
+                        worker.process.send_signal(signal.SIGCONT)
+                    case "term":
+                        assert await asyncio.to_thread(worker.end, signal.SIGTERM) == 0
+                        worker.start()
+                    case "service":
+                        (await asyncio.to_thread(process.server)).kill()
+            codes = [await asyncio.to_thread(worker.end, signal.SIGTERM) for worker in workers]
+        finally:
+            for worker in workers:
+                worker.process.kill()
+                worker.process.wait()
+    said = "".join(worker.log.read_text() for worker in workers)
+    assert codes == [0, 0], said
+    assert min(hit.values()) >= 1, hit
+    assert "lost" in said, "a stop was longer than a lease"
+    assert await ledger_faults(database_url, topic) == []
+
+
+async def progressed(queue: AsyncTopic) -> int:
+    """How many jobs are left, after a while in which some were done."""
+    async with asyncio.timeout(120):
+        began = left = await live(queue)
+        while left and left > began - min(JOBS // 20, 500):
+            await asyncio.sleep(0.05)
+            left = await live(queue)
+    return left
+
+
+async def live(queue: AsyncTopic) -> int:
+    return (await queue.get(touch=False)).count
+
+
+async def ledger_faults(url: str, topic: str) -> list[Any]:
+    """Jobs that were not acked exactly once, as the last thing that happened to them, by the lease of their last
+    claim; and how many are missing."""
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch(
+            """
+            SELECT seq, array_agg(event::text ORDER BY tx, at) AS events,
+                   array_agg(lease_id ORDER BY tx, at) FILTER (WHERE event IN ('claimed', 'acked')) AS leases
+            FROM holdfast.lease_events WHERE topic = $1 GROUP BY seq
+            """,
+            topic,
+        )
+    finally:
+        await connection.close()
+    faults: list[Any] = [] if len(rows) == JOBS else [f"{len(rows)} jobs"]
+    for row in rows:
+        acked_last = row["events"].count("acked") == 1 and row["events"][-1] == "acked"
+        if not acked_last or row["leases"][-1] != row["leases"][-2]:
+            faults.append(dict(row))
+    return faults
+
+
+@pytest.fixture
+async def handlers(service: Running) -> AsyncIterator[Queue]:
+    async with Queue(service.url) as handlers:
+        yield handlers
+
+
+async def suspected(queue: AsyncTopic, what: str) -> int:
+    """A job whose holders let it lie, twice: a suspect."""
+    seq = (await queue.enqueue(what)).seq
+    for _ in range(2):
+        [job] = (await queue.claim(lease_ms=100, wait_ms=10_000)).jobs
+        while (await queue.job(job.seq)).state == "leased":
+            await asyncio.sleep(0.01)
+    return seq
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "error"),
+    [
+        ("nothing", "completed", None),
+        ("kill", "failed", "suspected of killing its workers; alone it ended with -9"),
+        ("take time", "failed", "suspected of killing its workers; alone it took longer than 3 s"),
+        ("take memory", "failed", "MemoryError: "),
+    ],
+)
+async def test_a_suspected_pill_is_alone(
+    queue: AsyncTopic, handlers: Queue, what: str, state: str, error: str | None
+) -> None:
+    handlers.handler(queue.name, isolate=Isolation(100, 3 if what == "take time" else 60), retry=())(
+        worker_program.pill
+    )
+    seq = await suspected(queue, what)
+    async with working(handlers):
+        end = await outcome(queue, seq)
+    assert (end.state, end.error) == (state, error)
+
+
+async def test_a_pool_of_processes(queue: AsyncTopic, handlers: Queue) -> None:
+    handlers.handler(queue.name, pool="process", concurrency=1)(worker_program.whose_process)
+    seqs = (await queue.enqueue_many(range(3))).seqs
+    async with working(handlers):
+        ends = [await outcome(queue, seq) for seq in seqs]
+    assert {end.state for end in ends} == {"completed"}
+    assert len({end.result for end in ends} | {os.getpid()}) == 2
+
+
+async def test_a_process_of_a_pool_that_dies_costs_the_job_one_try(queue: AsyncTopic, handlers: Queue) -> None:
+    handlers.handler(queue.name, pool="process", concurrency=1, retry=())(worker_program.pill)
+    first, second = (await queue.enqueue("kill")).seq, (await queue.enqueue("nothing")).seq
+    async with working(handlers):
+        assert (await outcome(queue, first)).state == "failed"
+        end = await outcome(queue, second)
+    assert (end.state, end.result) == ("completed", "harmless")
+
+
+async def test_a_blocked_loop_costs_no_lease_and_is_reported(
+    service: Running, queue: AsyncTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service is in this process, so the worker has a loop of its own."""
+    counts: list[int] = []
+
+    async def work() -> None:
+        async with Queue(service.url) as handlers:
+
+            @handlers.handler(queue.name)
+            async def handler(_: Any) -> None:
+                counts.append(1)
+                time.sleep(4)
+
+            await handlers.client.topic(queue.name).enqueue(1)
+            async with working(handlers, lease=LEASE):
+                while not counts:
+                    await asyncio.sleep(0.01)
+
+    await asyncio.to_thread(asyncio.run, work())
+    assert counts == [1]
+    history = (await queue.history(1)).events
+    assert [event.event for event in history if event.event in ("claimed", "acked")] == ["claimed", "acked"]
+    reports = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert any("time.sleep(4)" in report for report in reports), "its stack says where"
+
+
+async def test_the_command_says_what_is_wrong() -> None:
+    for target, why in (
+        ("nowhere:queue", "no module nowhere"),
+        ("json:nothing", "has no nothing"),
+        ("x", "of the form"),
+    ):
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "holdfast", "worker", target],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "sdk/src"), "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 2
+        assert why in ran.stderr
