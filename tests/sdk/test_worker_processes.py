@@ -23,6 +23,7 @@ import pytest
 from holdfast import AsyncClient, AsyncTopic, Isolation, Queue
 from tests.api.process import Process
 from tests.conftest import Running
+from tests.processes import until
 from tests.sdk import worker_program
 from tests.sdk.test_worker import outcome, working
 
@@ -47,12 +48,18 @@ class WorkerProcess:
             **{"HOLDFAST_URL": url, "HOLDFAST_TEST_TOPIC": topic, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk/src'}"},
         }
         self.log = log
+        self._starts = 0
         self.start()
 
     def start(self) -> None:
         command = ["-m", "holdfast", "worker", "tests.sdk.worker_program:queue", f"--lease={LEASE}"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=self._env, stderr=log)
+        self._starts += 1
+
+    def hears(self) -> bool:
+        """Whether it has come so far that it hears signals."""
+        return self.log.read_text().count("The worker runs") == self._starts
 
     def end(self, kind: signal.Signals) -> int:
         self.process.send_signal(kind)
@@ -72,9 +79,11 @@ async def test_workers_and_service_die_in_every_way(
         workers = [WorkerProcess(url, topic, tmp_path / f"worker{i}") for i in range(2)]
         hit = dict.fromkeys(("kill", "stop", "term", "service"), 0)
         try:
-            for worker, how in zip(cycle(workers), cycle(hit), strict=False):
+            for i, how in enumerate(cycle(hit)):
+                worker = workers[(i + i // len(hit)) % len(workers)]  # each of them is hit in every way
                 if await progressed(queue) == 0:
                     break
+                await asyncio.to_thread(until, worker.hears, 60)
                 hit[how] += 1
                 match how:
                     case "kill":
@@ -89,6 +98,8 @@ async def test_workers_and_service_die_in_every_way(
                         worker.start()
                     case "service":
                         (await asyncio.to_thread(process.server)).kill()
+            for worker in workers:
+                await asyncio.to_thread(until, worker.hears, 60)
             codes = [await asyncio.to_thread(worker.end, signal.SIGTERM) for worker in workers]
         finally:
             for worker in workers:

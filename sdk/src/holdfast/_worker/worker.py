@@ -69,6 +69,7 @@ class Worker:
             heartbeats.watch(self._loop)
             heartbeats.feed(self._lease / 6, self._due)
             tasks += [task for lane in self._lanes for task in lane.tasks()]
+            log.info("The worker runs the jobs of %s", ", ".join(handler.topic for handler in self._handlers))
             tasks.append(asyncio.create_task(_put_schedules(client, self._handlers), name="holdfast-schedules"))
             await self._until(self._draining, tasks)
             await self._drain()
