@@ -50,7 +50,7 @@ async def run(code: str, url: str, names: dict[str, Any]) -> str:
     code = code.replace(AS_PRINTED, url)
     if "asyncio.run(" in code:
         return await asyncio.to_thread(program, code)
-    compiled: CodeType = compile(code, "page", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    compiled: CodeType = compile(code, "page", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         done = eval(compiled, names)
@@ -68,7 +68,7 @@ def program(code: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("page", ["docs/sdk.md", "sdk/README.md"])
+@pytest.mark.parametrize("page", ["docs/sdk.md", "docs/worker.md", "sdk/README.md"])
 async def test_the_examples_of_a_page(serve: Serve, new_database: Callable[[], Awaitable[str]], page: str) -> None:
     service = await (await Services.make(serve, new_database)).start()
     names: dict[str, Any] = {}

@@ -33,7 +33,7 @@ MAX_CLAIMS: Final = 4  # under way at once
 MAX_AHEAD: Final = 3_000  # jobs that wait here
 AHEAD_SECONDS: Final = 0.25  # of work that waits here: what other workers could have done meanwhile
 TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
-LAST_CLAIM_SECONDS: Final = 0.5
+LAST_CLAIM_SECONDS: Final = 0.1
 PAUSE_SECONDS: Final = (0.1, 5.0)
 DONE: Final = Judged(ACK)
 

@@ -31,7 +31,11 @@ class PayloadError(ValueError):
 
 def decoder(hint: Any) -> Decoder | None:
     """How a payload becomes what a parameter of this hint takes; None where it is taken as it comes."""
-    return None if hint in _ANYTHING else functools.partial(_top, hint)
+    if hint in _ANYTHING:
+        return None
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        _hints(hint)  # one that can't be read is better known now
+    return functools.partial(_top, hint)
 
 
 def _top(hint: Any, value: Any) -> Any:
