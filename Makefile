@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,3 +51,6 @@ figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchm
 
 chaos: ## fifty kills each of the service and of PostgreSQL, under load
 	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
+
+workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service that is killed
+	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way

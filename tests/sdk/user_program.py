@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from holdfast import AsyncClient, AsyncTopic, BrokerQueue, Client, HeartbeatManager, Job, Record, TopicConfig, models
+from holdfast import (
+    AsyncClient,
+    AsyncContext,
+    AsyncTopic,
+    BrokerQueue,
+    Client,
+    HeartbeatManager,
+    Job,
+    Queue,
+    Record,
+    Result,
+    Retry,
+    SyncContext,
+    TopicConfig,
+    Worker,
+    models,
+)
 
 
 async def with_the_async_client(client: AsyncClient) -> None:
@@ -54,6 +70,27 @@ async def with_a_queue() -> None:
             async with HeartbeatManager(queue, taken.id):
                 assert_type(taken.payload, bytes)
             await queue.ack(taken.id)
+
+
+handlers = Queue("http://127.0.0.1:8080")
+
+
+@handlers.handler("mail", concurrency=20, retry=(1, 10), schedule="0 7 * * *")
+async def send(letter: dict[str, str], context: AsyncContext) -> Result | Retry:
+    assert_type(await context.self().group("ada").push(letter), str)
+    assert_type(await context.send("progress", 50), int)
+    return Result(letter["to"]) if context.received_count == 1 else Retry(5)
+
+
+@handlers.handler("images", pool="process")
+def shrink(name: str, context: SyncContext) -> None:
+    assert_type(context.push("mail", name), str)
+
+
+async def with_a_worker() -> None:
+    assert_type(await send({"to": "ada"}, AsyncContext.__new__(AsyncContext)), Result | Retry)
+    assert_type(await handlers.get("mail").dedupe("order 7").push("x", priority=3), str)
+    await Worker(handlers, topics=["mail"], lease=60).run()
 
 
 def refused_by_mypy(client: Client, jobs: AsyncTopic) -> None:

@@ -17,7 +17,7 @@ from holdfast._attempts import Options
 from holdfast._decode import payload
 from holdfast._transport import LIMITS, Account, AsyncSender, SyncSender
 from holdfast._worker.context import Context
-from holdfast._worker.handlers import _parameters
+from holdfast._worker.handlers import parameters
 from holdfast._worker.outcomes import Judged, judged
 from holdfast._worker.payloads import Encoder, decoder
 
@@ -66,7 +66,7 @@ async def _run_async(order: Order) -> Any:
 
 
 def _call(order: Order, sender: SyncSender | AsyncSender) -> Any:
-    wants_context, hint = _parameters(order.function)
+    wants_context, hint = parameters(order.function)
     decode = decoder(hint)
     data = payload(order.body["data"])
     arguments = [data if decode is None else decode(data)]

@@ -106,7 +106,7 @@ class Queue:
             raise ValueError("the pauses of retry are 0 seconds or more")
 
         def declare(function: F) -> F:
-            wants_context, hint = _parameters(function)
+            wants_context, hint = parameters(function)
             self.handlers[topic] = Handler(
                 function,
                 topic,
@@ -151,7 +151,7 @@ class Queue:
         await self.aclose()
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
+def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
     """Whether a handler takes the context, and the type hint of its payload."""
     positional = [
         parameter
