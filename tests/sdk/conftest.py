@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from holdfast import AsyncClient, AsyncTopic
+from holdfast import AsyncClient, AsyncTopic, Queue
 from tests.conftest import Running
 from tests.sdk.proxy import Proxy
 
@@ -32,3 +32,10 @@ async def proxy(service: Running) -> AsyncIterator[Proxy]:
     """What a client speaks through to the service."""
     async with Proxy(service.url) as proxy:
         yield proxy
+
+
+@pytest.fixture
+async def handlers(service: Running) -> AsyncIterator[Queue]:
+    """To declare handlers on."""
+    async with Queue(service.url) as handlers:
+        yield handlers

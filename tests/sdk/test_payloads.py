@@ -111,7 +111,7 @@ def test_what_a_newer_producer_adds_is_left_out() -> None:
     ("hint", "value", "why"),
     [
         (Inner, {"name": 1}, "payload.name is no str: 1"),
-        (Inner, [], "payload is no Inner: []"),
+        (Inner, [], r"payload is no Inner: \[\]"),
         (Inner, {}, "payload is no Inner: .*name"),
         (list[Inner], [{"name": "x"}, {}], r"payload\[1\] is no Inner"),
         (int, True, "payload is no int: True"),

@@ -25,7 +25,7 @@ from tests.api.process import Process
 from tests.conftest import Running
 from tests.processes import until
 from tests.sdk import worker_program
-from tests.sdk.test_worker import outcome, working
+from tests.sdk.workers import outcome, working
 
 ROOT: Final = Path(__file__).parents[2]
 JOBS: Final = int(os.environ.get("HOLDFAST_TEST_WORKER_JOBS", "1500"))
@@ -116,7 +116,7 @@ async def progressed(queue: AsyncTopic) -> int:
     """How many jobs are left, after a while in which some were done."""
     async with asyncio.timeout(120):
         began = left = await live(queue)
-        while left and left > began - min(JOBS // 20, 500):
+        while left and left > began - JOBS // 20:
             await asyncio.sleep(0.05)
             left = await live(queue)
     return left
@@ -147,12 +147,6 @@ async def ledger_faults(url: str, topic: str) -> list[Any]:
         if not acked_last or row["leases"][-1] != row["leases"][-2]:
             faults.append(dict(row))
     return faults
-
-
-@pytest.fixture
-async def handlers(service: Running) -> AsyncIterator[Queue]:
-    async with Queue(service.url) as handlers:
-        yield handlers
 
 
 async def suspected(queue: AsyncTopic, what: str) -> int:

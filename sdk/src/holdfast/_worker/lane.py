@@ -20,7 +20,7 @@ from holdfast._wire import Reply, Request
 from holdfast._worker.calls import Caller
 from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
-from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, judged
+from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged
 from holdfast._worker.payloads import Encoder
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
@@ -63,6 +63,7 @@ class Lane:
         self._claims: dict[asyncio.Task[None], int] = {}  # under way, and how many jobs each may bring
         self._backlog = False
         self._failures = 0
+        self._fault: BaseException | None = None
         self._draining = asyncio.Event()
         self._emptied: asyncio.Future[None] | None = None
         self.turn = TURN_SECONDS / handler.concurrency
@@ -87,6 +88,8 @@ class Lane:
                 task.add_done_callback(self._claim_ended)
             self._room_wanted = self._loop.create_future()
             await self._room_wanted
+            if self._fault is not None:
+                raise self._fault
 
     async def _claim_once(self, most: int, wait_ms: int) -> None:
         try:
@@ -106,9 +109,9 @@ class Lane:
 
     def _claim_ended(self, task: asyncio.Task[None]) -> None:
         del self._claims[task]
-        self._wake_claims()
         if not task.cancelled():
-            task.result()
+            self._fault = self._fault or task.exception()  # of ours: it ends the worker
+        self._wake_claims()
 
     def _claim(self, most: int, wait_ms: int) -> Request[tuple[list[dict[str, Any]], int]]:
         """A claim whose jobs stay as the answer has them, and how many more are ready."""
@@ -200,7 +203,7 @@ class Lane:
             case "timeout":
                 return Retry(reason=f"took longer than {self.handler.timeout:g} s")
             case "cancelled":
-                return Retry(reason="cancelled")
+                return Judged(Verdict("nack"), "cancelled")  # which ends it, whatever tries it has left
             case "stopping" | "lost":
                 return Judged(RELEASE)
 
@@ -297,6 +300,8 @@ class Lane:
 
     def close(self) -> None:
         """Threads that run a handler end with that."""
+        for claim in self._claims:
+            claim.cancel()
         self._caller.close()
 
     def _give_back(self) -> None:

@@ -104,8 +104,11 @@ class Worker:
         if threading.current_thread() is not threading.main_thread():
             return []
         kinds = [signal.SIGTERM, signal.SIGINT]
-        for kind in kinds:
-            asyncio.get_running_loop().add_signal_handler(kind, self._stop)
+        try:
+            for kind in kinds:
+                asyncio.get_running_loop().add_signal_handler(kind, self._stop)
+        except NotImplementedError:  # Windows
+            return []
         return kinds
 
     async def _until(self, event: asyncio.Event, tasks: Sequence[asyncio.Task[None]]) -> None:
