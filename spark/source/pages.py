@@ -51,7 +51,7 @@ class Walk:
             all_of.append(Condition(f"({key}) > ({marks})" if len(table.key) > 1 else f"{key} > {marks}", tuple(after)))
         where = joined(all_of)
         shown = [table.columns[name].shown.format(name) for name in self.columns]
-        shown += [f"{name}::text" if name == "ctid" else name for name in table.key]
+        shown += [f"{name}::text AS place" if name == "ctid" else name for name in table.key]
         big = [name for name in self.columns if name in table.big]
         inner = ", ".join(dict.fromkeys([*self.columns, *table.key]))
         found = f"SELECT {inner} FROM holdfast.{table.source} WHERE {where.sql} ORDER BY {key} LIMIT {self.limit}"
