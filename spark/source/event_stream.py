@@ -22,6 +22,7 @@ from spark.source.connection import Connection, ask
 from spark.source.filters import Condition
 from spark.source.ledger import ENDLESS
 from spark.source.plans import EPOCH, Part, instant_of, micros
+from spark.source.reader import conditions
 from spark.source.streams import Asked, Offset, Stream
 from spark.source.stretches import Times
 from spark.windows import instant
@@ -86,7 +87,7 @@ class EventStream(Stream):
             to, then = horizon.tx, max(start["since"], micros(horizon.since))
         if not self.asked.may_lack:
             ledger.must_be_kept(connection, low)
-        wanted = (*_transactions(start["tx"], to), *self.of_topic())
+        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read, self.asked.read.filters))
         end, count, seen = ledger.reach(connection, wanted, low, most)
         if end < ENDLESS:
             return {"tx": start["tx"], "since": start["since"], "to": to, "then": then, "at": micros(end)}

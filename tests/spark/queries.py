@@ -34,7 +34,7 @@ class Query:
             row
             for part in self.reader.partitions(start, end)
             for batch in self.reader.read(part)
-            for row in batch.to_pylist()
+            for row in batch.to_pylist()  # type: ignore[union-attr]
         ]
         if commits:
             self.checkpoint = end

@@ -73,7 +73,7 @@ async def test_a_transaction_that_begins_first_and_gets_its_id_last(
 
 
 async def test_twelve_writers_rollbacks_and_restarts(database_url: str, connect: Connect, queue: str) -> None:
-    """M3, M5: transactions of all lengths, one in five rolled back, savepoints too; restarts in the midst of a batch."""
+    """M3, M5: transactions of all lengths, some rolled back, savepoints too; restarts in a batch."""
     query = Query(database_url, topic=queue, rows_per_batch="1000")
     query.drain()
     chance = random.Random(5)
