@@ -102,7 +102,9 @@ class EventStream(Stream):
         else:
             low = instant_of(start["since"])
             horizon = self.target or self.horizon(connection, low)
-            if horizon.tx <= start["tx"]:
+            if horizon.tx < start["tx"]:  # an xmin never falls
+                raise Mistake("the database was set back to an earlier state than the checkpoint: start with a new one")
+            if horizon.tx == start["tx"]:
                 return start
             to, then = horizon.tx, max(start["since"], micros(horizon.since))
         if not self.asked.may_lack:

@@ -96,7 +96,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.asked.rows_per_batch)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        if start is None:  # Spark 4.1 asks without; what it has read by then it keeps to itself
+        if start is None:  # as Spark 4.1 asks
             raise Mistake("a stream needs Spark 4.2 or newer")
         connection = self._same(start)
         end = self.next(connection, start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)

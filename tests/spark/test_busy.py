@@ -21,10 +21,10 @@ from tests.spark.nothing import Nothing
 from tests.spark.test_pages import reader
 
 TABLES = "lease_events", "jobs"
-PHASES = ("tables", 4.0), ("files", 8.0), ("tables", 4.0)  # in this order what changes with time changes both
+PHASES = ("tables", 3.0), ("files", 6.0), ("tables", 3.0)  # in this order what changes with time changes both
 WORKERS = 6
-BACKLOG = 40_000
-ENOUGH = 500  # claims, of which the p99 leaves out five
+BACKLOG = 30_000
+ENOUGH = 400  # claims, of which the p99 leaves out four
 PATIENCE = 30.0  # seconds more, for a machine that does other things as well
 QUEUE = "busy"
 

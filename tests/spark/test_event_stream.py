@@ -185,6 +185,16 @@ async def test_another_database_is_an_error_and_not_silence(
     assert query.checkpoint is not None
 
 
+async def test_a_database_that_was_set_back_is_an_error(database_url: str, queue: str) -> None:
+    """As a copy of its volume from before: of the same cluster and timeline, with fewer transactions."""
+    query = Query(database_url, topic=queue)
+    query.batch()
+    assert query.checkpoint is not None
+    query.checkpoint["tx"] += 1_000_000
+    with pytest.raises(Mistake, match="set back to an earlier state"):
+        query.batch()
+
+
 async def test_what_retention_took_is_an_error_unless_it_may_lack(
     new_database: Callable[[], Awaitable[str]],
 ) -> None:
