@@ -101,7 +101,7 @@ async def test_its_python_runs_as_it_stands(spark: SparkSession, page_reader: st
     for block in found:
         assert PRINTED not in block or block.count(PRINTED) == 1
         await asyncio.to_thread(exec, block.replace(PRINTED, page_reader), names)
-    assert spark.read.parquet(str(tmp_path / "events")).count() == 6
+    assert spark.read.parquet(str(tmp_path / "events")).count() == 7
 
 
 def test_its_commands_name_what_is_there() -> None:
