@@ -20,7 +20,7 @@ from app import __version__, keys
 from app.admin import pages
 from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
-from app.api.errors import Errors
+from app.api.errors import Dialect, Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
 from app.api.messages import archive as message_log
 from app.api.messages import cancels as message_cancels
@@ -134,7 +134,7 @@ ROUTERS = (
 )
 
 
-ERRORS: Final = Errors(v0_errors.render, {"/api": message_errors.render})
+ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:

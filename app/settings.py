@@ -73,7 +73,10 @@ class Settings(BaseModel):
         "events; * for any.",
     )
     max_waiting: int = Field(
-        10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="Calls that may wait for one verb of one topic; more get 429, below /api 503.",
     )
     max_streams: int = Field(5_000, ge=1, le=100_000, description="Open streams in one process; more get 429.")
     max_streams_per_key: int = Field(
