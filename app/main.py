@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
-from app import __version__, keys
+from app import __version__
 from app.admin import pages
 from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
@@ -191,7 +191,7 @@ async def _running(
     secret = settings.jwt_secret
     directory = Directory(
         pools.rest,
-        keys.parse(settings.api_keys.get_secret_value()),
+        settings.api_keys,
         token_secret=None if secret is None else secret.get_secret_value().encode(),
     )
     # Before anything is known that could become old: what the other workers say waits here until it is heard.

@@ -13,7 +13,6 @@ WAIT_MS = 20  # that a wait is as long as was asked for is tested elsewhere
 RUN_AT = "2026-01-31T09:00:00+01:00"  # a leap second, or the year 0, is none of ours
 CHECKED = "checked"  # the topic that gets schemas
 NOTHING = {"lease_ids": ""}  # and null in the others
-STREAMS = {"/v0/topics/{topic}/work", "/v0/watch/{wid}"}  # test_work.py and test_watch.py have the good ones
 COUNTED = {"lease_ids", "errors", "results", "progress"}  # one for each seq, or id
 
 
@@ -55,13 +54,10 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 @schemathesis.hook
 def filter_case(context: Any, case: Any) -> bool:
-    """Leave out good requests for a stream, which does not end; those whose texts are short enough in characters and
-    too long in bytes; and those that meet a topic's name that an earlier answer had and that is kept for dead letters,
-    or has a schema."""
+    """Leave out good requests whose texts are short enough in characters and too long in bytes, and those that meet a
+    topic's name that an earlier answer had and that is kept for dead letters, or has a schema."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return True
-    if case.path in STREAMS:
-        return False
     named = [where.get("topic") for where in (case.path_parameters, case.body) if isinstance(where, dict)]
     if case.path.startswith("/api/") and any(isinstance(name, str) and name.endswith(".dlq") for name in named):
         return False

@@ -19,6 +19,7 @@ from app.api.body import read_json
 from app.api.bounds import Seq, seq_within
 from app.api.fields import encode, flag
 from app.api.openapi import events, operation, path, query
+from app.api.v0 import frames
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
 from app.api.v0.events import (
@@ -121,7 +122,7 @@ async def make_watch(request: Request) -> Response:
         answers={},
         errors=[400, 401, 403, 404, 406, 429, 503],
     ),
-    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES)},
+    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, frames.WATCH)},
 )
 async def watch(request: Request) -> Response:
     """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""
