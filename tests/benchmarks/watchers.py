@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from tests.benchmarks.client import post
 from tests.benchmarks.load import records_body
@@ -69,8 +70,7 @@ class _Watcher(asyncio.Protocol):
         self.caught_up = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its type
 
     def follow(self, url: str) -> None:
         """Ask for the stream."""

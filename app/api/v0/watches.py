@@ -18,7 +18,7 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import Seq, seq_within
 from app.api.fields import encode, flag
-from app.api.openapi import events, operation, path, query
+from app.api.openapi import events, header, operation, path, query
 from app.api.v0 import frames
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
@@ -76,7 +76,9 @@ _seqs = msgspec.json.Decoder(dict[str, Seq])
     "/v0/watch",
     response_class=Response,
     openapi_extra=operation(
-        parameters=[query("lenient", "true: leave out topics that don't exist.", {"type": "boolean"})],
+        parameters=[
+            query("lenient", "true: leave out topics that don't exist.", {"type": "boolean", "default": False})
+        ],
         body=WatchBody,
         answers={200: WatchAnswer},
         errors=[400, 401, 403, 404, 413, 415, 429, 503],
@@ -118,6 +120,9 @@ async def make_watch(request: Request) -> Response:
         parameters=[
             path("wid", "The watch.", {"type": "string"}),
             query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+            header(
+                "Last-Event-ID", "The last event that the client has, to go back to. Never ahead.", {"type": "string"}
+            ),
         ],
         answers={},
         errors=[400, 401, 403, 404, 406, 429, 503],
