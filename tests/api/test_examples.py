@@ -87,7 +87,9 @@ def test_every_number_and_list_that_is_sent_has_a_bound(document: Body) -> None:
             schema.get("type") == "array" and not listed and not re.search(r"[Oo]ne for each|up to|\d to \d", words)
         ):
             unbounded.append(where)
-        for one in schema.get("oneOf", schema.get("anyOf", ())):  # the one is more than the type, where there are both
+        for one in (
+            schema.get("oneOf") or schema.get("anyOf") or ()
+        ):  # the one is more than the type, where there are both
             look(one, where, words)
         for name, one in schema.get("properties", {}).items():
             look(one, f"{where}.{name}", "")

@@ -154,6 +154,7 @@ class WatchStream(EventStream):
         self._watch = watch
         self._left = left
         self._pushing = False
+        self._quiet_since = 0.0
 
     async def _release(self) -> None:
         self._left()
@@ -164,6 +165,7 @@ class WatchStream(EventStream):
         telling = asyncio.ensure_future(self._tell(send))
         leaving.add_done_callback(lambda _: telling.cancel())
         watch.on_end = lambda: self._interrupt(telling)
+        watch.takes = lambda told: self._push_at_once(send, told)
         try:
             if watch.error is None:
                 await asyncio.wait([telling])
@@ -185,24 +187,38 @@ class WatchStream(EventStream):
         await push(send, frames)
         self._pushing = False
 
+    def _push_at_once(self, send: Send, told: Told) -> bool:
+        """Send what is one frame at most, and what the connection takes without a wait; False: nothing was sent."""
+        frames = self._frames(told)
+        if len(frames) > 1:
+            return False
+        for event, frame in frames:
+            if not self.push_at_once(send, frame):
+                return False
+            self._watches.sent[event].add()
+            self._quiet_since = time.monotonic()
+        return True
+
     async def _tell(self, send: Send) -> None:
         watch, watches = self._watch, self._watches
         patience = watch.options.heartbeat_ms / 1000
-        quiet_since = time.monotonic()
+        self._quiet_since = time.monotonic()
         while watch.error is None:
             try:
-                told = await watches.next(watch, quiet_since + patience - time.monotonic())
+                told = await watches.next(watch, self._quiet_since + patience - time.monotonic())
             except Unavailable as error:  # advice: the stream goes on
                 await self._push(send, "error", error_frame(error, 429))
                 await asyncio.sleep(ADVICE_SECONDS)
                 continue
             if told is None:
+                if time.monotonic() - self._quiet_since < patience:
+                    continue  # it was told something where it stood
                 await self._push(send, "heartbeat", HEARTBEAT)
-                quiet_since = time.monotonic()
+                self._quiet_since = time.monotonic()
                 continue
             for event, frame in self._frames(told):
                 await self._push(send, event, frame)
-                quiet_since = time.monotonic()
+                self._quiet_since = time.monotonic()
             watch.advance(told)
 
     def _tells_alone(self, told: Told) -> bool:
