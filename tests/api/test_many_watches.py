@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pytest
 
 from app.api.v0 import events
 from tests.api.dialect import Body, Topic, eventually
+from tests.api.events import HEARTBEAT, Frame
 from tests.api.process import Process
 from tests.api.raw import Raw, raw
 from tests.api.watches import made, watching
@@ -116,6 +118,27 @@ async def test_who_waits_is_told_where_it_stands_and_stays_there(log: Topic, ser
         await eventually(lambda: left(service, watch["wid"]))  # noqa: B023  (it is awaited here)
         async with watching(log.http, watch) as again:
             await again.event("caught-up")  # and nothing before it: where it stood is known
+
+
+async def test_a_stream_that_is_told_something_beats_only_once_it_is_quiet(log: Topic) -> None:
+    async with watching(log.http, await made(log.http, log, heartbeat_ms=1_000)) as stream:
+        await stream.event("caught-up")
+
+        async def write() -> None:
+            for i in range(8):
+                await log.append({"data": i})
+                await asyncio.sleep(0.3)
+
+        writing = asyncio.create_task(write())
+        frames: list[Frame] = []
+        while not (writing.done() and frames[-1].text == HEARTBEAT):
+            frame = await stream.frame()
+            assert frame is not None
+            frames.append(frame)
+        await writing
+        assert [frame.data["to_seq"] for frame in frames if frame.text != HEARTBEAT][-1] == 8
+        for before, beat in itertools.pairwise(frames):
+            assert beat.text != HEARTBEAT or beat.at - before.at > 0.5
 
 
 async def test_what_changes_while_it_is_read_is_looked_for_again(

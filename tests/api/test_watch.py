@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
 import time
@@ -15,7 +14,7 @@ import pytest
 
 from app.metrics import catalogue
 from tests.api.dialect import JSON, Body, Topic, eventually, refused
-from tests.api.events import HEARTBEAT, Frame
+from tests.api.events import HEARTBEAT
 from tests.api.watches import made, position, watching
 
 if TYPE_CHECKING:
@@ -279,27 +278,6 @@ async def test_a_quiet_stream_beats(log: Topic) -> None:
             assert frame.text == HEARTBEAT
             beats.append(frame.at)
         assert 0.8 <= beats[1] - beats[0] < 3  # 1 ms is clamped to 1,000
-
-
-async def test_a_stream_that_is_told_something_beats_only_once_it_is_quiet(log: Topic) -> None:
-    async with watching(log.http, await made(log.http, log, heartbeat_ms=1_000)) as stream:
-        await stream.event("caught-up")
-
-        async def write() -> None:
-            for i in range(8):
-                await log.append({"data": i})
-                await asyncio.sleep(0.3)
-
-        writing = asyncio.create_task(write())
-        frames: list[Frame] = []
-        while not (writing.done() and frames[-1].text == HEARTBEAT):
-            frame = await stream.frame()
-            assert frame is not None
-            frames.append(frame)
-        await writing
-        assert [frame.data["to_seq"] for frame in frames if frame.text != HEARTBEAT][-1] == 8
-        for before, beat in itertools.pairwise(frames):
-            assert beat.text != HEARTBEAT or beat.at - before.at > 0.5
 
 
 async def test_a_watch_of_what_is_not_there(log: Topic) -> None:
