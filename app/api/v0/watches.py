@@ -19,7 +19,6 @@ from app.api.body import read_json
 from app.api.bounds import Seq, seq_within
 from app.api.fields import encode, flag
 from app.api.openapi import events, header, operation, path, query
-from app.api.v0 import frames
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
 from app.api.v0.events import (
@@ -33,6 +32,7 @@ from app.api.v0.events import (
     push,
 )
 from app.api.v0.fields import answer
+from app.api.v0.frames import WATCH
 from app.edge.context import context_of
 from app.engine.watches import Told, Watch, Watches
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
@@ -127,7 +127,7 @@ async def make_watch(request: Request) -> Response:
         answers={},
         errors=[400, 401, 403, 404, 406, 429, 503],
     ),
-    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, frames.WATCH)},
+    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH)},
 )
 async def watch(request: Request) -> Response:
     """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""

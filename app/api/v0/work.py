@@ -15,7 +15,6 @@ from app.api import direct, tenancy
 from app.api.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.api.fields import check_tenants, encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
-from app.api.v0 import frames
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.events import (
     ADVICE_SECONDS,
@@ -28,6 +27,7 @@ from app.api.v0.events import (
     push,
 )
 from app.api.v0.fields import check_node, job_fields
+from app.api.v0.frames import WORK
 from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import InvalidRequest, Unavailable
@@ -80,7 +80,7 @@ _described["responses"]["200"] = events(
     "with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) is the "
     "last.",
     _FRAMES,
-    frames.WORK,
+    WORK,
 )
 
 
