@@ -25,6 +25,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             body[name] = min(body[name], most)
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
+    _unseen(case.path, case.headers)
     _unseen(case.path, kwargs.get("headers"))
     _query(case.query, case.path)
     _query(kwargs.get("params"), case.path)
