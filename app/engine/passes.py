@@ -184,7 +184,7 @@ class Passes:
         weights = policy.config.tenant_weights
         while True:
             turn = whom(wanted)
-            if turn.looks and not turn.tenants:
+            if (turn.looks and not turn.tenants) or (turn.large and self._shared.looks.cheap(policy.topic)):
                 await self._shared.looks.join(policy.topic)
                 continue
             if turn.looks:
