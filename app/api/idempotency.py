@@ -1,4 +1,4 @@
-"""The idempotency key of a call, in both dialects: the header Idempotency-Key, or a field of the body. docs/dedupe.md."""
+"""The idempotency key of a call, in both dialects: a header, or a field of the body. docs/dedupe.md."""
 
 from __future__ import annotations
 

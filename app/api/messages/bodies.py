@@ -132,8 +132,8 @@ class EnqueueAnswer(msgspec.Struct):
 
 class BatchAnswer(msgspec.Struct):
     """The messages' ids, in their order. duplicates: the places, from 0, of those that were not enqueued, and whose ids
-    are those of earlier messages with the same dedupe_id; absent if there are none. deduped: these are an earlier call's
-    with the same idempotency key, which may be more or fewer; nothing was enqueued."""
+    are those of earlier messages with the same dedupe_id; absent if there are none. deduped: these are those of an
+    earlier call with the same idempotency key, perhaps more or fewer; nothing was enqueued."""
 
     ids: list[str]
     duplicates: list[int] | UnsetType = UNSET
