@@ -233,7 +233,7 @@ async def test_a_large_claim_looks_who_of_those_that_rest_has_something(
     await ever_seen(pools, queue, len(small))
     await machine.enqueue(queue, jobs_of("large", 5_000))
     assert by_tenant(await machine.claim(queue, 1_000)) == {"large": 1_000}
-    await start().enqueue(queue, Batch(payloads=[b"1"] * 1_000, tenants=list(small) * 10))
+    await start().enqueue(queue, Batch(payloads=[b"1"] * 1_000, tenants=list[str | None](small) * 10))
     await until_cheap(machine, queue)
     jobs = await machine.claim(queue, 1_000) + await machine.claim(queue, 1_000)
     assert len(jobs) == 2_000
