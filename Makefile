@@ -24,7 +24,8 @@ format: ## format the code, and fix what the linter can fix
 
 pins: ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --upgrade pyproject.toml -o deploy/requirements/run.txt
-	$(COMPILE) --upgrade pyproject.toml --group dev -c deploy/requirements/run.txt -o deploy/requirements/dev.txt
+	$(COMPILE) --upgrade pyproject.toml --group dev --group spark -c deploy/requirements/run.txt -o deploy/requirements/dev.txt
+	$(COMPILE) --upgrade --group spark -c deploy/requirements/dev.txt -o deploy/requirements/spark.txt
 	echo uv | $(COMPILE) --upgrade - -o deploy/requirements/tools.txt
 	$(PYTHON) deploy/check_pins.py
 

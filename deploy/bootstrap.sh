@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by ./run and ./test in the repository's folder. `bootstrap run|dev` makes .venv with the pinned packages of
+# Sourced by ./run and ./test in the repository's folder. `bootstrap run|spark|dev` makes .venv with the pinned packages of
 # deploy/requirements/<name>.txt, and does nothing when they are there. What it installs it says on stderr.
 
 say() { printf '%s\n' "$*" >&2; }
@@ -22,16 +22,16 @@ bootstrap() {
     "$UV" venv --quiet --python "${PYTHON:-3.13}" .venv || die "no virtual environment could be made in $PWD/.venv"
   fi
   say "Installing the pinned packages …"
+  local others=""
+  [[ ! -r .venv/.holdfast ]] || others=$(grep -v "^$1 " .venv/.holdfast || true)
   rm -f .venv/.holdfast
   "$UV" pip install --quiet --python .venv/bin/python --require-hashes -r "$pins" || die "the packages could not be installed"
-  {
-    echo "run $(cksum <deploy/requirements/run.txt)"
-    [[ $1 == run ]] || echo "$sum"
-  } >.venv/.holdfast
+  # dev.txt has the packages of the others, in the same versions: after ./test, ./run has nothing to do.
+  [[ $1 != dev ]] || others="run $(cksum <deploy/requirements/run.txt)"$'\n'"spark $(cksum <deploy/requirements/spark.txt)"
+  printf '%s\n' "$sum" "$others" >.venv/.holdfast
   exec 9<&-
 }
 
-# What ./test needs includes what ./run needs, and its note names both: after ./test, ./run has nothing to do.
 is_installed() {
   local noted=""
   [[ -r .venv/.holdfast ]] && noted=$(<.venv/.holdfast)
@@ -78,10 +78,28 @@ install_uv() {
     fi
     [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || die "this Python can make no virtual environment. Install python3-venv (apt-get install python3-venv), or uv, and run this again."
     say "Installing python3-venv …"
-    { apt-get install -y python3-venv || { apt-get update && apt-get install -y python3-venv; }; } >/dev/null 2>&1 || die "apt-get install python3-venv failed"
+    apt_install python3-venv || die "apt-get install python3-venv failed"
     rm -rf .tools
     "$PYTHON" -m venv .tools || die "this Python can make no virtual environment, though python3-venv is installed"
   fi
   UV=.tools/bin/uv
   .tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$pins" || die "uv could not be installed"
+}
+
+# Installs the programs of ./test that no Python package brings, where it may; the tests say what is missing.
+bootstrap_programs() {
+  local wanted=()
+  command -v java >/dev/null || wanted+=(openjdk-17-jre-headless)
+  [[ -n ${POSTGRES_JDBC_JAR:-} || -r /usr/share/java/postgresql.jar ]] || wanted+=(libpostgresql-jdbc-java)
+  [[ ${#wanted[@]} -gt 0 ]] || return 0
+  if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+    say "Not installed: ${wanted[*]}. On Debian and Ubuntu: sudo apt-get install --no-install-recommends ${wanted[*]}"
+    return 0
+  fi
+  say "Installing ${wanted[*]} …"
+  apt_install "${wanted[@]}" || say "holdfast: apt-get install ${wanted[*]} failed"
+}
+
+apt_install() {
+  { apt-get install -y --no-install-recommends "$@" || { apt-get update && apt-get install -y --no-install-recommends "$@"; }; } >/dev/null 2>&1
 }

@@ -20,10 +20,13 @@ def main() -> int:
     pins = {path.stem: read_pins(path.read_text(), path.name, faults) for path in sorted(FOLDER.glob("*.txt"))}
     wanted = project["project"]["dependencies"]
     faults += missing(wanted, pins["run"], "run.txt")
-    faults += missing([*wanted, *project["dependency-groups"]["dev"]], pins["dev"], "dev.txt")
-    for name, version in pins["run"].items():
-        if pins["dev"].get(name) != version:
-            faults.append(f"run.txt pins {name} {version}, and dev.txt {pins['dev'].get(name, 'does not')}")
+    groups = project["dependency-groups"]
+    faults += missing(groups["spark"], pins["spark"], "spark.txt")
+    faults += missing([*wanted, *groups["dev"], *groups["spark"]], pins["dev"], "dev.txt")
+    for part in "run", "spark":
+        for name, version in pins[part].items():
+            if pins["dev"].get(name) != version:
+                faults.append(f"{part}.txt pins {name} {version}, and dev.txt {pins['dev'].get(name, 'does not')}")
     for fault in faults:
         print(f"pins: {fault}", file=sys.stderr)
     if faults:

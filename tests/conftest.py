@@ -81,7 +81,7 @@ def server_url() -> Iterator[str]:
         try:
             yield postgres.start()
         finally:
-            postgres.stop()
+            postgres.stop(0)  # nobody needs the checkpoint of some hundred databases
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -27,7 +27,8 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
         (str(Path(PYTHON).with_name("lint-imports")),),
         (PYTHON, "deploy/check_pins.py"),
     ),
-    "tests": ((PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone"),),
+    "tests": ((PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone and not spark"),),
+    "spark": ((PYTHON, "-m", "pytest", "-m", "spark", "tests/spark"),),  # one process, so one Spark session
     "alone": ((PYTHON, "-m", "pytest", "-m", "alone"),),
     "bench": ((PYTHON, "-m", "tests.benchmarks", "--quick"),),  # that every bar can be taken, not what it says
 }

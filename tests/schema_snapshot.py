@@ -18,7 +18,7 @@ PATH = Path(__file__).parents[1] / "docs/schema.sql"
 MAJOR = 18  # pg_dump writes differently from version to version
 HEADER = """\
 -- The schema of Holdfast: made by `make schema` from the migrations, never by hand.
--- The partitions of lease_events and archive, one for each day, are left out; the service makes them ahead.
+-- The partitions of lease_events, archive and results, one for each day, are left out; the service makes them ahead.
 
 """
 
@@ -50,7 +50,7 @@ def normalised(text: str) -> str:
 def _pg_dump(bindir: Path, url: str) -> str:
     parts = urlsplit(url)
     command = [str(bindir / "pg_dump"), "--schema-only", "--no-owner", "--no-privileges", "--schema=holdfast"]
-    command += [f"--exclude-table=holdfast.{table}_*" for table in ("lease_events", "archive")]
+    command += [f"--exclude-table=holdfast.{table}_2*" for table in ("lease_events", "archive", "results")]
     command += [f"--host={parts.hostname}", f"--port={parts.port}"]
     command += [f"--username={parts.username}", parts.path[1:]]
     environment = os.environ | {"PGPASSWORD": parts.password or ""}

@@ -1,0 +1,57 @@
+"""The command line: python -m spark <pipeline>; the same by spark-submit."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from spark import pipelines
+from spark.errors import Mistake
+from spark.session import session
+
+DSN = "HOLDFAST_DATABASE_URL"
+REFUSED = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code: the pipeline's, 2 for arguments that can't work, 130 for Ctrl+C."""
+    args = _parser().parse_args(argv)
+    pipeline = pipelines.load(args.pipeline)
+    try:
+        dsn = args.dsn or os.environ.get(DSN) or embedded(Path(os.environ.get("HOLDFAST_DATA_DIR", "var")))
+        with session(f"holdfast {args.pipeline}", master=args.master) as spark:
+            return pipeline.main(spark, dsn, args)
+    except Mistake as mistake:
+        print(f"spark: {mistake}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        return 130
+
+
+def embedded(folder: Path) -> str:
+    """The address of the PostgreSQL that `./run` started with its data in `folder`. Raises Mistake."""
+    try:
+        newest = max(folder.glob("pg*.port"))
+        password = newest.with_suffix(".password").read_text().strip()
+        return f"postgresql://holdfast:{password}@127.0.0.1:{newest.read_text().strip()}/holdfast"
+    except (ValueError, OSError):
+        raise Mistake(f"which database? --dsn postgresql://…, or {DSN}; {folder}/ has none of ./run's") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark", description="Pipelines on a queue's tables.")
+    parser.add_argument("--dsn", help=f"postgresql://user:password@host/database; {DSN}, or ./run's own, if left out")
+    parser.add_argument("--master", help="Spark's master; local[*], or spark-submit's, if left out")
+    commands = parser.add_subparsers(dest="pipeline", metavar="pipeline", required=True)
+    for name in pipelines.NAMES:
+        module = pipelines.load(name)
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.arguments(command)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""A Spark session as the pipelines need it, on a laptop or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from spark.errors import Mistake
+
+JAR = "POSTGRES_JDBC_JAR"
+DEBIANS_JAR = Path("/usr/share/java/postgresql.jar")
+PACKAGE = Path(__file__).parent
+
+# A laptop's: quick to start, quiet, reachable from nowhere. On a cluster spark-submit and its files decide.
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # else the data source never learns of filters
+}
+
+
+@contextmanager
+def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
+    """A session that has the data source, the JDBC driver where it is found, and this package on its executors.
+
+    `master` is Spark's: local[*] if neither it nor spark-submit names one. Raises Mistake without Java.
+    """
+    conf = SparkConf()
+    given = master or conf.get("spark.master", None)
+    is_local = given is None or given.startswith("local[") or given == "local"
+    if not conf.contains("spark.submit.pyFiles") and _java() is None:
+        raise Mistake("Spark needs Java 17 or newer: install a JRE (apt-get install openjdk-17-jre-headless)")
+    # Without it the executors run the first python3 of their PATH, which lacks the packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(given or "local[*]")
+    for key, value in ((LOCAL if is_local else {}) | ALWAYS).items():
+        if not conf.contains(key):
+            builder = builder.config(key, value)
+    jar = driver_jar()
+    if jar is not None and not conf.contains("spark.jars"):
+        builder = builder.config("spark.jars", str(jar))
+    spark = builder.getOrCreate()
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        with TemporaryDirectory() as folder:
+            if not is_local:
+                spark.sparkContext.addPyFile(str(zipped(Path(folder))))
+            yield spark
+    finally:
+        spark.stop()
+
+
+def driver_jar() -> Path | None:
+    """PostgreSQL's JDBC driver: what POSTGRES_JDBC_JAR names, or Debian's. Raises Mistake if the named is absent."""
+    if os.environ.get(JAR):
+        named = Path(os.environ[JAR])
+        if not named.is_file():
+            raise Mistake(f"{JAR}={named}: there is no such file")
+        return named
+    return DEBIANS_JAR if DEBIANS_JAR.is_file() else None
+
+
+def zipped(folder: Path) -> Path:
+    """This package as an archive that Python imports from: what --py-files takes."""
+    path = folder / "holdfast-spark.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(PACKAGE.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(PACKAGE.parent))
+    return path
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")

@@ -1,0 +1,31 @@
+"""One Spark session for all tests of spark/, on real tables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.session import driver_jar, session
+
+ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores, as `python -m spark` has it. Each test reads and writes topics of its own."""
+    lacking = [what for what, there in (("java", shutil.which("java")), ("the JDBC driver", driver_jar())) if not there]
+    if lacking and os.environ.get(ALLOW_MISSING):
+        pytest.skip(f"{' and '.join(lacking)} not installed")
+    assert not lacking, f"{' and '.join(lacking)} not installed: ./test says how, or leaves it out by --allow-missing"
+    with session("tests", master="local[2]") as spark:
+        yield spark
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/spark/" in item.nodeid and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)

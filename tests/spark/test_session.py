@@ -1,0 +1,60 @@
+"""The session of the pipelines, and their command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.__main__ import embedded
+from spark.errors import Mistake
+from spark.session import zipped
+from spark.windows import Window, instant
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_executors_run_this_python_and_keep_utc(spark: SparkSession) -> None:
+    def interpreter(_: object) -> str:
+        return sys.executable
+
+    assert spark.sparkContext.parallelize([0]).map(interpreter).collect() == [sys.executable]
+    assert spark.sql("SELECT current_timezone()").collect()[0][0] == "UTC"
+
+
+def test_the_package_ships_whole_and_without_caches(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(zipped(tmp_path)).namelist()
+    assert {"spark/__init__.py", "spark/session.py", "spark/source/__init__.py"} <= set(names)
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_help_needs_neither_java_nor_a_database() -> None:
+    asked = subprocess.run(
+        [sys.executable, "-m", "spark", "--help"],
+        cwd=ROOT,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "python -m spark" in asked.stdout
+
+
+def test_without_a_database_it_says_how_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="HOLDFAST_DATABASE_URL"):
+        embedded(tmp_path)
+
+
+def test_a_window_is_half_open_and_never_empty() -> None:
+    start = instant("2026-11-21", "--from")
+    assert start == datetime(2026, 11, 21, tzinfo=UTC)
+    assert instant("2026-11-21T01:00:00+01:00", "--from") == start
+    with pytest.raises(Mistake, match="ends after it begins"):
+        Window(start, start)
+    with pytest.raises(Mistake, match="--to yesterday"):
+        instant("yesterday", "--to")
