@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SOON_MS: Final = 1_000  # how far ahead it sees jobs come due
 SHARE: Final = 0.5  # of the time, that looks at one topic may take: 100,000 lanes are looked at within a second
 CHEAP_SHARE: Final = 0.05  # of the time, for looks before large claims: 100 lanes are looked at for each of them
+PATIENCE_SECONDS: Final = 0.1  # so long such a claim waits
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,10 @@ class Looks:
     async def join(self, topic: Topic) -> None:
         """Wait for the look that is under way, or for a new one. Raises what asyncpg raises."""
         await asyncio.shield(self.begin(topic))
+
+    async def glance(self, topic: Topic) -> None:
+        """The same where that is no need: not for long, and what it raises is in the log alone."""
+        await asyncio.wait([self.begin(topic)], timeout=PATIENCE_SECONDS)
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""

@@ -184,8 +184,11 @@ class Passes:
         weights = policy.config.tenant_weights
         while True:
             turn = whom(wanted)
-            if (turn.looks and not turn.tenants) or (turn.large and self._shared.looks.cheap(policy.topic)):
+            if turn.looks and not turn.tenants:
                 await self._shared.looks.join(policy.topic)
+                continue
+            if turn.large and self._shared.looks.cheap(policy.topic):
+                await self._shared.looks.glance(policy.topic)
                 continue
             if turn.looks:
                 self._shared.looks.begin(policy.topic)

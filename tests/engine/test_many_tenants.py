@@ -257,6 +257,24 @@ async def test_looks_before_large_claims_have_a_bounded_share_of_the_time(
     assert machine.log.count("working") == looks, "a claim of few looked"
 
 
+async def test_a_look_before_a_large_claim_holds_nothing_up(pools: Pools, machine: Machine, queue: Policy) -> None:
+    await ever_seen(pools, queue, 100)
+    await machine.enqueue(queue, jobs_of("large", 300))
+    over = asyncio.Event()
+
+    async def until_over() -> None:
+        await over.wait()
+        raise OSError("the connection was lost")
+
+    machine.log.before["working"] = until_over
+    for _ in range(2):
+        assert len(await machine.claim(queue, 100)) == 100
+    over.set()
+    await machine.engine.looks.drain()
+    assert len(await machine.claim(queue, 100)) == 100
+    assert machine.log.count("working") == 1
+
+
 async def test_a_look_before_a_large_claim_does_not_ask_who_is_at_its_limit(
     pools: Pools, machine: Machine, topic: str, make_queue: MakeQueue
 ) -> None:
