@@ -51,7 +51,7 @@ def run(spark: SparkSession, dsn: str, files: Files, only: date | None = None) -
             late = [writer for writer in writers if writer.may_write_before(part.end)]
             try:
                 done = f"not closed: {late[0].name} may still write" if late else archive(spark, dsn, files, part)
-            except psycopg.Error as error:
+            except (psycopg.Error, OSError) as error:
                 done = f"failed: {str(error).partition(chr(10))[0]}"
             if isinstance(done, str):
                 left += 1

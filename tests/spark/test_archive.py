@@ -143,6 +143,7 @@ async def test_another_databases_days_are_not_overwritten(
     await world.pools.rest.execute("DELETE FROM holdfast.archived_days")
     path = folder / "results" / f"day={day}" / MANIFEST
     path.write_text(path.read_text().replace('"topic": "orders"', '"topic": "ordres"'))
+    path.with_name(f".{MANIFEST}.crc").unlink()
     before = whole(folder)
     assert await run(spark, world, folder) == 1
     assert "is finished and holds something else" in capsys.readouterr().err
