@@ -49,10 +49,8 @@ async def test_bad_rows_refuse_all_or_go_aside_and_the_rest_comes_once(
     assert said.startswith("4 rows, 2 of them bad\n")
     assert "bad: priority is high: " in said
     assert "bad: it can't be read: 009,2,d,too much" in said
-    assert (
-        'job: {"payload": "{\\"id\\":\\"007\\",\\"prio\\":\\"1\\",\\"what\\":\\"a, b\\"}", "priority": 1, "key": "k007"}'
-        in said
-    )
+    shown = [json.loads(line.removeprefix("job: ")) for line in said.splitlines() if line.startswith("job: ")]
+    assert shown[0] == {"payload": '{"id":"007","prio":"1","what":"a, b"}', "priority": 1, "key": "k007"}
     assert await ingested(spark, world, *words) == 1
     assert await jobs(world, "csv") == [], "refused, all of it"
 
@@ -103,9 +101,10 @@ async def test_parquet_and_a_query(spark: SparkSession, world: World, tmp_path: 
     words = ("--files", f"{path}/*.parquet", "--query", query, "--payload", "struct(id, sum)")
     assert await ingested(spark, world, *words, "--map", "topic=goes", "--map", "metadata=map('from', 'file')") == 0
     assert await world.rows(
-        "SELECT topic, convert_from(payload, 'UTF8'), metadata::text FROM holdfast.jobs WHERE topic IN ('a', 'b') ORDER BY 1"
+        "SELECT topic, convert_from(payload, 'UTF8'), metadata::text FROM holdfast.jobs"
+        " WHERE topic IN ('a', 'b') ORDER BY 1"
     ) == [("a", '{"id":1,"sum":2.5}', '{"from":"file"}'), ("b", '{"id":3,"sum":4.0}', '{"from":"file"}')]
-    with pytest.raises(Mistake, match="it has no|--payload or --map: .*nothing"):
+    with pytest.raises(Mistake, match=r"--payload or --map: .*nothing"):
         await ingested(spark, world, "--topic", "a", "--files", path, "--payload", "nothing")
 
 

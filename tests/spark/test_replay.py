@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.days import Part
 from spark.errors import Mistake
 from spark.files import Files
 from spark.pipelines import archive, replay
@@ -116,7 +117,7 @@ async def test_a_window_must_be_over(spark: SparkSession, world: World, day: dat
         await replayed(spark, world, "--from", str(day))
     with pytest.raises(Mistake, match="the window ends at"):
         await replayed(spark, world, "--from", str(day), "--to", "2999-01-01")
-    with pytest.raises(Mistake, match="there is no topic .none"):
+    with pytest.raises(Mistake, match=r"there is no topic .none"):
         await replayed(spark, world, "--day", str(day), "--into", "none")
 
 
@@ -125,10 +126,10 @@ async def test_days_come_from_files_and_what_has_none_from_the_database(
 ) -> None:
     await world.topic("both")
     files = Files(spark, str(tmp_path / "files"))
-    assert await aside(archive.run, spark, world.dsn, files, day) == 0
+    assert await aside(archive.run, spark, world.dsn, files, archive.Only(day, "archive")) == 0
     words = ("--from", str(day), "--to", datetime.now(UTC).isoformat(), "--into", "both")
     assert await replayed(spark, world, *words, "--dry-run") == 0
-    assert f"{day} is read from the database; {files.folder(archive.Part(day, 'archive')).path}"[:60] in (
+    assert f"{day} is read from the database; {files.folder(Part(day, 'archive')).path}"[:60] in (
         said := capsys.readouterr().out
     )
     assert "8 jobs; 7 would be" in said
