@@ -95,13 +95,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert context is not None, "it is a task"
         return stage(self._target, f"{context.getLocalProperty(QUERY)} {context.getLocalProperty(BATCH)}", iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for run in {message.run for message in _staged(messages)}:
             query, _, batch = run.partition(" ")
             assert batch == str(batchId), f"rows of batch {batch} in the commit of batch {batchId}"
             commit(self._target.dsn, run, f"stream {query}", batchId, messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for run in {message.run for message in _staged(messages)}:
             drop(self._target.dsn, run)
 

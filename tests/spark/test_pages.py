@@ -4,7 +4,8 @@ methods, called as Spark calls them."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark.errors import Mistake
+from spark.source import plans
 from spark.source.connection import connect as open_connection
 from spark.source.filters import Condition
 from spark.source.options import Options
 from spark.source.pages import Walk
-from spark.source.plans import Span, cut
+from spark.source.plans import Part, Scope, Span, cut
 from spark.source.reader import Reader
 from spark.source.tables import TABLES, Table
 from tests.queue.calls import Session
@@ -211,3 +213,5 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", ()):
         yield from nodes(child)
+
+
