@@ -16,7 +16,7 @@ from pyspark.sql.window import Window as Over
 
 from spark import days, source, windows, writes
 from spark.days import Part
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.files import Files, Manifest
 from spark.progress import Progress
 from spark.source.connection import connect
@@ -69,7 +69,7 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     try:
         return run(spark, dsn, asked, files, dry_run=args.dry_run)
     except PySparkException as error:
-        raise Mistake(writes.reason(error)) from error
+        raise Mistake(reason(error)) from error
 
 
 def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None, *, dry_run: bool = False) -> int:
@@ -141,7 +141,7 @@ def extract(spark: SparkSession, dsn: str, asked: Asked, found: Sources, files: 
     try:
         return frame if asked.where is None else frame.where(asked.where)
     except PySparkException as error:
-        raise Mistake(f"--where {asked.where}: {writes.reason(error)}") from None
+        raise Mistake(f"--where {asked.where}: {reason(error)}") from None
 
 
 def transform(archived: DataFrame) -> DataFrame:

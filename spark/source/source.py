@@ -38,10 +38,10 @@ class Holdfast(DataSource):
         options = Options.read(self.options)
         return reader.Reader(options, reader.checked(options, schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return writing.batch(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return writing.stream(self.options, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
