@@ -36,8 +36,10 @@ async def service(serve: Callable[..., Awaitable[Running]], new_database: Callab
 
 @pytest.fixture
 async def page_reader(service: Running) -> AsyncIterator[str]:
-    """The address of the role that the page makes, where there is a queue `orders` and a log, each with something in it."""
-    url = service.context.settings.database_url.get_secret_value()
+    """The address of the role that the page makes, where a queue and a log have something in them."""
+    address = service.context.settings.database_url
+    assert address is not None
+    url = address.get_secret_value()
     name = urlsplit(url).path[-6:]
     make, look = blocks("sql")
     make = make.replace("holdfast_reader", f"readers_{name}").replace("spark_reader", f"spark_{name}")
@@ -70,7 +72,7 @@ async def test_the_role_reads_all_that_there_is_to_read(page_reader: str) -> Non
     assert found == {"jobs": 2, "dead_letters": 1, "records": 3, "lease_events": 8, "results": 1, "archive": 1}
     for options in {"table": "lease_events"}, {"table": "records", "topic": "log"}:
         query = Query(page_reader, starting="earliest", **options)
-        query.drain()
+        query.drain_now()
         assert len(query.rows) == found[options["table"]]
 
 
@@ -87,7 +89,7 @@ async def test_the_role_writes_nothing_and_sees_no_secret(page_reader: str) -> N
         await mine.execute("DELETE FROM holdfast.jobs")
     await mine.execute("SET default_transaction_read_only = off")
     for write in "DELETE FROM holdfast.jobs", "SELECT holdfast.enqueue('orders', '1'::text)":
-        with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.PostgresError)):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await mine.execute(write)
     await mine.close()
 
