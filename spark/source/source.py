@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from spark.errors import Mistake
-from spark.source import reader
+from spark.source import reader, writing
 from spark.source.event_stream import EventStream
 from spark.source.log_stream import LogStream
 from spark.source.options import Options
@@ -31,6 +37,12 @@ class Holdfast(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = Options.read(self.options)
         return reader.Reader(options, reader.checked(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return writing.batch(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return writing.stream(self.options, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         asked = Asked.of(self.options)
