@@ -126,6 +126,7 @@ async def test_claims_beside_full_reads_and_a_stream_are_as_quick_as_beside_the_
     figures = {
         name: [round(percentile(took, share) * 1000, 1) for share in (0.5, 0.99)] for name, took in load.took.items()
     }
+    print(f"claims' median and p99 in ms: {figures}, of {len(reads)} and {len(nothing)}")
     assert figures["tables"][1] <= 1.5 * figures["files"][1]
 
 
