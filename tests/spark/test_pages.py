@@ -257,3 +257,14 @@ async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_in
     [scan] = [node for node in found if "Scan" in node["Node Type"] and "Relation Name" in node]
     assert scan["Node Type"] == "Tid Range Scan"
     assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 12
+
+
+async def test_a_table_has_the_columns_that_it_has_in_sql(connect: Connect) -> None:
+    db = await connect()
+    for table in TABLES.values():
+        columns = await db.fetch(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0"
+            " AND NOT attisdropped ORDER BY attnum",
+            f"holdfast.{table.source}",
+        )
+        assert [row["attname"] for row in columns] == list(table.columns), table.name
