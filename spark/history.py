@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.errors import Mistake
+from spark.files import Files
 from spark.source import frame
 from spark.windows import Window
 
-EVENTS = ("at", "seq", "until", "topic_id", "topic", "tenant", "event", "deliveries", "lease_id", "node", "detail", "began_at")
+EVENTS = (
+    "at",
+    "seq",
+    "until",
+    "topic_id",
+    "topic",
+    "tenant",
+    "event",
+    "deliveries",
+    "lease_id",
+    "node",
+    "detail",
+    "began_at",
+)
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -25,7 +38,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def events(spark: SparkSession, dsn: str, window: Window, topic: str | None, files: str | None) -> DataFrame:
     """The columns EVENTS of what happened within a window; of a topic, or of all. Raises Mistake."""
-    found = frame(spark, dsn, "lease_events", topic, window) if files is None else _of_files(spark, files)
+    found = frame(spark, dsn, "lease_events", topic, window) if files is None else _of_files(spark, files, window)
     # Files from before these columns were there say what NULL says: the default tenant, and nobody knows since when.
     for name, kind in (("tenant", "string"), ("began_at", "timestamp")):
         if name not in found.columns:
@@ -34,10 +47,10 @@ def events(spark: SparkSession, dsn: str, window: Window, topic: str | None, fil
     return found if topic is None else found.where(f.col("topic") == topic)
 
 
-def _of_files(spark: SparkSession, folder: str) -> DataFrame:
-    path = Path(folder)
-    if path.joinpath("lease_events").is_dir():
-        path = path / "lease_events"
-    if not path.is_dir():
-        raise Mistake(f"--from-files {folder}: there is no such folder")
-    return spark.read.option("mergeSchema", "true").parquet(str(path))
+def _of_files(spark: SparkSession, root: str, window: Window) -> DataFrame:
+    files = Files(spark, root)
+    days = files.days("lease_events")
+    wanted = {day: days[day] for day in days if window.start.date() <= day <= window.end.date()}
+    if not wanted:
+        raise Mistake(f"--from-files {root}: no day of lease_events that overlaps {window} is whole there")
+    return files.frame("lease_events", wanted)

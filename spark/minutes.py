@@ -1,7 +1,7 @@
 """What became of jobs, by topic, tenant and minute: what holdfast.fill_topic_stats counts, by Spark; ADR 0048.
 
-Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is no shorter than so many
-per cent of them.
+Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is no shorter
+than so many per cent of them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from datetime import datetime
 from uuid import uuid4
 
 import psycopg
@@ -52,18 +51,17 @@ def run(
 
 
 def told(dsn: str, window: Window) -> Window:
-    """The window, as far as its minutes are told: later ones may still get events. Raises Mistake if there are none."""
-    for instant in (window.start, window.end):
-        if instant.second or instant.microsecond:
-            if instant is window.end and (datetime.now(instant.tzinfo) - instant).total_seconds() < 60:
-                continue  # it was left out, or is now
-            raise Mistake(f"{instant.isoformat()}: the window has whole minutes")
+    """The whole minutes of a window, as far as they are told: later ones may still get events. Raises Mistake if there
+    are none."""
     with connect(dsn, read_only=True, purpose="stats") as connection:
         row = connection.execute(_TOLD).fetchone()
     assert row is not None, "it is made with the table"
-    if window.start >= row[0]:
-        raise Mistake(f"the service tells minutes up to {row[0].isoformat()} by now, and the window begins there or later")
-    return Window(window.start, min(window.end, row[0]))
+    start, end = (instant.replace(second=0, microsecond=0) for instant in (window.start, min(window.end, row[0])))
+    if start >= end:
+        raise Mistake(
+            f"{window} has no whole minute that is told; the service tells minutes up to {row[0].isoformat()}"
+        )
+    return Window(start, end)
 
 
 def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None, total: int) -> int:

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("archive",)
+NAMES: tuple[str, ...] = ("archive", "throughput", "latency")
 
 
 class Pipeline(Protocol):
