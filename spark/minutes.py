@@ -43,7 +43,7 @@ def throughput(events: DataFrame) -> DataFrame:
 
 
 def latency(events: DataFrame) -> DataFrame:
-    """PLACE and, of waiting and of processing, how many, percentiles and buckets: a row where there are any of either."""
+    """PLACE and, of waiting and of processing, how many, percentiles and buckets: a row where there are any."""
     ms = f.greatest(f.expr("(unix_micros(at) - unix_micros(began_at)) DIV 1000"), f.lit(0))
     of = (*_OF, "event")
     by_time = Over.partitionBy(*of).orderBy("ms")

@@ -1,4 +1,4 @@
-"""Minutes into holdfast.topic_stats: staged over JDBC, then merged in one transaction; run again, they change nothing."""
+"""Minutes into holdfast.topic_stats: staged over JDBC, then merged in one transaction; once more changes nothing."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def run(
         rows = transform(history.events(spark, dsn, window, args.topic, args.from_files))
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
-            total = rows.count()
-            progress.advance(total)
-            return total, load(rows, dsn, part, window, args.topic, total)
+            progress.advance(rows.count())
+            return progress.done, load(rows, dsn, part, window, args.topic)
         finally:
             rows.unpersist()
 
@@ -64,9 +63,9 @@ def told(dsn: str, window: Window) -> Window:
     return Window(start, end)
 
 
-def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None, total: int) -> int:
+def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None) -> int:
     """Put a window's rows in the place of what there was: how many that changed. Raises Mistake."""
-    run = str(uuid4())
+    run, total = str(uuid4()), rows.count()
     jdbc.append(rows.withColumn("run", f.lit(run)), dsn, STAGED)
     with connect(dsn, read_only=False, purpose="stats") as connection:
         connection.execute("SET statement_timeout = '10min'")
