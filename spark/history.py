@@ -37,7 +37,11 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def events(spark: SparkSession, dsn: str, window: Window, topic: str | None, files: str | None) -> DataFrame:
-    """The columns EVENTS of what happened within a window; of a topic, or of all. Raises Mistake."""
+    """The columns EVENTS of what happened within a window; of a topic, or of all. Raises Mistake.
+
+    Ask for it anew for each use with other filters: Spark 4 keeps what was pushed down last with the loaded frame, and
+    gives it to every use of it.
+    """
     found = frame(spark, dsn, "lease_events", topic, window) if files is None else _of_files(spark, files, window)
     # Files from before these columns were there say what NULL says: the default tenant, and nobody knows since when.
     for name, kind in (("tenant", "string"), ("began_at", "timestamp")):

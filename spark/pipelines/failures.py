@@ -113,8 +113,8 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
 def run(spark: SparkSession, dsn: str, window: Window, topic: str | None, files: str | None) -> Report:
     """Extract, transform, and what the driver makes of it. Raises Mistake."""
     with Progress("failures: events, payloads, features", 3) as progress:
-        events = history.events(spark, dsn, window, topic, files)
-        found = clustered(titled(failures(events), dsn), completions(events), window, topic)
+        failed, completed = (history.events(spark, dsn, window, topic, files) for _ in range(2))
+        found = clustered(titled(failures(failed), dsn), completions(completed), window, topic)
         progress.advance()
         if not found.clusters:
             return found

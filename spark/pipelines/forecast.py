@@ -93,9 +93,9 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
         raise Mistake(f"--goal {args.goal:g}: more than no time")
     future = Window(past.end, past.end + timedelta(hours=args.hours))
     with Progress("forecast", 3 + len(numbers)) as progress:
-        events = history.events(spark, dsn, past, args.topic, args.from_files)
-        came = {row["place"]: Past(row["fresh"], row["late"]) for row in demand.arrivals(events, step).collect()}
-        (took,) = demand.services(events).collect()
+        came_in, went_out = (history.events(spark, dsn, past, args.topic, args.from_files) for _ in range(2))
+        came = {row["place"]: Past(row["fresh"], row["late"]) for row in demand.arrivals(came_in, step).collect()}
+        (took,) = demand.services(went_out).collect()
         progress.advance()
         if not took["count"]:
             raise Mistake(f"no delivery of {args.topic} ended within {past}: nobody knows how long one takes")
