@@ -16,6 +16,7 @@ from spark.queueing import Service, workers_needed
 from spark.windows import Window
 
 DAY: Final = timedelta(days=1)
+COMES: Final = ("enqueued", "released", "requeued")
 ENDS: Final = ("acked", "released", "failed", "dead_lettered", "cancelled")
 
 
@@ -76,7 +77,7 @@ def arrivals(events: DataFrame, step: timedelta) -> DataFrame:
     """place, fresh and late: how many jobs could first be had, or could be had again, in each step since 1970."""
     event, later = f.col("event"), f.col("until").isNotNull()
     # A requeue of a dead letter is written twice, once where it left.
-    comes = event.isin("enqueued", "released") | ((event == "requeued") & ~f.coalesce("detail", f.lit("")).like("to %"))
+    comes = event.isin(*COMES) & ~((event == "requeued") & f.coalesce("detail", f.lit("")).like("to %"))
     return (
         events.select("at", "until", "event", "detail")
         .where(comes)

@@ -23,6 +23,7 @@ COUNTS: Final = {
     "cancelled": ("cancelled",),
 }
 TIMES: Final = {"wait": "claimed", "processing": "acked"}
+KINDS: Final = ("claimed", *sorted({event for events in COUNTS.values() for event in events}))
 PERCENTS: Final = (50, 95, 99)
 
 
@@ -31,7 +32,7 @@ def throughput(events: DataFrame) -> DataFrame:
     event = f.col("event")
     return (
         events.select("at", "topic_id", "topic", "tenant", "event", "deliveries")
-        .where(event.isin("claimed", *{name for names in COUNTS.values() for name in names}))
+        .where(event.isin(*KINDS))
         .groupBy(*_place())
         .agg(
             f.min("topic").alias("topic"),

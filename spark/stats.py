@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from spark import history, jdbc, windows
+from spark import history, jdbc, minutes, windows
 from spark.errors import Mistake
+from spark.history import Ledger
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
@@ -40,7 +41,8 @@ def run(
     """
     window = told(dsn, windows.window(args))
     with Progress(f"{part} of {window}") as progress:
-        rows = transform(history.events(spark, dsn, window, args.topic, args.from_files))
+        ledger = Ledger(spark, dsn, args.topic, args.from_files)
+        rows = transform(ledger.events(window, *minutes.KINDS))
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
             progress.advance(rows.count())

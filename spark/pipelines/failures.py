@@ -15,11 +15,12 @@ from pyspark.sql import functions as f
 from spark import contrast, history, report, source, windows
 from spark.clusters import titled
 from spark.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
-from spark.files import Files
+from spark.history import Ledger
 from spark.progress import Progress
 from spark.windows import Window
 
 HELP = "clusters of errors, with what sets failing jobs apart from good ones, as a page"
+OUT: Final = ("failed", "dead_lettered")
 MONTH: Final = timedelta(days=30)
 SILENCE: Final = "The lease ended without a word"
 MOST_CLUSTERS: Final = 20
@@ -112,13 +113,14 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
 
 def run(spark: SparkSession, dsn: str, window: Window, topic: str | None, files: str | None) -> Report:
     """Extract, transform, and what the driver makes of it. Raises Mistake."""
+    ledger = Ledger(spark, dsn, topic, files)
     with Progress("failures: events, payloads, features", 3) as progress:
-        failed, completed = (history.events(spark, dsn, window, topic, files) for _ in range(2))
+        failed, completed = ledger.events(window, *OUT), ledger.events(window, "acked")
         found = clustered(titled(failures(failed), dsn), completions(completed), window, topic)
         progress.advance()
         if not found.clusters:
             return found
-        jobs = failing(spark, dsn, window, found).unionByName(good(spark, dsn, window, files, found))
+        jobs = failing(spark, dsn, window, found).unionByName(good(ledger, window, found))
         sampled = sample(jobs).cache()
         try:
             totals = {
@@ -135,7 +137,7 @@ def run(spark: SparkSession, dsn: str, window: Window, topic: str | None, files:
 def failures(events: DataFrame) -> DataFrame:
     """Events by which jobs went out."""
     columns = ("at", "topic", "node", "detail")
-    return events.select("event", *columns).where(f.col("event").isin("failed", "dead_lettered")).select(*columns)
+    return events.select("event", *columns).where(f.col("event").isin(*OUT)).select(*columns)
 
 
 def completions(events: DataFrame) -> DataFrame:
@@ -220,8 +222,8 @@ def _cluster(place: tuple[str, str], parts: Sequence[Any], bins: int, done: Mapp
 def failing(spark: SparkSession, dsn: str, window: Window, found: Report) -> DataFrame:
     """Payloads of jobs that are still out: JOBS, with the cluster as their side."""
     columns = ("failed_in", "cluster", "seq", "payload", "metadata", "failed_at")
-    letters = source.frame(spark, dsn, "dead_letters", window=window).select(*columns)
-    kept = source.frame(spark, dsn, "jobs").where(f.col("state") == "failed").select(*columns)
+    letters = source.frame(spark, dsn, "dead_letters", window=window, columns=columns)
+    kept = source.frame(spark, dsn, "jobs", columns=columns, filters=[("state", "=", "failed")])
     within = (f.col("failed_at") >= window.start) & (f.col("failed_at") < window.end)
     return (
         letters.unionByName(kept)
@@ -231,23 +233,11 @@ def failing(spark: SparkSession, dsn: str, window: Window, found: Report) -> Dat
     )
 
 
-def good(spark: SparkSession, dsn: str, window: Window, files: str | None, found: Report) -> DataFrame:
+def good(ledger: Ledger, window: Window, found: Report) -> DataFrame:
     """Payloads of jobs that were completed, as archives have them: JOBS, with an empty side."""
-    if files is None:
-        kept = source.frame(spark, dsn, "archive", found.topic, window)
-    else:
-        reader = Files(spark, files)
-        days = {
-            day: one for day, one in reader.days("archive").items() if window.start.date() <= day <= window.end.date()
-        }
-        kept = (
-            reader.frame("archive", days) if days else source.frame(spark, dsn, "archive", found.topic, window).limit(0)
-        )
-    return (
-        kept.select("topic", "seq", "payload", "metadata", "outcome", "finished_at")
-        .where((f.col("finished_at") >= window.start) & (f.col("finished_at") < window.end))
-        .where((f.col("outcome") == "completed") & f.col("topic").isin(*{one.topic for one in found.clusters}))
-        .select("topic", f.lit("").alias("side"), "seq", "payload", "metadata")
+    kept = ledger.finished(window, ("topic", "seq", "payload", "metadata"))
+    return kept.where(f.col("topic").isin(*{one.topic for one in found.clusters})).select(
+        "topic", f.lit("").alias("side"), "seq", "payload", "metadata"
     )
 
 
@@ -303,8 +293,8 @@ def contrasted(found: Report, totals: Mapping[tuple[str, str], int], counts: Seq
         )
     notes = [
         "Counts are of the ledger's events. Payloads are those of jobs that are still out, and of completed jobs in "
-        f"the archive, {MOST_JOBS:,} of a side at most. A field is told where {LEAST_SUPPORT} failing jobs or more have "
-        "it and Fisher's exact test, times all that was looked at, gives it a chance of at most "
+        f"the archive, {MOST_JOBS:,} of a side at most. A field is told where {LEAST_SUPPORT} failing jobs or more "
+        "have it and Fisher's exact test, times all that was looked at, gives it a chance of at most "
         f"{contrast.MOST_CHANCE:.0%}."
     ]
     return replace(found, clusters=clusters, notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from spark import demand, history, report, source, windows
 from spark.demand import DAY, Known, Past, Schedule, Step
 from spark.errors import Mistake
+from spark.history import Ledger
 from spark.progress import Progress
 from spark.queueing import Service, nearest_rank, replay
 from spark.source.connection import connect
@@ -93,14 +94,16 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
         raise Mistake(f"--goal {args.goal:g}: more than no time")
     future = Window(past.end, past.end + timedelta(hours=args.hours))
     with Progress("forecast", 3 + len(numbers)) as progress:
-        came_in, went_out = (history.events(spark, dsn, past, args.topic, args.from_files) for _ in range(2))
-        came = {row["place"]: Past(row["fresh"], row["late"]) for row in demand.arrivals(came_in, step).collect()}
-        (took,) = demand.services(went_out).collect()
+        ledger = Ledger(spark, dsn, args.topic, args.from_files)
+        rows = demand.arrivals(ledger.events(past, *demand.COMES), step).collect()
+        came = {row["place"]: Past(row["fresh"], row["late"]) for row in rows}
+        (took,) = demand.services(ledger.events(past, *demand.ENDS)).collect()
         progress.advance()
         if not took["count"]:
             raise Mistake(f"no delivery of {args.topic} ended within {past}: nobody knows how long one takes")
         service = Service(took["mean"], took["variance"] / took["mean"] ** 2 if took["mean"] else 0.0)
-        waiting = source.frame(spark, dsn, "jobs", args.topic)
+        filters = [("state", "in", ["ready", "scheduled"])]
+        waiting = source.frame(spark, dsn, "jobs", args.topic, columns=["visible_at", "state"], filters=filters)
         ahead = demand.ahead(waiting, future, step).collect()
         known = {row["place"]: row["n"] for row in ahead}
         progress.advance()
@@ -110,7 +113,7 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
         replays: list[Replay] = []
         notes: list[str] = []
         if args.replay is not None:
-            replays, notes = replayed(spark, dsn, args, numbers, service)
+            replays, notes = replayed(ledger, args, numbers, service)
             progress.advance(len(numbers))
     return Forecast(
         topic=args.topic,
@@ -134,14 +137,14 @@ def schedules(dsn: str, topic: str) -> list[Schedule]:
 
 
 def replayed(
-    spark: SparkSession, dsn: str, args: Namespace, numbers: Sequence[int], service: Service
+    ledger: Ledger, args: Namespace, numbers: Sequence[int], service: Service
 ) -> tuple[list[Replay], list[str]]:
     """A day as it was, and with each number of workers; and what is to be known about that. Raises Mistake."""
     start = windows.instant(args.replay, "--replay")
     day = Window(start, start + DAY)
     # What could be had on that day may have been claimed days later; what was claimed ends a day later at most.
-    events = history.events(spark, dsn, Window(day.start, day.end + DAY), args.topic, args.from_files)
-    jobs = with_priority(demand.deliveries(events), _archived(spark, dsn, args.topic, day))
+    events = ledger.events(Window(day.start, day.end + DAY), "claimed", *demand.ENDS)
+    jobs = with_priority(demand.deliveries(events), _archived(ledger, day))
     of_day = (f.col("could_be_had") >= day.start.timestamp()) & (f.col("could_be_had") < day.end.timestamp())
     table = jobs.where(of_day).orderBy("could_be_had", "topic_id", "seq").limit(MOST_REPLAYED + 1).toArrow()
     if table.num_rows == 0:
@@ -174,8 +177,8 @@ def with_priority(jobs: DataFrame, archived: DataFrame) -> DataFrame:
     )
 
 
-def _archived(spark: SparkSession, dsn: str, topic: str, day: Window) -> DataFrame:
-    kept = source.frame(spark, dsn, "archive", topic, Window(day.start, day.end + DAY))
+def _archived(ledger: Ledger, day: Window) -> DataFrame:
+    kept = replace(ledger, files=None).finished(Window(day.start, day.end + DAY), ("topic_id", "seq", "priority"))
     return kept.groupBy("topic_id", "seq").agg(f.max("priority").alias("priority"))
 
 
