@@ -158,7 +158,7 @@ def replayed(
     for number in numbers:
         waits = replay(since, filled, number, ranks)
         span = max(at + wait + one for at, wait, one in zip(since, waits, filled, strict=True)) - since[0]
-        found.append(_summed(f"{number:,}", waits, args.goal, sum(filled) / (number * span) if span else 0.0))
+        found.append(_summed(f"{number:,}", waits, args.goal, min(sum(filled) / (number * span), 1.0) if span else 0.0))
     notes = [
         f"{table.num_rows:,} deliveries, each when it could be had and for as long as it took that day. A retry comes "
         "when it did, whatever the first try would have waited."

@@ -150,7 +150,7 @@ def test_percentiles_are_nearest_ranks_by_hand(spark: SparkSession) -> None:
 
 
 async def test_buckets_are_those_of_the_database(spark: SparkSession, world: World) -> None:
-    spread = [*range(300), *(2**n + d for n in range(9, 50) for d in (-1, 0, 1, 77))]
+    spread = [*range(300), *(2**n + d for n in range(9, 44) for d in (-1, 0, 1, 77))]
     here = spark.createDataFrame([(ms,) for ms in spread], "ms long").select(minutes.bucket(f.col("ms"))).collect()
     there = await world.pools.rest.fetch(
         "SELECT holdfast.duration_bucket(u.ms) AS b FROM unnest($1::bigint[]) WITH ORDINALITY u(ms, ord) ORDER BY ord",
