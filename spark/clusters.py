@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -23,7 +23,8 @@ def titled(events: DataFrame, dsn: str) -> DataFrame:
     One without an error has the cluster of those whose workers said nothing.
     """
 
-    def ask(rows: Iterator[Row]) -> Iterator[tuple[str | None, str, str]]:
+    def ask(given: Iterable[Row]) -> Iterable[tuple[str | None, str, str]]:
+        rows = iter(given)
         with connect(dsn, read_only=True, purpose="clusters") as connection:
             while errors := [row[0] for row in islice(rows, BATCH)]:
                 found = connection.execute(_TITLES, [errors]).fetchall()

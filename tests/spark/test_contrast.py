@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from spark.contrast import MOST_FEATURES, Feature, features, fisher, lower, marks
 
 
-def counted(documents: list[object]) -> Counter[Feature]:
+def counted(documents: Sequence[object]) -> Counter[Feature]:
     return Counter(one for document in documents for one in features(json.dumps(document).encode(), None))
 
 
@@ -76,7 +77,7 @@ def test_noise_is_not_sold() -> None:
     for _ in range(40):
         jobs = [{f"f{n}": dice.randrange(5) for n in range(30)} for _ in range(200)]
         failing, good = jobs[:40], jobs[40:]
-        assert marks(counted(list(failing)), 40, counted(list(good)), 160) == []
+        assert marks(counted(failing), 40, counted(good), 160) == []
 
 
 def test_with_nothing_to_compare_nothing_is_said() -> None:

@@ -160,7 +160,10 @@ class AckBatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
     ids: Annotated[list[str], about(f"At most {MAX_SEQS}.", maxItems=MAX_SEQS)]
     lease_ids: Annotated[list[LeaseId] | None, about("One for each id, or none at all.", maxItems=MAX_SEQS)] = None
-    results: Annotated[list[HandedIn] | None, about("What each is completed with; one for each id.")] = None
+    results: Annotated[
+        Annotated[list[HandedIn], about("One for each id.", maxItems=MAX_SEQS)] | None,
+        about("What each is completed with."),
+    ] = None
 
 
 class AckBatchAnswer(msgspec.Struct):

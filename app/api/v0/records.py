@@ -119,10 +119,9 @@ async def append(request: Request) -> Response:
             raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
         if not isinstance(found, Placed):
             seqs = found
-        elif found.repeated:
-            seqs, deduped = found.seqs, True
         else:
-            seqs, head, duplicates = found.seqs, found.head_seq, found.duplicates
+            seqs, head, deduped = found.seqs, found.head_seq, found.repeated
+            duplicates = [] if deduped else found.duplicates
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     if duplicates:
