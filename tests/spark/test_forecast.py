@@ -76,7 +76,7 @@ def test_a_schedule_fires_in_its_zone_and_not_before_it_was_made() -> None:
 
 
 def test_what_is_expected_by_hand() -> None:
-    """At 10: 30 and 50 fresh on the two days before, one of each by a schedule; 4 delayed on average, and 9 wait: that is
+    """At 10: 30 and 50 fresh on the two days before, one of each by a schedule; 4 delayed on average, and 9 wait:
     39 + 9 + 1. At 9 there were 1 and 3."""
     now = demand.place(at(48), HOUR)
     came = {now - 48 + 9: Past(1), now - 48 + 10: Past(30, 2), now - 24 + 10: Past(50, 6), now - 24 + 9: Past(3)}
