@@ -434,6 +434,17 @@ CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS big
     $$;
 
 --
+-- Name: bucket_top(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.bucket_top(bucket integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+        SELECT CASE WHEN bucket < 16 THEN bucket
+                    ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
+    $$;
+
+--
 -- Name: check_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -584,8 +595,10 @@ CREATE FUNCTION holdfast.complete(token text, result json DEFAULT NULL::json) RE
             VALUES (completed, expires, job.topic, job.topic_id, job.seq, job.first_topic_id, job.first_seq,
                     job.lease_id, job.deliveries, job.node, handed_in);
         END IF;
-        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
-        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires);
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, began_at,
+                                           tenant)
+        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires,
+                job.leased_at, nullif(job.tenant, ''));
         
         INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
         SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries, holdfast.about(job)
@@ -869,6 +882,18 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
     BEGIN
         EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
     END $$;
+
+--
+-- Name: duration_bucket(bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.duration_bucket(ms bigint) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT CASE WHEN ms < 16 THEN ms::integer
+                    ELSE 8 * (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3)
+                         + (ms >> (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3))::integer END
+    $$;
 
 --
 -- Name: enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1230,8 +1255,8 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                     WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
                 DO NOTHING;
                 IF FOUND THEN
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until, detail)
-                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts,
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, tenant, until, detail)
+                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, nullif(r.tenant, ''), starts,
                             CASE WHEN place = 'blocked' THEN 'blocked' END);
                     n_ready := n_ready + (place = 'ready')::integer;
                     n_scheduled := n_scheduled + (place = 'scheduled')::integer;
@@ -1299,8 +1324,8 @@ CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text
                    r.content_type
             FROM record r CROSS JOIN clock c
         ), event AS (
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-            SELECT $1, $2, r.seq, 'enqueued', 0, r.producer,
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, tenant, until)
+            SELECT $1, $2, r.seq, 'enqueued', 0, r.producer, nullif(r.tenant, ''),
                    CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                         THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
             FROM record r CROSS JOIN clock c
@@ -1426,6 +1451,85 @@ CREATE FUNCTION holdfast.events_from(of_topic_id integer) RETURNS timestamp with
     $$;
 
 --
+-- Name: fill_topic_stats(timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.fill_topic_stats(since timestamp with time zone, before timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_hashagg TO 'on'
+    SET enable_hashjoin TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    SET work_mem TO '32MB'
+    AS $$
+    DECLARE
+        filled bigint;
+    BEGIN
+        WITH seen AS MATERIALIZED (
+            SELECT date_bin('1 minute', e.at, 'epoch') AS minute, e.topic_id, e.tenant, e.event,
+                   e.event = 'claimed' AND e.deliveries > 1 AS again,
+                   CASE WHEN e.event IN ('claimed', 'acked')
+                        THEN greatest((date_part('epoch', e.at - e.began_at) * 1000000)::bigint / 1000, 0) END AS ms,
+                   min(e.topic) AS topic, count(*) AS n
+            FROM holdfast.lease_events e
+            WHERE e.at >= since AND e.at < before
+              AND e.event IN ('enqueued', 'claimed', 'acked', 'failed', 'dead_lettered', 'expired', 'cancelled')
+            GROUP BY 1, 2, 3, 4, 5, 6
+        ), counted AS (
+            SELECT s.minute, s.topic_id, s.tenant, min(s.topic) AS topic,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'enqueued'), 0) AS enqueued,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'acked'), 0) AS completed,
+                   coalesce(sum(s.n) FILTER (WHERE s.event IN ('failed', 'dead_lettered')), 0) AS failed,
+                   coalesce(sum(s.n) FILTER (WHERE s.again), 0) AS retried,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'dead_lettered'), 0) AS dead_lettered,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'expired'), 0) AS expired,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'cancelled'), 0) AS cancelled
+            FROM seen s GROUP BY s.minute, s.topic_id, s.tenant
+        ), ranked AS (
+            SELECT s.minute, s.topic_id, s.tenant, s.event, s.ms, sum(s.n) AS n,
+                   sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event ORDER BY s.ms) AS upto,
+                   sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event) AS total
+            FROM seen s WHERE s.ms IS NOT NULL GROUP BY s.minute, s.topic_id, s.tenant, s.event, s.ms
+        ), bucketed AS (
+            SELECT r.minute, r.topic_id, r.tenant, r.event, holdfast.duration_bucket(r.ms) AS bucket,
+                   sum(r.n)::bigint AS n, min(r.total) AS total,
+                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 50) AS p50,
+                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 95) AS p95,
+                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 99) AS p99
+            FROM ranked r GROUP BY 1, 2, 3, 4, 5
+        ), timed AS (
+            SELECT u.minute, u.topic_id, u.tenant, u.event, min(u.total) AS total, min(u.p50) AS p50, min(u.p95) AS p95,
+                   min(u.p99) AS p99, array_agg(u.bucket ORDER BY u.bucket) AS buckets,
+                   array_agg(u.n ORDER BY u.bucket) AS counts
+            FROM bucketed u GROUP BY u.minute, u.topic_id, u.tenant, u.event
+        )
+        INSERT INTO holdfast.topic_stats AS t
+        SELECT c.minute, c.topic_id, c.topic, coalesce(c.tenant, ''), c.enqueued, c.completed, c.failed, c.retried,
+               c.dead_lettered, c.expired, c.cancelled,
+               coalesce(w.total, 0), w.p50, w.p95, w.p99, coalesce(w.buckets, '{}'), coalesce(w.counts, '{}'),
+               coalesce(p.total, 0), p.p50, p.p95, p.p99, coalesce(p.buckets, '{}'), coalesce(p.counts, '{}')
+        FROM counted c
+        LEFT JOIN timed w ON w.minute = c.minute AND w.topic_id = c.topic_id
+            AND coalesce(w.tenant, '') = coalesce(c.tenant, '') AND w.event = 'claimed'
+        LEFT JOIN timed p ON p.minute = c.minute AND p.topic_id = c.topic_id
+            AND coalesce(p.tenant, '') = coalesce(c.tenant, '') AND p.event = 'acked'
+        ORDER BY c.topic_id, c.minute, coalesce(c.tenant, '')
+        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+        SET topic = excluded.topic, enqueued = excluded.enqueued, completed = excluded.completed,
+            failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered,
+            expired = excluded.expired, cancelled = excluded.cancelled, wait_count = excluded.wait_count,
+            wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms,
+            wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts,
+            processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms,
+            processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms,
+            processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts;
+        GET DIAGNOSTICS filled = ROW_COUNT;
+        RETURN filled;
+    END $$;
+
+--
 -- Name: find_fault(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1513,7 +1617,9 @@ CREATE TABLE holdfast.lease_events (
     lease_id uuid,
     topic text NOT NULL COLLATE pg_catalog."C",
     node text,
-    detail text
+    detail text,
+    began_at timestamp with time zone,
+    tenant text COLLATE pg_catalog."C"
 )
 PARTITION BY RANGE (at);
 
@@ -1719,6 +1825,108 @@ CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text
     END $$;
 
 --
+-- Name: merge_latency(uuid, timestamp with time zone, timestamp with time zone, text, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.merge_latency(of_run uuid, since timestamp with time zone, before timestamp with time zone, of_topic text, expected bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'on'
+    SET enable_hashjoin TO 'on'
+    SET enable_hashagg TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+    DECLARE
+        told_to timestamptz;
+        staged bigint;
+        put bigint;
+        cleared bigint;
+    BEGIN
+        SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
+        IF before > told_to THEN
+            RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        END IF;
+        SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
+        WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
+        IF staged <> expected THEN
+            RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        END IF;
+        INSERT INTO holdfast.topic_stats AS t (minute, topic_id, topic, tenant, wait_count, wait_p50_ms, wait_p95_ms, wait_p99_ms, wait_buckets, wait_counts, processing_count, processing_p50_ms, processing_p95_ms, processing_p99_ms, processing_buckets, processing_counts)
+        SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
+               s.minute, s.topic_id, s.topic, s.tenant, s.wait_count, s.wait_p50_ms, s.wait_p95_ms, s.wait_p99_ms, s.wait_buckets, s.wait_counts, s.processing_count, s.processing_p50_ms, s.processing_p95_ms, s.processing_p99_ms, s.processing_buckets, s.processing_counts
+        FROM holdfast.topic_stats_staged s WHERE s.run = of_run
+        ORDER BY s.topic_id, s.minute, s.tenant
+        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+        SET wait_count = excluded.wait_count, wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms, wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts, processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms, processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms, processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts
+        WHERE (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts, t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets, t.processing_counts) IS DISTINCT FROM (excluded.wait_count, excluded.wait_p50_ms, excluded.wait_p95_ms, excluded.wait_p99_ms, excluded.wait_buckets, excluded.wait_counts, excluded.processing_count, excluded.processing_p50_ms, excluded.processing_p95_ms, excluded.processing_p99_ms, excluded.processing_buckets, excluded.processing_counts);
+        GET DIAGNOSTICS put = ROW_COUNT;
+        UPDATE holdfast.topic_stats t SET wait_count = 0, wait_p50_ms = NULL, wait_p95_ms = NULL, wait_p99_ms = NULL, wait_buckets = '{}', wait_counts = '{}', processing_count = 0, processing_p50_ms = NULL, processing_p95_ms = NULL, processing_p99_ms = NULL, processing_buckets = '{}', processing_counts = '{}'
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts, t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets, t.processing_counts) IS DISTINCT FROM (0, NULL, NULL, NULL, '{}', '{}', 0, NULL, NULL, NULL, '{}', '{}')
+          AND NOT EXISTS (
+              SELECT FROM holdfast.topic_stats_staged s
+              WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
+          );
+        GET DIAGNOSTICS cleared = ROW_COUNT;
+        DELETE FROM holdfast.topic_stats t
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count, t.processing_count)
+              = (0, 0, 0, 0, 0, 0, 0, 0, 0);
+        DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
+        RETURN put + cleared;
+    END $$;
+
+--
+-- Name: merge_throughput(uuid, timestamp with time zone, timestamp with time zone, text, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.merge_throughput(of_run uuid, since timestamp with time zone, before timestamp with time zone, of_topic text, expected bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'on'
+    SET enable_hashjoin TO 'on'
+    SET enable_hashagg TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+    DECLARE
+        told_to timestamptz;
+        staged bigint;
+        put bigint;
+        cleared bigint;
+    BEGIN
+        SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
+        IF before > told_to THEN
+            RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        END IF;
+        SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
+        WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
+        IF staged <> expected THEN
+            RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        END IF;
+        INSERT INTO holdfast.topic_stats AS t (minute, topic_id, topic, tenant, enqueued, completed, failed, retried, dead_lettered, expired, cancelled)
+        SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
+               s.minute, s.topic_id, s.topic, s.tenant, s.enqueued, s.completed, s.failed, s.retried, s.dead_lettered, s.expired, s.cancelled
+        FROM holdfast.topic_stats_staged s WHERE s.run = of_run
+        ORDER BY s.topic_id, s.minute, s.tenant
+        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+        SET enqueued = excluded.enqueued, completed = excluded.completed, failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered, expired = excluded.expired, cancelled = excluded.cancelled
+        WHERE (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM (excluded.enqueued, excluded.completed, excluded.failed, excluded.retried, excluded.dead_lettered, excluded.expired, excluded.cancelled);
+        GET DIAGNOSTICS put = ROW_COUNT;
+        UPDATE holdfast.topic_stats t SET enqueued = 0, completed = 0, failed = 0, retried = 0, dead_lettered = 0, expired = 0, cancelled = 0
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM (0, 0, 0, 0, 0, 0, 0)
+          AND NOT EXISTS (
+              SELECT FROM holdfast.topic_stats_staged s
+              WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
+          );
+        GET DIAGNOSTICS cleared = ROW_COUNT;
+        DELETE FROM holdfast.topic_stats t
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count, t.processing_count)
+              = (0, 0, 0, 0, 0, 0, 0, 0, 0);
+        DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
+        RETURN put + cleared;
+    END $$;
+
+--
 -- Name: message_id(integer, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1833,9 +2041,9 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
                     n_scheduled := n_scheduled + 1;
                     delays := delays || delay;
                     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
-                                                       detail)
+                                                       detail, began_at, tenant)
                     VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
-                            job.visible_at, r.error);
+                            job.visible_at, r.error, job.leased_at, nullif(job.tenant, ''));
                     fits := true;
                     EXIT;
                 END IF;
@@ -2292,10 +2500,11 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END AS meta, nextval(sequence) AS seq
                         FROM added a WHERE a.topic = g.topic
                     ) r CROSS JOIN clock c
-                    RETURNING seq, state, visible_at, producer, octet_length(payload) AS size
+                    RETURNING seq, state, visible_at, producer, tenant, octet_length(payload) AS size
                 ), event AS (
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer,
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, tenant,
+                                                       until)
+                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer, nullif(j.tenant, ''),
                            CASE WHEN j.state = 'scheduled' THEN j.visible_at END
                     FROM job j
                 )
@@ -3352,6 +3561,82 @@ CREATE TABLE holdfast.topic_schemas (
 );
 
 --
+-- Name: topic_stats; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_stats (
+    minute timestamp with time zone NOT NULL,
+    topic_id integer NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    enqueued bigint DEFAULT 0 NOT NULL,
+    completed bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    retried bigint DEFAULT 0 NOT NULL,
+    dead_lettered bigint DEFAULT 0 NOT NULL,
+    expired bigint DEFAULT 0 NOT NULL,
+    cancelled bigint DEFAULT 0 NOT NULL,
+    wait_count bigint DEFAULT 0 NOT NULL,
+    wait_p50_ms bigint,
+    wait_p95_ms bigint,
+    wait_p99_ms bigint,
+    wait_buckets integer[] DEFAULT '{}'::integer[] NOT NULL,
+    wait_counts bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    processing_count bigint DEFAULT 0 NOT NULL,
+    processing_p50_ms bigint,
+    processing_p95_ms bigint,
+    processing_p99_ms bigint,
+    processing_buckets integer[] DEFAULT '{}'::integer[] NOT NULL,
+    processing_counts bigint[] DEFAULT '{}'::bigint[] NOT NULL
+);
+
+--
+-- Name: topic_stats_progress; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_stats_progress (
+    one boolean DEFAULT true NOT NULL,
+    filled_to timestamp with time zone NOT NULL,
+    guessed_to timestamp with time zone NOT NULL,
+    marked_at timestamp with time zone NOT NULL,
+    mark xid8 NOT NULL,
+    CONSTRAINT topic_stats_progress_one_check CHECK (one)
+)
+WITH (fillfactor='25');
+
+--
+-- Name: topic_stats_staged; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_stats_staged (
+    minute timestamp with time zone CONSTRAINT topic_stats_minute_not_null NOT NULL,
+    topic_id integer CONSTRAINT topic_stats_topic_id_not_null NOT NULL,
+    topic text CONSTRAINT topic_stats_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    tenant text CONSTRAINT topic_stats_tenant_not_null NOT NULL COLLATE pg_catalog."C",
+    enqueued bigint DEFAULT 0 CONSTRAINT topic_stats_enqueued_not_null NOT NULL,
+    completed bigint DEFAULT 0 CONSTRAINT topic_stats_completed_not_null NOT NULL,
+    failed bigint DEFAULT 0 CONSTRAINT topic_stats_failed_not_null NOT NULL,
+    retried bigint DEFAULT 0 CONSTRAINT topic_stats_retried_not_null NOT NULL,
+    dead_lettered bigint DEFAULT 0 CONSTRAINT topic_stats_dead_lettered_not_null NOT NULL,
+    expired bigint DEFAULT 0 CONSTRAINT topic_stats_expired_not_null NOT NULL,
+    cancelled bigint DEFAULT 0 CONSTRAINT topic_stats_cancelled_not_null NOT NULL,
+    wait_count bigint DEFAULT 0 CONSTRAINT topic_stats_wait_count_not_null NOT NULL,
+    wait_p50_ms bigint,
+    wait_p95_ms bigint,
+    wait_p99_ms bigint,
+    wait_buckets integer[] DEFAULT '{}'::integer[] CONSTRAINT topic_stats_wait_buckets_not_null NOT NULL,
+    wait_counts bigint[] DEFAULT '{}'::bigint[] CONSTRAINT topic_stats_wait_counts_not_null NOT NULL,
+    processing_count bigint DEFAULT 0 CONSTRAINT topic_stats_processing_count_not_null NOT NULL,
+    processing_p50_ms bigint,
+    processing_p95_ms bigint,
+    processing_p99_ms bigint,
+    processing_buckets integer[] DEFAULT '{}'::integer[] CONSTRAINT topic_stats_processing_buckets_not_null NOT NULL,
+    processing_counts bigint[] DEFAULT '{}'::bigint[] CONSTRAINT topic_stats_processing_counts_not_null NOT NULL,
+    run uuid NOT NULL,
+    staged_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+--
 -- Name: topics_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
 --
 
@@ -3666,6 +3951,20 @@ ALTER TABLE ONLY holdfast.topic_reads
 
 ALTER TABLE ONLY holdfast.topic_schemas
     ADD CONSTRAINT topic_schemas_pkey PRIMARY KEY (topic_id);
+
+--
+-- Name: topic_stats topic_stats_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_stats
+    ADD CONSTRAINT topic_stats_pkey PRIMARY KEY (topic_id, minute, tenant);
+
+--
+-- Name: topic_stats_progress topic_stats_progress_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_stats_progress
+    ADD CONSTRAINT topic_stats_progress_pkey PRIMARY KEY (one);
 
 --
 -- Name: topics topics_id_key; Type: CONSTRAINT; Schema: holdfast; Owner: -

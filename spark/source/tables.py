@@ -174,6 +174,8 @@ TABLES: Final[Mapping[str, Table]] = {
                 "topic": TEXT,
                 "node": TEXT,
                 "detail": TEXT,
+                "began_at": TIME,
+                "tenant": TEXT,
             },
             "at",
             Layout.DAYS,
