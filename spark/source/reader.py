@@ -12,26 +12,19 @@ from pyspark.sql.types import StructType
 from spark.errors import Mistake
 from spark.source import filters, plans
 from spark.source.connection import connect
-from spark.source.filters import Condition
+from spark.source.filters import Condition, condition
 from spark.source.options import Options
 from spark.source.pages import Row, Walk
 from spark.source.plans import Part, Scope
 
 
 class Reader(DataSourceReader):
-    """Reads a table as the options ask, with those filters that mean the same in SQL."""
+    """Reads a table as the options ask."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.pushed: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
-            if self._condition(one) is None:
-                yield one
-            else:
-                self.pushed.append(one)
+        self.pushed = list(options.filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
@@ -49,28 +42,39 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        conditions = [one for one in map(self._condition, self.pushed) if one is not None]
-        if self.options.topic is not None:
-            conditions.append(Condition("topic = %s", (self.options.topic,)))
-        walk = Walk(
-            self.options.table,
-            tuple(self.schema.fieldNames()),
-            (*partition.conditions, *conditions),
-            self.options.page,
-        )
-        yield from batches(self.options.dsn, walk, partition, self.schema)
-
-    def _condition(self, one: Filter) -> Condition | None:
-        return filters.condition(self.options.table, one)
+        return batches(self.options, self.schema, partition, self.pushed)
 
 
-def batches(dsn: str, walk: Walk, part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
+class PushingReader(Reader):
+    """Takes also those filters from Spark that mean the same in SQL."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for one in filters:
+            if condition(self.options.table, one) is None:
+                yield one
+            else:
+                self.pushed.append(one)
+
+
+def batches(options: Options, schema: StructType, part: Part, pushed: Iterable[Filter]) -> Iterator[pa.RecordBatch]:
     """A partition's rows, a batch for each page. Nothing is open in the database while the caller has one."""
+    walk = Walk(
+        options.table,
+        tuple(schema.fieldNames()),
+        (*part.conditions, *conditions(options, pushed)),
+        options.page,
+    )
     shape = to_arrow_schema(schema, timezone="UTC")
-    with connect(dsn, read_only=True, purpose="read") as connection:
+    with connect(options.dsn, read_only=True, purpose="read") as connection:
         for stretch in part.stretches:
             for page in stretch.pages(connection, walk):
                 yield batch(page, shape)
+
+
+def conditions(options: Options, pushed: Iterable[Filter]) -> list[Condition]:
+    """What is asked of each row: the topic, and what was pushed."""
+    topic = [] if options.topic is None else [Condition("topic = %s", (options.topic,))]
+    return topic + [one for one in (condition(options.table, each) for each in pushed) if one is not None]
 
 
 def batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
