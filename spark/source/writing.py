@@ -141,9 +141,7 @@ def stage(target: Target, run: str, batches: Iterator[pa.RecordBatch]) -> Staged
     """Copies a task's rows to where they wait for the commit. Raises Mistake for rows that no queue takes."""
     context = TaskContext.get()
     assert context is not None, "it is a task"
-    first = (
-        context.partitionId() << PARTITION
-    )  # rows are in the order of their partitions, and within them as they come
+    first = context.partitionId() << PARTITION  # in the order of partitions, and within them as they come
     into = f"COPY holdfast.staged ({target.columns.copied}) FROM STDIN (FORMAT csv)"
     with contextlib.closing(_connected(target.dsn, "write")) as db:
         attempt = _one(db, "SELECT holdfast.open_stage(%s)", (run,))
