@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("redrive",)
+NAMES: tuple[str, ...] = ("archive", "ingest", "redrive", "replay")
 
 
 class Pipeline(Protocol):

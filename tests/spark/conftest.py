@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import httpx
 import pytest
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from app.settings import Settings
 from spark.session import driver_jar, session
+from tests.conftest import Running
+from tests.spark.past import World
 
 ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
 
@@ -23,6 +28,17 @@ def spark() -> Iterator[SparkSession]:
     assert not lacking, f"{' and '.join(lacking)} not installed: ./test says how, or leaves it out by --allow-missing"
     with session("tests", master="local[2]") as spark:
         yield spark
+
+
+@pytest.fixture(scope="module")
+async def world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
+    """A service on a database that no other module's tests look at."""
+    dsn = await new_database()
+    service = Running(Settings.model_validate({"database_url": SecretStr(dsn)}))
+    await service.start()
+    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+        yield World(dsn, service.context.pools, http)
+    await service.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
