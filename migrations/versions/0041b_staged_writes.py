@@ -76,7 +76,7 @@ STAGING = [
     # commit of this batch, or a later one, of the same write. What they staged is gone from there either way.
     f"""
     CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigint, attempts bigint[], rows bigint)
-    RETURNS boolean {AS_OWNER} AS $$
+    RETURNS boolean {AS_OWNER} SET holdfast.commits = 'on' AS $$
     DECLARE
         counted bigint;
     BEGIN
@@ -91,10 +91,8 @@ STAGING = [
         ORDER BY s.attempt FOR UPDATE;
         GET DIAGNOSTICS counted = ROW_COUNT;
         IF counted = cardinality(attempts) THEN
-            PERFORM set_config('holdfast.commits', 'on', true);
             DELETE FROM holdfast.staged s WHERE s.attempt = ANY (attempts);
             GET DIAGNOSTICS counted = ROW_COUNT;
-            PERFORM set_config('holdfast.commits', '', true);
             IF counted = rows THEN
                 DELETE FROM holdfast.stages s WHERE s.attempt = ANY (attempts);
                 RETURN true;
@@ -108,7 +106,8 @@ STAGING = [
     # Up to `most` rows that were staged in this run, or without one more than a day ago: how many. Fewer than `most`:
     # that was all, but for what somebody is writing or committing.
     f"""
-    CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer {AS_OWNER} AS $$
+    CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer {AS_OWNER}
+    SET holdfast.commits = 'off' AS $$
     DECLARE
         dropped integer := 0;
         gone integer;

@@ -27,6 +27,11 @@ HELP = "dead letters that an expression selects go back, at a rate, a few of the
 MOST: Final = 1000  # seqs of an operation
 LOOK_SECONDS: Final = 0.25
 SHOWN: Final = 10
+READ: Final = (
+    *("topic", "original_seq", "last_error", "original_deliveries", "original_crashes", "original_max_deliveries"),
+    *("payload", "content_type", "metadata", "tag", "key", "grp", "original_tenant", "tenant", "priority", "producer"),
+    *("cluster", "created_at", "failed_in", "failed_at", "dlq_moved_at"),
+)
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -93,8 +98,8 @@ def extract(spark: SparkSession, dsn: str, service: Service, topic: str, holder:
     """The dead letters of a topic, where they are: in `holder`, or what the topic's configuration names."""
     if holder is None:
         holder = service.get("v0", "topics", topic)["config"].get("dead_letter") or f"{topic}.dlq"
-    table = source.frame(spark, dsn, "dead_letters", holder)
-    return transform(table.where(f.col("original_topic") == topic))
+    died_there = [("original_topic", "=", topic)]
+    return transform(source.frame(spark, dsn, "dead_letters", holder, columns=READ, filters=died_there))
 
 
 def transform(letters: DataFrame) -> DataFrame:

@@ -29,6 +29,7 @@ from spark.errors import Mistake
 from spark.source.columns import Columns
 from spark.source.connection import Connection, connect
 
+MOST_ID: Final = 256  # characters
 DROP: Final = 20_000  # rows of a statement
 PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds, before a commit is asked for again
 LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -96,20 +97,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(self._target, f"{context.getLocalProperty(QUERY)} {context.getLocalProperty(BATCH)}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for run in {message.run for message in _staged(messages)}:
-            query, _, batch = run.partition(" ")
+        for one in _staged(messages)[:1]:  # all are of one run, and of a batch without tasks there are none
+            query, _, batch = one.run.partition(" ")
             assert batch == str(batchId), f"rows of batch {batch} in the commit of batch {batchId}"
-            commit(self._target.dsn, run, f"stream {query}", batchId, messages)
+            commit(self._target.dsn, one.run, f"stream {query}", batchId, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        for run in {message.run for message in _staged(messages)}:
-            drop(self._target.dsn, run)
+        for one in _staged(messages)[:1]:
+            drop(self._target.dsn, one.run)
 
 
 def batch(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
     """What writes a frame. Raises Mistake for options and columns that can't work."""
     asked = _options(options, ("dsn", "topic", "write_id"), overwrite=overwrite)
-    return BatchWriter(_target(asked, schema), asked.get("write_id"))
+    write_id = asked.get("write_id")
+    if write_id is not None and not 1 <= len(write_id) <= MOST_ID:
+        raise Mistake(f"option write_id: 1 to {MOST_ID} characters")
+    return BatchWriter(_target(asked, schema), write_id)
 
 
 def stream(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
@@ -137,9 +141,7 @@ def stage(target: Target, run: str, batches: Iterator[pa.RecordBatch]) -> Staged
     """Copies a task's rows to where they wait for the commit. Raises Mistake for rows that no queue takes."""
     context = TaskContext.get()
     assert context is not None, "it is a task"
-    first = (
-        context.partitionId() << PARTITION
-    )  # rows are in the order of their partitions, and within them as they come
+    first = context.partitionId() << PARTITION  # in the order of partitions, and within them as they come
     into = f"COPY holdfast.staged ({target.columns.copied}) FROM STDIN (FORMAT csv)"
     with contextlib.closing(_connected(target.dsn, "write")) as db:
         attempt = _one(db, "SELECT holdfast.open_stage(%s)", (run,))
@@ -184,7 +186,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
 
 def _connected(dsn: str, purpose: str) -> Connection:
     db = connect(dsn, read_only=False, purpose=purpose)
-    db.execute("SET statement_timeout = 0")  # a commit takes as long as it takes
+    db.execute("SET statement_timeout = 0; SET lock_timeout = '60s'")  # a commit takes as long as it takes
     return db
 
 

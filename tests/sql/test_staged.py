@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import asyncpg
 import pytest
 
+from app.db import schema
+from app.db.embedded import EmbeddedPostgres
 from app.db.pool import Pools
 from app.engine.engine import Engine
 from app.reapers import sweeps
+from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.config import Policy
 from tests.queue.calls import Session, take, until
 from tests.queue.tallies import tallied
@@ -161,6 +168,45 @@ async def test_rows_that_queues_refuse_are_refused_as_they_are_staged(sql: Db, q
         await stage_more(sql, one, queue.topic.name, "1", priority=10)
     with pytest.raises(asyncpg.PostgresError, match=r"row 2 for topic .* no JSON"):
         await stage_more(sql, one, queue.topic.name, "1", "{")
+    with pytest.raises(asyncpg.CheckViolationError, match="kept for dead letters"):
+        await stage_more(sql, one, "a.dlq", "1")
+
+
+async def test_nothing_at_all_can_be_committed(sql: Db, run: str) -> None:
+    assert await commit(sql, run, [], 0)
+    assert not await commit(sql, run, [], 0)
+
+
+async def test_who_drops_can_not_make_jobs(sql: Db, db: Session, queue: Policy, run: str) -> None:
+    await stage(sql, run, queue.topic.name, "1")
+    await sql.execute("SET holdfast.commits = 'on'")
+    assert await sql.fetchval("SELECT holdfast.drop_stages($1, 100)", run) == 1
+    assert await seqs(db, queue) == []
+
+
+async def test_a_crash_of_postgresql_empties_it_and_the_commit_says_so(tmp_path: Path) -> None:
+    postgres = EmbeddedPostgres(tmp_path, connections=20)
+    try:
+        url = postgres.start()
+        await schema.upgrade(url)
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+            await store.put(pool, "orders", resolve("orders", Asked(type="queue")))
+        sql = await asyncpg.connect(url)
+        one = await stage(sql, "run", "orders", "1", "2")
+        sql.terminate()
+        assert postgres.pid is not None
+        os.kill(postgres.pid, signal.SIGKILL)
+        while postgres.alive():
+            await asyncio.sleep(0.01)
+        sql = await asyncpg.connect(postgres.restart())
+        with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match=r"of 2 rows .* not all are there"):
+            await commit(sql, "run", [one], 2)
+        again = await stage(sql, "run", "orders", "1", "2")
+        assert again > one
+        assert await commit(sql, "run", [again], 2)
+        sql.terminate()
+    finally:
+        postgres.stop()
 
 
 async def test_what_is_singly_placed_stands_in_the_order_of_its_places(
