@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("archive", "replay", "ingest", "throughput", "latency", "failures", "forecast")
+NAMES: tuple[str, ...] = ("archive", "replay", "ingest", "throughput", "latency", "failures", "redrive", "forecast")
 
 
 class Pipeline(Protocol):
