@@ -48,7 +48,7 @@ KINDS: Final = (
         share=0.6,
         fails=0.1,
     ),
-    Kind("profiles", {}, lambda dice: {"key": f"user-{dice.randrange(30)}"}, fails=0.4),
+    Kind("profiles", {}, lambda dice: {"key": f"user-{dice.randrange(20)}"}, fails=0.4),
     Kind("reminders", {}, lambda dice: {"delay_ms": dice.choice((0, 50, 400, 3_600_000))}, share=0.5),
     Kind("offers", {"ttl_ms": 3_600_000}, lambda dice: {"ttl_ms": dice.choice((1, 100, 60_000))}, share=0.5),
     Kind(
@@ -134,8 +134,7 @@ class MixedLoad:
         self._count("claimed", len(jobs))
         if not settle or not jobs:
             return
-        if dice.random() < 0.3:  # producers don't wait for workers
-            await self._produce(kind, size // 3 + 1, dice)
+        await self._produce(kind, size // 3 + 1, dice)  # producers don't wait for workers
         if dies:
             self._count("died with", len(jobs) - len(jobs) // 2, events=0)
             jobs = jobs[: len(jobs) // 2]
