@@ -149,7 +149,8 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
     async with _database(settings) as url:
         if await schema.check(url):
             raise ConfigurationError("The schema is older than this version: run `migrate` first")
-        return 0 if await loop.run_once(url, only, told, defaults=defaults_of(settings)) else 1
+        defaults, to_files = defaults_of(settings), settings.archive_to_files
+        return 0 if await loop.run_once(url, only, told, defaults=defaults, to_files=to_files) else 1
 
 
 async def _on_database(settings: Settings, run: DatabaseCommand) -> int:

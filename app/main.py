@@ -216,6 +216,7 @@ async def _running(
         most_topics=settings.metrics_topics,
         max_total_bytes=settings.max_total_bytes,
         signs=settings.webhook_secret is not None,
+        to_files=settings.archive_to_files,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender = Sender(

@@ -111,6 +111,10 @@ class Settings(BaseModel):
         "",
         description="Cron of five fields, in UTC: when expired jobs are deleted, unless set at run time. Empty: never.",
     )
+    archive_to_files: bool = Field(
+        False,
+        description="1: days of events, results and the archive stay until the pipeline `archive` has them in files.",
+    )
     max_retries: int = Field(
         3,
         ge=0,

@@ -633,6 +633,35 @@ CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer) RET
     END $$;
 
 --
+-- Name: drop_day_partitions(text, integer, boolean); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer, only_archived boolean, OUT gone integer, OUT held integer) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $$
+    DECLARE
+        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+        old record;
+    BEGIN
+        gone := 0;
+        held := 0;
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
+        FOR old IN
+            SELECT d.partition, d.archived FROM holdfast.day_partitions d
+            WHERE d.of_table = parent AND d.day < today - keep_days ORDER BY d.day
+        LOOP
+            IF only_archived AND NOT old.archived THEN
+                held := held + 1;
+                CONTINUE;
+            END IF;
+            EXECUTE format('DROP TABLE holdfast.%I', old.partition);
+            gone := gone + 1;
+        END LOOP;
+    END $$;
+
+--
 -- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -672,6 +701,41 @@ CREATE FUNCTION holdfast.drop_result_partitions() RETURNS integer
             gone := gone + 1;
         END LOOP;
         RETURN gone;
+    END $$;
+
+--
+-- Name: drop_result_partitions(boolean); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_result_partitions(only_archived boolean, OUT gone integer, OUT held integer) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $$
+    DECLARE
+        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+        needed boolean;
+        old record;
+    BEGIN
+        gone := 0;
+        held := 0;
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.results', 0));
+        FOR old IN
+            SELECT d.partition, d.archived FROM holdfast.day_partitions d
+            WHERE d.of_table = 'results' AND d.day < today - 1 ORDER BY d.day
+        LOOP
+            EXECUTE format(
+                'SELECT EXISTS (SELECT 1 FROM holdfast.%I r WHERE (r.expires_at IS NULL OR r.expires_at > now())
+                                AND EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.id = r.topic_id))', old.partition)
+                INTO needed;
+            CONTINUE WHEN needed;
+            IF only_archived AND NOT old.archived THEN
+                held := held + 1;
+                CONTINUE;
+            END IF;
+            EXECUTE format('DROP TABLE holdfast.%I', old.partition);
+            gone := gone + 1;
+        END LOOP;
     END $$;
 
 --
@@ -2312,6 +2376,21 @@ PARTITION BY RANGE (finished_at);
 ALTER TABLE ONLY holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 --
+-- Name: archived_days; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.archived_days (
+    of_table text NOT NULL COLLATE pg_catalog."C",
+    day date NOT NULL,
+    rows bigint NOT NULL,
+    checksum numeric NOT NULL,
+    location text NOT NULL,
+    verified_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT archived_days_of_table_check CHECK ((of_table = ANY (ARRAY['lease_events'::text, 'results'::text, 'archive'::text]))),
+    CONSTRAINT archived_days_rows_check CHECK ((rows >= 0))
+);
+
+--
 -- Name: audit; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2352,6 +2431,45 @@ CREATE UNLOGGED TABLE holdfast.buckets (
     CONSTRAINT buckets_tokens_check CHECK ((tokens >= (0)::double precision))
 )
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: results; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results (
+    completed_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint NOT NULL,
+    first_seq bigint,
+    topic_id integer NOT NULL,
+    first_topic_id integer,
+    deliveries integer NOT NULL,
+    lease_id uuid NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json NOT NULL
+)
+PARTITION BY RANGE (completed_at);
+ALTER TABLE ONLY holdfast.results ALTER COLUMN result SET STORAGE EXTERNAL;
+
+--
+-- Name: day_partitions; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.day_partitions AS
+ SELECT d.of_table,
+    d.day,
+    d.partition,
+    (a.verified_at IS NOT NULL) AS archived,
+    (d.day < ((statement_timestamp() AT TIME ZONE 'UTC'::text))::date) AS over
+   FROM (( SELECT (p.relname)::text AS of_table,
+            (c.relname)::text AS partition,
+            to_date("right"((c.relname)::text, 8), 'YYYYMMDD'::text) AS day
+           FROM ((pg_inherits i
+             JOIN pg_class c ON ((c.oid = i.inhrelid)))
+             JOIN pg_class p ON ((p.oid = i.inhparent)))
+          WHERE (i.inhparent = ANY (ARRAY[('holdfast.lease_events'::regclass)::oid, ('holdfast.results'::regclass)::oid, ('holdfast.archive'::regclass)::oid]))) d
+     LEFT JOIN holdfast.archived_days a ON (((a.of_table = d.of_table) AND (a.day = d.day))));
 
 --
 -- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
@@ -2785,26 +2903,6 @@ CREATE TABLE holdfast.replays (
 WITH (fillfactor='50');
 
 --
--- Name: results; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.results (
-    completed_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    seq bigint NOT NULL,
-    first_seq bigint,
-    topic_id integer NOT NULL,
-    first_topic_id integer,
-    deliveries integer NOT NULL,
-    lease_id uuid NOT NULL,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    node text,
-    result json NOT NULL
-)
-PARTITION BY RANGE (completed_at);
-ALTER TABLE ONLY holdfast.results ALTER COLUMN result SET STORAGE EXTERNAL;
-
---
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -3030,6 +3128,13 @@ ALTER TABLE ONLY holdfast.api_keys
 
 ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+--
+-- Name: archived_days archived_days_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.archived_days
+    ADD CONSTRAINT archived_days_pkey PRIMARY KEY (of_table, day);
 
 --
 -- Name: audit audit_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -

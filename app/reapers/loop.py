@@ -135,6 +135,7 @@ async def run_once(
     told: Callable[[str, Outcome | Exception], None],
     *,
     defaults: Defaults = DEFAULTS,
+    to_files: bool = False,
     times: Times | None = None,
 ) -> bool:
     """Run these sweeps one after the other, or join their runs; without names, all that run by themselves. For cron.
@@ -145,7 +146,7 @@ async def run_once(
     pools = await open_pools(url, hot=2, rest=3, prepared_statements=False)
     fine = True
     try:
-        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000)
+        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000, to_files=to_files)
         runner = Runner(pools, engine, times)
         try:
             for sweep in wanted:

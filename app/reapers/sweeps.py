@@ -14,6 +14,7 @@ from app.engine.exits import BATCH
 from app.queue import exits, inbox, inspector, operations, producer, redrive
 from app.queue import log as records
 from app.queue import user_events as events
+from app.reapers import days
 from app.reapers.pace import Pace
 from app.topics import store
 from app.topics import watches as watched
@@ -41,9 +42,7 @@ log = logging.getLogger(__name__)
 
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
-_DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
 _EVENTS_KEPT = sql.load(__package__, "events_kept")
-_DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
 
 
@@ -55,14 +54,14 @@ async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) ->
     return pace.moved
 
 
-async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Drop the days of events and results that nobody is shown any more: how many. One that is being read for long
-    fails it, and goes another time."""
+async def retention(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """Drop the days of events and results that nobody is shown any more: how many. Where days are kept as files, one
+    that is not yet stays. One that is being read for long fails it, and goes another time."""
     pace = pace or Pace()
     kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
     if kept is not None:
-        await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, "lease_events", kept))
-    await pace.batch(partial(pools.rest.fetchval, _DROP_RESULTS))
+        await pace.batch(partial(days.drop, pools.rest, "lease_events", kept, only_archived=engine.to_files))
+    await pace.batch(partial(days.drop_results, pools.rest, only_archived=engine.to_files))
     return pace.moved
 
 

@@ -1,1 +1,34 @@
 """The data source `holdfast`: the queue's tables as frames, and frames as jobs."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark.source.options import Options
+from spark.source.source import Holdfast
+from spark.windows import Window
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format "holdfast" known to a session."""
+    spark.conf.set(PUSHDOWN, "true")  # else Spark refuses to read at all
+    spark.dataSource.register(Holdfast)
+
+
+def frame(
+    spark: SparkSession, dsn: str, table: str, topic: str | None = None, window: Window | None = None
+) -> DataFrame:
+    """One of `tables.TABLES`; of one topic, or of all; within a window of its time, or all that is there.
+
+    The database is asked when the frame is used. Raises Mistake for what can be seen to be wrong before.
+    """
+    options = {"dsn": dsn, "table": table}
+    if topic is not None:
+        options["topic"] = topic
+    if window is not None:
+        options |= {"from": window.start.isoformat(), "to": window.end.isoformat()}
+    Options.read(options)
+    register(spark)
+    return spark.read.format(Holdfast.name()).options(**options).load()
