@@ -1,0 +1,190 @@
+"""audit: proves over the ledger, or its archive, that nothing was lost and no two leases of a job overlapped."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from spark import windows
+from spark.errors import Mistake
+from spark.faults import FAULTS, TOPICS, faults, loose_ends
+from spark.histories import histories
+from spark.progress import Progress
+from spark.source import frame
+from spark.source.connection import Connection, connect
+from spark.windows import Window
+
+HELP = "prove that nothing was lost, no two leases of a job overlapped, and groups kept their order"
+
+SETTLE_SECONDS: Final = 60.0
+# What one transaction writes about two jobs has two times. So events are read from a little before the window to a
+# little after it; a fault is told in the window that it lies in.
+MARGIN: Final = timedelta(minutes=1)
+
+_NOW = "SELECT clock_timestamp(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+_ENDED = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %s"
+_FIRST_DAY = """
+    SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC'
+    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = 'holdfast.lease_events'::regclass
+"""
+# As docs/semantics.md, section 2, has it; after a change of a topic, processes work by the old settings for up to 30 s.
+_TOPICS = """
+    SELECT t.id AS topic_id, t.created_at >= %s AS whole,
+           greatest(CASE WHEN t.version = 1 THEN t.created_at ELSE t.updated_at + interval '35 s' END,
+                    dead.created_at) AS settled_at,
+           CASE WHEN t.max_deliveries IS NULL
+                THEN greatest(least(own.retries, coalesce(nullif(own.threshold, 0), own.retries)), 1)
+                WHEN t.on_exhausted <> 'redeliver' THEN t.max_deliveries END AS most,
+           dead.type IS DISTINCT FROM 'queue' AS dead_log
+    FROM holdfast.topics t
+    CROSS JOIN holdfast.defaults d
+    CROSS JOIN LATERAL (SELECT coalesce(t.max_retries, d.max_retries) AS retries,
+                               coalesce(t.dlq_threshold, d.dlq_threshold) AS threshold) own
+    LEFT JOIN holdfast.topics dead ON dead.name = coalesce(t.dead_letter, t.name || '.dlq')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an audit says. `counts` are of all faults by name; `shown` are some of them, the earliest first, each with the
+    events of its job, and of the other one that it concerns."""
+
+    window: Window
+    events: int
+    jobs: int
+    topics: int
+    older: int  # jobs that had begun before the window: what they were then is not known
+    counts: dict[str, int]
+    shown: list[tuple[Row, list[Row]]]
+
+
+def arguments(parser: ArgumentParser) -> None:
+    windows.arguments(parser)
+    parser.add_argument("--limit", type=int, default=20, help="most counterexamples to print (20)")
+
+
+def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
+    """1 if there is a counterexample."""
+    asked = None if (args.day, args.start, args.end) == (None, None, None) else windows.window(args)
+    found = run(spark, dsn, asked, limit=args.limit)
+    print("\n".join(told(found)))
+    return 1 if found.counts else 0
+
+
+def run(spark: SparkSession, dsn: str, asked: Window | None = None, *, limit: int = 20) -> Found:
+    """Audit what happened in a window, or all that is kept. Raises Mistake."""
+    with Progress("audited events") as progress, connect(dsn, read_only=True, purpose="audit") as database:
+        window, end = settled(database, asked)
+        topics = spark.createDataFrame(topic_rows(database, window), TOPICS)
+        with kept(histories(frame(spark, dsn, "lease_events", window=Window(window.start - MARGIN, end)))) as history:
+            sums = history.selectExpr(
+                "count(*) AS events", "count_if(n = 1) AS jobs", "count(DISTINCT topic_id) AS topics",
+                "count_if(n = 1 AND NOT begins) AS older",
+            ).collect()[0]  # fmt: skip
+            progress.say(f"{sums['events']:,} events of {sums['jobs']:,} jobs")
+            # The table of jobs is read after the events, and what has happened since then after that: a job that is in
+            # neither is nowhere.
+            live = frame(spark, dsn, "jobs").select("topic_id", "seq")
+            with kept(loose_ends(history, live)) as loose:
+                later = frame(spark, dsn, "lease_events", window=Window(end, end + timedelta(days=3650)))
+                ends = loose if loose.isEmpty() else loose.join(later, ["topic_id", "seq"], "left_anti")
+                with kept(within(faults(history, topics).unionByName(ends), window)) as found:
+                    counts = {row["fault"]: row["count"] for row in found.groupBy("fault").count().collect()}
+                    shown = examples(history, found, limit) if counts else []
+            progress.advance(sums["events"])
+    return Found(window, sums["events"], sums["jobs"], sums["topics"], sums["older"], counts, shown)
+
+
+def settled(database: Connection, asked: Window | None) -> tuple[Window, datetime]:
+    """The window, no later than now, and up to when events can be read so that none of before will appear any more: what
+    was under way has ended. Raises Mistake if it does not, within SETTLE_SECONDS."""
+    now, horizon = _row(database, _NOW)
+    (first,) = _row(database, _FIRST_DAY)
+    window = Window(asked.start, min(asked.end, now)) if asked else Window(first, now)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not _row(database, _ENDED, horizon)[0]:
+        if time.monotonic() > deadline:
+            raise Mistake(f"a transaction that writes has been open for {SETTLE_SECONDS:.0f} s: end it, and try again")
+        time.sleep(0.05)
+    return window, min(window.end + MARGIN, now)
+
+
+def topic_rows(database: Connection, window: Window) -> list[tuple[Any, ...]]:
+    """The topics that there are, as spark.faults.TOPICS has them."""
+    return database.execute(_TOPICS, [window.start - MARGIN]).fetchall()
+
+
+def within(found: DataFrame, window: Window) -> DataFrame:
+    """The faults that lie in the window: each is told in one."""
+    return found.where(found["at"].between(window.start, window.end - timedelta(microseconds=1)))
+
+
+def examples(history: DataFrame, found: DataFrame, limit: int) -> list[tuple[Row, list[Row]]]:
+    """The earliest faults, with the events of their jobs in order."""
+    chosen = found.orderBy("at", "topic", "seq", "fault").limit(limit).collect()
+    wanted = sorted({(one["topic_id"], seq) for one in chosen for seq in (one["seq"], one["other"]) if seq is not None})
+    keys = history.sparkSession.createDataFrame(wanted, "topic_id int, seq bigint")
+    events: dict[tuple[int, int], list[Row]] = {key: [] for key in wanted}
+    for row in history.join(keys.hint("broadcast"), ["topic_id", "seq"]).orderBy("at", "tx", "n").collect():
+        events[row["topic_id"], row["seq"]].append(row)
+    return [
+        (one, [row for seq in (one["seq"], one["other"]) for row in events.get((one["topic_id"], seq), [])])
+        for one in chosen
+    ]
+
+
+def told(found: Found) -> Iterator[str]:
+    """The lines of the report."""
+    yield f"{found.events:,} events of {found.jobs:,} jobs in {found.topics:,} topics, {found.window}"
+    if found.older:
+        yield f"{found.older:,} of the jobs are older than that: what they were before it is not looked at"
+    if not found.counts:
+        yield "no counterexample"
+        return
+    total = sum(found.counts.values())
+    kinds = ", ".join(f"{fault} {found.counts[fault]:,}" for fault in FAULTS if fault in found.counts)
+    yield f"{total:,} counterexample{'s' if total > 1 else ''}: {kinds}"
+    for fault, events in found.shown:
+        yield ""
+        other = "" if fault["other"] is None else f" (job {fault['other']})"
+        yield f"{fault['fault']}: job {fault['seq']} of {fault['topic']} {FAULTS[fault['fault']]}{other}"
+        yield from _events(fault, events)
+    if total > len(found.shown):
+        yield f"\nand {total - len(found.shown):,} more: --limit"
+
+
+def _events(fault: Row, events: Sequence[Row]) -> Iterator[str]:
+    for row in events:
+        is_it = (row["seq"], row["at"]) == (fault["seq"], fault["at"])
+        words = [f"{'>' if is_it else ' '} {row['at']:%Y-%m-%d %H:%M:%S.%f}  {row['seq']:>6} {row['event']:<13}"]
+        words.append(f"{row['deliveries']}")
+        words += [f"{row['node']}"] if row["node"] else []
+        words += [f"lease {row['lease_id'][:8]}"] if row["lease_id"] else []
+        words += [f"until {row['until']:%H:%M:%S.%f}"] if row["until"] else []
+        words += [row["detail"][:60]] if row["detail"] else []
+        yield "  ".join(words)
+
+
+@contextmanager
+def kept(one: DataFrame) -> Iterator[DataFrame]:
+    """A frame that is computed once, and forgotten at the end."""
+    one.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield one
+    finally:
+        one.unpersist()
+
+
+def _row(database: Connection, statement: str, *values: object) -> tuple[Any, ...]:
+    row = database.execute(statement, values).fetchone()
+    assert row is not None
+    return row
