@@ -31,6 +31,8 @@ LOCAL = {
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # else the data source never learns of filters
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # topics' names are folders: 1e5 is no number
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as everybody else writes them
 }
 
 

@@ -17,7 +17,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import archive, groups, inbox, reads, runs, sweeps, timetable
+from app.reapers import archive, groups, inbox, reads, runs, stats, sweeps, timetable
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -50,6 +50,8 @@ SWEEPS: Final = (
     Sweep("watches", sweeps.watches, 60),
     Sweep("user_events", sweeps.user_events, 15),
     Sweep("requeues", sweeps.requeues, 20),
+    Sweep("stats", stats.fill, 20, EASE),
+    Sweep("old_stats", stats.forget, 3600, EASE),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("audit",)
+NAMES: tuple[str, ...] = ("archive", "audit")
 
 
 class Pipeline(Protocol):

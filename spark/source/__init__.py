@@ -32,3 +32,14 @@ def frame(
     Options.read(options)
     register(spark)
     return spark.read.format(Holdfast.name()).options(**options).load()
+
+
+def enqueue(frame: DataFrame, dsn: str, topic: str | None = None, write_id: str | None = None) -> None:
+    """The rows of a frame become jobs, all or none: of `topic`, or of the topics that its column `topic` names.
+
+    What was written under a `write_id` is not written again. Columns and bounds: docs/spark-write.md.
+    """
+    register(frame.sparkSession)
+    options = {"dsn": dsn, "topic": topic, "write_id": write_id}
+    given = {name: value for name, value in options.items() if value is not None}
+    frame.write.format(Holdfast.name()).mode("append").options(**given).save()

@@ -49,6 +49,7 @@ class Walk:
         """A page's: the columns, the key, and how many rows were found before they were cut off by their weight."""
         table = self.table
         key = ", ".join(table.key)
+        in_order = ", ".join(f"page.{name}" for name in table.key)  # a bare ctid would be the text that is shown of it
         all_of = [*bounds, *self.conditions]
         if table.only is not None:
             all_of.append(Condition(table.only))
@@ -63,12 +64,12 @@ class Walk:
         inner = ", ".join(dict.fromkeys([*self.columns, *table.key]))
         found = f"SELECT {inner} FROM holdfast.{table.source} WHERE {where} ORDER BY {key} LIMIT {self.limit}"
         if not big:
-            return f"SELECT {', '.join(shown)}, count(*) OVER () FROM ({found}) f ORDER BY {key}", values
+            return f"SELECT {', '.join(shown)}, count(*) OVER () FROM ({found}) page ORDER BY {in_order}", values
         weight = " + ".join(f"coalesce(pg_column_size({name}), 0)" for name in big)
         return (
             f"SELECT {', '.join(shown)}, found FROM ("
             f"SELECT *, count(*) OVER () AS found, {weight} AS weight, sum({weight}) OVER (ORDER BY {key}) AS upto"
-            f" FROM ({found}) f) w WHERE upto <= {PAGE_BYTES} OR upto = weight ORDER BY {key}"
+            f" FROM ({found}) f) page WHERE upto <= {PAGE_BYTES} OR upto = weight ORDER BY {in_order}"
         ), values
 
 

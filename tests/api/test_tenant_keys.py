@@ -32,6 +32,7 @@ CONFINED = {
     ("POST", "/v0/topics/{topic}/extend"),
     ("GET", "/v0/topics/{topic}/work"),
     ("GET", "/v0/topics/{topic}/stats"),
+    ("GET", "/v0/topics/{topic}/stats/history"),
     ("POST", "/api/messages"),
     ("POST", "/api/messages/batch"),
     ("POST", "/api/messages/dequeue"),

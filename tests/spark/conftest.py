@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 import asyncpg
+import httpx
 import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from app.settings import Settings
 from spark.session import driver_jar, session
 from tests.conftest import Running
 from tests.spark.mixed_load import MixedLoad
+from tests.spark.past import World
 
 ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
 LIVED_EVENTS = 4_000
@@ -57,6 +59,17 @@ async def lived(new_database: Callable[[], Awaitable[str]]) -> Lived:
     await database.close()
     assert row is not None
     return Lived(dsn, row["events"], began, row["ended"])
+
+
+@pytest.fixture(scope="module")
+async def world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
+    """A service on a database that no other module's tests look at."""
+    dsn = await new_database()
+    service = Running(Settings.model_validate({"database_url": SecretStr(dsn)}))
+    await service.start()
+    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+        yield World(dsn, service.context.pools, http)
+    await service.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,148 @@
+"""Closed days of events, results and archived jobs become Parquet files, and are marked once these are verified."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from datetime import date
+from typing import Final
+
+import psycopg
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark import days, source
+from spark.checksums import Sum, of_frame, total
+from spark.days import Part
+from spark.errors import Mistake
+from spark.files import Files, Manifest
+from spark.progress import Progress
+from spark.source.connection import connect
+from spark.windows import Window, instant
+
+HELP = "closed days become Parquet files that are verified and marked, so that retention may drop them"
+TABLES: Final = ("lease_events", "results", "archive")
+TIMES: Final = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
+ATTEMPTS: Final = 2  # a sweep may delete rows of a deleted topic while a day is being written
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--to", required=True, metavar="DIR", help="a folder of any file system that Spark reaches")
+    parser.add_argument("--day", metavar="DATE", help="only this day, as 2026-11-21; every closed one, if left out")
+    parser.add_argument("--verify", action="store_true", help="read what is marked again, and write nothing")
+
+
+def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
+    """0; 1 if a day that is over could not be archived, or files are not what was marked."""
+    only = None if args.day is None else instant(args.day, "--day").date()
+    files = Files(spark, args.to)
+    return verify(spark, dsn, files, only) if args.verify else run(spark, dsn, files, only)
+
+
+def run(spark: SparkSession, dsn: str, files: Files, only: date | None = None) -> int:
+    """Archive every day that is closed and not marked, the oldest first; a line for each on stdout."""
+    parts, writers = days.unmarked(dsn)
+    parts = [part for part in parts if only in (None, part.day)]
+    left = 0
+    with Progress("days", len(parts)) as progress:
+        for part in parts:
+            late = [writer for writer in writers if writer.may_write_before(part.end)]
+            try:
+                done = f"not closed: {late[0].name} may still write" if late else archive(spark, dsn, files, part)
+            except psycopg.Error as error:
+                done = f"failed: {str(error).partition(chr(10))[0]}"
+            if isinstance(done, str):
+                left += 1
+                progress.say(f"{part}: {done}")
+            else:
+                print(_line(part, done, "verified"), flush=True)
+            progress.advance()
+    return 1 if left else 0
+
+
+def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum] | str:
+    """Write a day, read it back, mark it: its sums by topic, or why it was left. Killed anywhere, it goes again."""
+    with days.marking(dsn, part) as marking:
+        if marking is None:
+            return "another run has it"
+        frame = extract(spark, dsn, part)
+        for attempt in range(ATTEMPTS):
+            wanted = _sums(dsn, part, frame.schema)
+            kept = files.manifest(part)
+            if kept is not None and kept.topics != wanted and attempt == 0:
+                return (
+                    f"{files.folder(part).path} is finished and holds something else. Does it belong to another "
+                    "database? Name another folder, or remove that one"
+                )
+            if kept is None or attempt or _held(files, part, kept) != wanted:
+                load(files, part, frame, wanted)
+            manifest = Manifest(frame.schema, wanted)
+            if _held(files, part, manifest) == wanted:
+                marking.mark(total(wanted), files.finish(part, manifest))
+                return wanted
+        return "what was read back is not what the database has, twice: is somebody writing to that folder?"
+
+
+def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
+    """A day's rows, with every column that the table has. Raises Mistake for a column that the data source has not."""
+    frame = source.frame(spark, dsn, part.table, window=Window(part.start, part.end))
+    with connect(dsn, read_only=True, purpose="archive") as db:
+        there = days.columns(db, part.table)
+    if there != frame.columns:
+        unknown = ", ".join(sorted(set(there) ^ set(frame.columns))) or "their order"
+        raise Mistake(f"{part.table} has columns that this version does not know ({unknown}): use the service's own")
+    return frame
+
+
+def load(files: Files, part: Part, frame: DataFrame, wanted: Mapping[str, Sum]) -> None:
+    """The rows into files. An empty day has none."""
+    if wanted:
+        files.write(part, frame, TIMES[part.table])
+    else:
+        files.clear(part)
+
+
+def verify(spark: SparkSession, dsn: str, files: Files, only: date | None = None) -> int:
+    """Read the files of every marked day again. The mark of a day that is not what it was is taken back, if the day is
+    still in the database: so it stays there, and the next run writes it anew."""
+    marks = {part: mark for part, mark in days.marks(dsn).items() if only in (None, part.day)}
+    bad = 0
+    with Progress("days", len(marks)) as progress:
+        for part, mark in marks.items():
+            manifest = files.manifest(part)
+            fault = None
+            if manifest is None:
+                fault = f"{files.folder(part).path} is not there, or not finished; it was marked at {mark.location}"
+            elif total(manifest.topics) != mark.held:
+                fault = "the manifest is not what was marked"
+            elif _held(files, part, manifest) != manifest.topics:
+                fault = "the files are not what the manifest says"
+            if fault is None:
+                assert manifest is not None
+                print(_line(part, manifest.topics, "as marked"), flush=True)
+            else:
+                bad += 1
+                left = "not marked any more: run again" if days.unmark(dsn, part) else "the database has it no more"
+                print(f"{part}: {fault}; {left}", flush=True)
+            progress.advance()
+    return 1 if bad else 0
+
+
+def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:
+    with connect(dsn, read_only=True, purpose="archive") as db, Progress(f"{part}: rows") as progress:
+        return days.sums(db, part, schema, progress.advance)
+
+
+def _held(files: Files, part: Part, manifest: Manifest) -> dict[str, Sum] | None:
+    """What a day's files hold; None if they can't be read."""
+    try:
+        return of_frame(files.frame(part.table, {part.day: manifest}), manifest.schema, "topic")
+    except (PySparkException, Py4JJavaError):
+        return None
+
+
+def _line(part: Part, topics: Mapping[str, Sum], state: str) -> str:
+    whole = total(topics)
+    return f"{part.table:<12} {part.day}  {whole.rows:>12,} rows  {len(topics):>6,} topics  {whole.checksum:x}  {state}"

@@ -1,0 +1,207 @@
+"""Frames as jobs: tasks stage their rows, and the driver makes all of them jobs in one transaction. docs/adr/0046.
+
+Only what is named in the commit's messages counts: rows of tries that failed, were killed, or were run beside others,
+stay behind and are dropped. What was committed is written down by write id (of a stream: query and batch) in the same
+transaction, so that a commit that is repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import psycopg
+import pyarrow as pa
+from psycopg import errors
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyspark.sql.types import StructType
+
+from spark.errors import Mistake
+from spark.source.columns import Columns
+from spark.source.connection import Connection, connect
+
+DROP: Final = 20_000  # rows of a statement
+TRIES: Final = 5
+AGAIN: Final = (psycopg.OperationalError, errors.DeadlockDetected, errors.SerializationFailure)
+# Of a task's properties: what Spark calls the query, which its checkpoint keeps, and the batch.
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+
+SPARKS: Final = ("path", "checkpointlocation")  # options that Spark itself looks at
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go, and what they are."""
+
+    dsn: str
+    columns: Columns
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task has staged: its rows count once a commit names them."""
+
+    run: str
+    attempt: int
+    rows: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """df.write: one transaction for all partitions. `write_id`: what is known by it is written once."""
+
+    def __init__(self, target: Target, write_id: str | None) -> None:
+        self._target = target
+        self._run = str(uuid.uuid4())  # the driver pickles this writer for the tasks, and for the commit
+        self._write_id = write_id or self._run
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return stage(self._target, self._run, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        commit(self._target.dsn, self._run, self._write_id, 0, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        drop(self._target.dsn, self._run)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """df.writeStream: one transaction for each micro-batch.
+
+    Spark makes one writer for the tasks and another one for the commit: what both have to know, the messages tell.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        assert context is not None, "it is a task"
+        return stage(self._target, f"{context.getLocalProperty(QUERY)} {context.getLocalProperty(BATCH)}", iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        for run in {message.run for message in _staged(messages)}:
+            query, _, batch = run.partition(" ")
+            assert batch == str(batchId), f"rows of batch {batch} in the commit of batch {batchId}"
+            commit(self._target.dsn, run, f"stream {query}", batchId, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        for run in {message.run for message in _staged(messages)}:
+            drop(self._target.dsn, run)
+
+
+def batch(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    """What writes a frame. Raises Mistake for options and columns that can't work."""
+    asked = _options(options, ("dsn", "topic", "write_id"), overwrite=overwrite)
+    return BatchWriter(_target(asked, schema), asked.get("write_id"))
+
+
+def stream(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> StreamWriter:
+    """What writes a stream. Raises Mistake as well."""
+    return StreamWriter(_target(_options(options, ("dsn", "topic"), overwrite=overwrite), schema))
+
+
+def _options(options: Mapping[str, str], names: tuple[str, ...], *, overwrite: bool) -> dict[str, str]:
+    asked = {name.lower(): value for name, value in options.items()}
+    for name in asked:
+        if name not in names + SPARKS:
+            raise Mistake(f"option {name}: there is none of that name; there are {', '.join(names)}")
+    if overwrite:
+        raise Mistake("jobs are added, never overwritten: mode append")
+    if not asked.get("dsn"):
+        raise Mistake("option dsn is needed")
+    return asked
+
+
+def _target(asked: dict[str, str], schema: StructType) -> Target:
+    return Target(asked["dsn"], Columns.of(schema, asked.get("topic")))
+
+
+def stage(target: Target, run: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """Copies a task's rows to where they wait for the commit. Raises Mistake for rows that no queue takes."""
+    context = TaskContext.get()
+    assert context is not None, "it is a task"
+    first = context.partitionId() << 32  # rows are in the order of their partitions, and within them as they come
+    into = f"COPY holdfast.staged ({target.columns.copied}) FROM STDIN (FORMAT csv)"
+    with contextlib.closing(_connected(target.dsn, "write")) as db:
+        attempt = _one(db, "SELECT holdfast.open_stage(%s)", (run,))
+        rows = 0
+        for batch in batches:
+            try:
+                with db.cursor() as cursor, cursor.copy(into) as copy:
+                    copy.write(target.columns.lines(batch, attempt, first + rows))
+            except psycopg.DatabaseError as error:
+                raise _refused(error, first + rows) from error
+            rows += batch.num_rows
+    return Staged(run, attempt, rows)
+
+
+def commit(dsn: str, run: str, write_id: str, batch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Makes jobs of what is staged, unless this batch of this write, or a later one, was committed before. Asks again
+    where it is not known whether it happened. Raises Mistake for what queues refuse."""
+    staged = _staged(messages)
+    asked = (run, write_id, batch, [one.attempt for one in staged], sum(one.rows for one in staged))
+
+    def ask() -> None:
+        with contextlib.closing(_connected(dsn, "commit")) as db:
+            _one(db, "SELECT holdfast.commit_stages(%s, %s, %s, %s::bigint[], %s)", asked)
+
+    try:
+        _again(ask)
+    except psycopg.DatabaseError as error:
+        raise _refused(error, 0) from error
+    drop(dsn, run)
+
+
+def drop(dsn: str, run: str) -> None:
+    """Drops what a run has staged and never committed. What can't be dropped now, the service sweeps a day later."""
+    with contextlib.suppress(psycopg.Error, Mistake), contextlib.closing(_connected(dsn, "drop")) as db:
+        while _one(db, "SELECT holdfast.drop_stages(%s, %s)", (run, DROP)) >= DROP:
+            pass
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _connected(dsn: str, purpose: str) -> Connection:
+    db = connect(dsn, read_only=False, purpose=purpose)
+    db.execute("SET statement_timeout = 0")  # a commit takes as long as it takes
+    return db
+
+
+def _one(db: Connection, statement: str, values: tuple[object, ...]) -> int:
+    row = db.execute(statement, values).fetchone()  # type: ignore[arg-type]
+    assert row is not None
+    return int(row[0])
+
+
+def _again(ask: Callable[[], T]) -> T:
+    for attempt in range(1, TRIES):
+        try:
+            return ask()
+        except AGAIN:
+            time.sleep(0.2 * 2**attempt)
+    return ask()
+
+
+def _refused(error: psycopg.DatabaseError, before: int) -> Mistake:
+    said = error.diag.message_primary or str(error)
+    constraint = error.diag.constraint_name
+    line = re.search(r"line (\d+)", error.diag.context or "")
+    where = f" (row {(before & 0xFFFFFFFF) + int(line[1])} of partition {before >> 32})" if line else ""
+    hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
+    return Mistake(f"refused{where}: {constraint or said}{hint} [{error.sqlstate}]")
