@@ -2848,6 +2848,73 @@ CREATE VIEW holdfast.day_partitions AS
      LEFT JOIN holdfast.archived_days a ON (((a.of_table = d.of_table) AND (a.day = d.day))));
 
 --
+-- Name: job_states; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.job_states AS
+ SELECT topic,
+    seq,
+    holdfast.state_now(state, visible_at, expires_at, cancelled_at) AS state,
+    tenant,
+    key,
+    grp,
+    priority,
+    tag,
+    created_at,
+    updated_at,
+    visible_at,
+    expires_at,
+    deliveries,
+    crashes,
+    max_deliveries,
+    node,
+    leased_at,
+    progress,
+    last_error,
+    original_topic,
+    original_seq,
+    original_deliveries,
+    dlq_moved_at,
+    content_type,
+    metadata,
+    payload
+   FROM holdfast.jobs j;
+
+--
+-- Name: dead_letters; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.dead_letters AS
+ SELECT topic,
+    seq,
+    state,
+    tenant,
+    key,
+    grp,
+    priority,
+    tag,
+    created_at,
+    updated_at,
+    visible_at,
+    expires_at,
+    deliveries,
+    crashes,
+    max_deliveries,
+    node,
+    leased_at,
+    progress,
+    last_error,
+    original_topic,
+    original_seq,
+    original_deliveries,
+    dlq_moved_at,
+    content_type,
+    metadata,
+    payload
+   FROM holdfast.job_states s
+  WHERE (dlq_moved_at IS NOT NULL);
+
+--
 -- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
 --
 

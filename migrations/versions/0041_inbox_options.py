@@ -9,7 +9,7 @@ from pathlib import Path
 from alembic import op
 
 revision = "0041"
-down_revision = "0037"
+down_revision = "0040"
 branch_labels = None
 depends_on = None
 

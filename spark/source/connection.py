@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -50,6 +51,14 @@ def connect(dsn: str, *, read_only: bool, purpose: str) -> Connection:
         return psycopg.connect(asked, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise Mistake(f"no connection to the database: {_first_line(error)}") from None
+
+
+def ask(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """A statement's rows, all of them. Raises Mistake with what the database says."""
+    try:
+        return connection.execute(sql, values, binary=True).fetchall()
+    except psycopg.Error as error:
+        raise Mistake(f"the database says: {_first_line(error)}") from error
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -39,6 +39,13 @@ class Condition:
     values: tuple[Any, ...] = ()
 
 
+def joined(conditions: Iterable[Condition]) -> Condition:
+    """All of them."""
+    all_of = list(conditions)
+    sql = " AND ".join(one.sql for one in all_of)
+    return Condition(sql or "true", tuple(value for one in all_of for value in one.values))
+
+
 def condition(table: Table, asked: Filter) -> Condition | None:
     """The same in SQL; None if it isn't, and Spark has to look itself.
 

@@ -6,11 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import psycopg
-
-from spark.errors import Mistake
-from spark.source.connection import Connection
-from spark.source.filters import Condition
+from spark.source.connection import Connection, ask
+from spark.source.filters import Condition, joined
 from spark.source.tables import Table
 
 PAGE_BYTES: Final = 16 << 20  # of payloads and the like; the first row comes whatever it weighs
@@ -35,42 +32,37 @@ class Walk:
         after: Row | None = None
         while True:
             sql, values = self.statement(bounds, after)
-            try:
-                rows = connection.execute(sql, values, binary=True).fetchall()
-            except psycopg.Error as error:
-                raise Mistake(f"table {self.table.name} can't be read: {str(error).strip()}") from error
+            rows = ask(connection, sql, values)
             if rows:
                 yield rows
             if not rows or (len(rows) == rows[0][-1] < self.limit):
                 return
             after = rows[-1][len(self.columns) : -1]
 
-    def statement(self, bounds: Sequence[Condition], after: Row | None) -> tuple[str, list[Any]]:
+    def statement(self, bounds: Sequence[Condition], after: Row | None) -> tuple[str, tuple[Any, ...]]:
         """A page's: the columns, the key, and how many rows were found before they were cut off by their weight."""
         table = self.table
         key = ", ".join(table.key)
-        in_order = ", ".join(f"page.{name}" for name in table.key)  # a bare ctid would be the text that is shown of it
         all_of = [*bounds, *self.conditions]
         if table.only is not None:
             all_of.append(Condition(table.only))
         if after is not None:
             marks = ", ".join(f"%s::{_type(table, name)}" for name in table.key)
             all_of.append(Condition(f"({key}) > ({marks})" if len(table.key) > 1 else f"{key} > {marks}", tuple(after)))
-        where = " AND ".join(one.sql for one in all_of) or "true"
-        values = [value for one in all_of for value in one.values]
-        shown = [*(table.columns[name].shown.format(name) for name in self.columns)]
-        shown += [f"{name}::text" if name == "ctid" else name for name in table.key]
+        where = joined(all_of)
+        shown = [table.columns[name].shown.format(name) for name in self.columns]
+        shown += [f"{name}::text AS place" if name == "ctid" else name for name in table.key]
         big = [name for name in self.columns if name in table.big]
         inner = ", ".join(dict.fromkeys([*self.columns, *table.key]))
-        found = f"SELECT {inner} FROM holdfast.{table.source} WHERE {where} ORDER BY {key} LIMIT {self.limit}"
+        found = f"SELECT {inner} FROM holdfast.{table.source} WHERE {where.sql} ORDER BY {key} LIMIT {self.limit}"
         if not big:
-            return f"SELECT {', '.join(shown)}, count(*) OVER () FROM ({found}) page ORDER BY {in_order}", values
+            return f"SELECT {', '.join(shown)}, count(*) OVER () FROM ({found}) f ORDER BY {key}", where.values
         weight = " + ".join(f"coalesce(pg_column_size({name}), 0)" for name in big)
         return (
             f"SELECT {', '.join(shown)}, found FROM ("
             f"SELECT *, count(*) OVER () AS found, {weight} AS weight, sum({weight}) OVER (ORDER BY {key}) AS upto"
-            f" FROM ({found}) f) page WHERE upto <= {PAGE_BYTES} OR upto = weight ORDER BY {in_order}"
-        ), values
+            f" FROM ({found}) f) w WHERE upto <= {PAGE_BYTES} OR upto = weight ORDER BY {key}"
+        ), where.values
 
 
 def _type(table: Table, name: str) -> str:

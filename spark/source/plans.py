@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from itertools import pairwise
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
 from spark.errors import Mistake
-from spark.source.connection import Connection
+from spark.source import ledger, logs
+from spark.source.connection import Connection, ask
 from spark.source.filters import Condition
+from spark.source.ledger import ENDLESS, INSTANT
+from spark.source.stretches import Blocks, Keys, Stretch, Times
 from spark.source.tables import Layout, Table
 
 ROWS_A_PARTITION: Final = 50_000
 MOST_BY_DEFAULT: Final = 8
 ROWS_A_BLOCK: Final = 64  # of the ledger; as good a guess as any for the others
-BLOCKS_AT_ONCE: Final = 128
+WHOLE: Final = 0.5  # of a day: so much of it is read by its blocks, and less by the ledger's index
+DAY: Final = timedelta(days=1)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_TYPES: Final = "SELECT name, type::text FROM holdfast.topics WHERE name = %s"
+_TYPE: Final = "SELECT type::text FROM holdfast.topics WHERE name = %s"
 # The first and the last of each topic, from the ends of the index. Dead entries at its front are walked over.
 _KEYED: Final = """
     SELECT t.name, low.x, high.x FROM holdfast.topics t
@@ -36,7 +41,6 @@ _DAYS: Final = """
            pg_relation_filenode(c.oid)::bigint, pg_current_snapshot()::text, now()
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
     WHERE i.inhparent = %s::regclass ORDER BY c.relname"""
-_FILENODE: Final = "SELECT pg_relation_filenode(to_regclass(%s))::bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Rows of these topics (None: all) within a half-open window of the table's time, in so many partitions if given."""
+    """Rows of these topics (None: all) within a half-open window of the table's time, in so many partitions."""
 
     topics: Sequence[str] | None = None
     start: datetime | None = None
@@ -64,47 +68,6 @@ class Part(InputPartition):
     def __init__(self, stretches: Sequence[Stretch], conditions: Sequence[Condition] = ()) -> None:
         self.stretches = tuple(stretches)
         self.conditions = tuple(conditions)
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """A stretch of a table's key."""
-
-    between: tuple[Condition, ...]
-
-    def bounds(self) -> Iterator[tuple[Condition, ...]]:
-        yield self.between
-
-    def must_be_whole(self, connection: Connection) -> None:
-        """Rows come and go in it, and what came or went is no fault."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Blocks of a day's partition: low <= block < high. No row moves in there, unless the day is written anew."""
-
-    day: str
-    time: str
-    filenode: int
-    low: int
-    high: int
-
-    def bounds(self) -> Iterator[tuple[Condition, ...]]:
-        """A few blocks each: a page looks at no more of them."""
-        midnight = _midnight(self.day)
-        within = Condition(f"{self.time} >= %s AND {self.time} < %s", (midnight, midnight + timedelta(days=1)))
-        for low in range(self.low, self.high, BLOCKS_AT_ONCE):
-            high = min(self.high, low + BLOCKS_AT_ONCE)
-            yield within, Condition("ctid > %s::tid AND ctid < %s::tid", (f"({low},0)", f"({high},0)"))
-
-    def must_be_whole(self, connection: Connection) -> None:
-        """Raises Mistake if the day that was read is gone, or was written anew: rows may have been missed."""
-        row = connection.execute(_FILENODE, [f"holdfast.{self.day}"]).fetchone()
-        if row is None or row[0] != self.filenode:
-            raise Mistake(f"{self.day} was dropped by retention, or rewritten, while it was read: read again")
-
-
-Stretch = Keys | Blocks
 
 
 def cut(spans: Sequence[Span], most: int) -> list[list[Span]]:
@@ -134,12 +97,13 @@ def plan(connection: Connection, table: Table, scope: Scope) -> list[Part]:
 
 def must_have(connection: Connection, table: Table, topic: str) -> None:
     """Raises Mistake if there is no such topic, or it has no rows of this kind."""
-    row = connection.execute(_TYPES, [topic]).fetchone()
-    if row is None:
+    found = ask(connection, _TYPE, [topic])
+    if not found:
         raise Mistake(f"option topic={topic}: there is no topic of that name")
-    if (row[1] == "log") != (table.name == "records"):
-        fitting = "records" if row[1] == "log" else "jobs"
-        raise Mistake(f"option table={table.name}: topic {topic} is a {row[1]}; read table={fitting}")
+    [(type_,)] = found
+    if (type_ == "log") != (table.name == "records"):
+        fitting = "records" if type_ == "log" else "jobs"
+        raise Mistake(f"option table={table.name}: topic {topic} is a {type_}; read table={fitting}")
 
 
 def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
@@ -153,9 +117,11 @@ def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
         down=", ".join(f"{name} DESC" for name in table.key),
     )
     named = None if scope.topics is None else list(scope.topics)
-    spans = [Span(name, low - 1, high) for name, low, high in connection.execute(sql, [named, named]).fetchall()]
+    spans = [Span(name, low - 1, high) for name, low, high in ask(connection, sql, [named, named])]
     if is_time:
         spans = [span for span in (_clipped(span, scope) for span in spans) if span.low < span.high]
+    elif table.name == "records":
+        spans = [_within(connection, span, scope) for span in spans]
     rows = sum(span.high - span.low for span in spans) if not is_time else len(spans) * ROWS_A_PARTITION
     parts = []
     for group in cut(spans, scope.partitions or _fitting(rows)):
@@ -163,8 +129,12 @@ def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
         mark = f"({table.key[0]}, {second})"
         kind = table.columns[second].pg
         bounds = (
-            Condition(f"{mark} > (%s::text, %s::{kind})", (first.name, _instant(first.low) if is_time else first.low)),
-            Condition(f"{mark} <= (%s::text, %s::{kind})", (last.name, _instant(last.high) if is_time else last.high)),
+            Condition(
+                f"{mark} > (%s::text, %s::{kind})", (first.name, instant_of(first.low) if is_time else first.low)
+            ),
+            Condition(
+                f"{mark} <= (%s::text, %s::{kind})", (last.name, instant_of(last.high) if is_time else last.high)
+            ),
         )
         # Between the first topic and the last there may be some that were not asked for.
         among = () if named is None else (Condition("topic = ANY (%s::text[])", (named,)),)
@@ -173,7 +143,7 @@ def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
 
 
 def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
-    days = connection.execute(_DAYS, [f"holdfast.{table.source}"]).fetchall()
+    days = ask(connection, _DAYS, [f"holdfast.{table.source}"])
     if not days:
         return []
     snapshot, now = days[0][3], days[0][4]
@@ -182,18 +152,25 @@ def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
         common = [Condition("pg_visible_in_snapshot(tx, %s::pg_snapshot)", (snapshot,))]
     else:
         common, end = [], min(end or now, now)
-    wanted = {}
-    for name, blocks, filenode, *_ in days:
-        day = _midnight(name)
-        if (start is None or start < day + timedelta(days=1)) and (end is None or end > day):
-            wanted[name] = (blocks, filenode)
     common += window(table, start, end)
-    spans = [Span(name, 0, blocks) for name, (blocks, _) in wanted.items()]
+    spans, filenodes, parts = [], {}, []
+    for name, blocks, filenode, *_ in days:
+        midnight = ledger.began(name)
+        low, high = max(start or midnight, midnight), min(end or ENDLESS, midnight + DAY)
+        share = (high - low) / max(INSTANT, min(now, midnight + DAY) - midnight)
+        if blocks == 0 or share <= 0:
+            continue
+        if "tx" in table.columns and share < WHOLE:
+            tasks = scope.partitions or _fitting(round(blocks * ROWS_A_BLOCK * share))
+            marks = [low + (high - low) * i / tasks for i in range(tasks)] + [high]
+            parts += [Part([Times(a, b)], common) for a, b in pairwise(marks) if a < b]
+        else:
+            spans.append(Span(name, 0, blocks))
+            filenodes[name] = filenode
     rows = sum(span.high for span in spans) * ROWS_A_BLOCK
-    return [
-        Part([Blocks(span.name, table.time, wanted[span.name][1], span.low, span.high) for span in group], common)
-        for group in cut(spans, scope.partitions or _fitting(rows))
-    ]
+    for group in cut(spans, scope.partitions or _fitting(rows)):
+        parts.append(Part([Blocks(span.name, filenodes[span.name], span.low, span.high) for span in group], common))
+    return parts
 
 
 def window(table: Table, start: datetime | None, end: datetime | None) -> list[Condition]:
@@ -211,19 +188,26 @@ def _fitting(rows: int) -> int:
 
 
 def _clipped(span: Span, scope: Scope) -> Span:
-    low = span.low if scope.start is None else max(span.low, _micros(scope.start) - 1)
-    high = span.high if scope.end is None else min(span.high, _micros(scope.end) - 1)
+    low = span.low if scope.start is None else max(span.low, micros(scope.start) - 1)
+    high = span.high if scope.end is None else min(span.high, micros(scope.end) - 1)
     return Span(span.name, low, high)
 
 
-def _micros(instant: datetime) -> int:
+def _within(connection: Connection, span: Span, scope: Scope) -> Span:
+    """Of a log what can be in the window."""
+    low, high = span.low, span.high
+    if scope.start is not None:
+        low = logs.before(connection, span.name, scope.start, low, high)
+    if scope.end is not None:
+        high = logs.before(connection, span.name, scope.end, low, high)
+    return Span(span.name, low, high)
+
+
+def micros(instant: datetime) -> int:
+    """Microseconds since 1970."""
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
-def _instant(micros: int) -> Any:
+def instant_of(micros: int) -> datetime:
+    """The instant so many microseconds after 1970 began."""
     return EPOCH + timedelta(microseconds=micros)
-
-
-def _midnight(name: str) -> datetime:
-    """When the day of a partition began."""
-    return datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC)

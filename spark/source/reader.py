@@ -27,11 +27,10 @@ class Reader(DataSourceReader):
         self.pushed: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
-            if self._condition(one) is None:
-                yield one
-            else:
-                self.pushed.append(one)
+        """All are given back, for Spark to apply again. To it, two scans of a frame that differ only in what was pushed are
+        one scan: it would read once, with either's filters, what a union or a join asks for twice."""
+        self.pushed = [one for one in filters if self._condition(one) is not None]
+        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
@@ -58,16 +57,19 @@ class Reader(DataSourceReader):
             (*partition.conditions, *conditions),
             self.options.page,
         )
-        shape = to_arrow_schema(self.schema, timezone="UTC")
-        with connect(self.options.dsn, read_only=True, purpose="read") as connection:
-            for stretch in partition.stretches:
-                for bounds in stretch.bounds():
-                    for rows in walk.pages(connection, bounds):
-                        yield batch(rows, shape)
-                stretch.must_be_whole(connection)
+        yield from batches(self.options.dsn, walk, partition, self.schema)
 
     def _condition(self, one: Filter) -> Condition | None:
         return filters.condition(self.options.table, one)
+
+
+def batches(dsn: str, walk: Walk, part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """A partition's rows, a batch for each page. Nothing is open in the database while the caller has one."""
+    shape = to_arrow_schema(schema, timezone="UTC")
+    with connect(dsn, read_only=True, purpose="read") as connection:
+        for stretch in part.stretches:
+            for page in stretch.pages(connection, walk):
+                yield batch(page, shape)
 
 
 def batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamArrowWriter, DataSourceWriter
+from typing import Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from spark.errors import Mistake
 from spark.source import reader, writing
+from spark.source.event_stream import EventStream
+from spark.source.log_stream import LogStream
 from spark.source.options import Options
+from spark.source.streams import Asked, Stream
+
+STREAMS: Final[dict[str, type[Stream]]] = {"lease_events": EventStream, "records": LogStream}
 
 
 class Holdfast(DataSource):
@@ -17,12 +31,19 @@ class Holdfast(DataSource):
         return "holdfast"
 
     def schema(self) -> StructType:
-        options = Options.read(self.options)
+        options = Options.read(self.options, Asked.NAMES)
         return options.table.schema(options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = Options.read(self.options)
         return reader.Reader(options, reader.checked(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        asked = Asked.of(self.options)
+        kind = STREAMS.get(asked.read.table.name)
+        if kind is None:
+            raise Mistake(f"option table={asked.read.table.name}: {' and '.join(STREAMS)} can be read as streams")
+        return kind(asked, reader.checked(asked.read, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         return writing.batch(self.options, schema, overwrite=overwrite)

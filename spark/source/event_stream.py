@@ -1,0 +1,130 @@
+"""The ledger as a stream: in rounds of transactions, each of which is read along its time.
+
+A row is visible once its transaction has committed, whatever its time or seq. A round has the rows of transactions
+tx <= id < to, all of which had ended when it began (`to` is a snapshot's xmin), so that it is a fixed set; the next one
+begins at `to`. Within a round batches are cut by the rows' times.
+
+Where a round's times begin is known by who was running: a transaction that was not when a clock was read, and had not
+ended later, has written nothing before. Clocks that are set back by more than SLACK may hide rows from that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from spark.source import ledger
+from spark.source.connection import Connection, ask
+from spark.source.filters import Condition
+from spark.source.ledger import ENDLESS
+from spark.source.plans import EPOCH, Part, instant_of, micros
+from spark.source.streams import Asked, Offset, Stream
+from spark.source.stretches import Times
+from spark.windows import instant
+
+SLACK: Final = timedelta(seconds=10)
+IDLE: Final = timedelta(minutes=10)
+SIGHTINGS: Final = 256
+
+_RUNNING: Final = """
+    SELECT now(), array_agg(transactionid::text::bigint) FROM pg_locks
+    WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted"""
+_HORIZON: Final = """
+    SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Of transactions above `newest`, none had written anything before `at`, unless it had ended by then."""
+
+    at: datetime
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """All transactions below `tx` have ended; those from it on have written nothing before `since`."""
+
+    tx: int
+    since: datetime
+
+
+class EventStream(Stream):
+    """Offsets, with times in microseconds since 1970: `tx` and `since` of the round; within it also `to` and `then`,
+    where the next one begins, and `at`, before which all was read."""
+
+    def __init__(self, asked: Asked, schema: StructType) -> None:
+        super().__init__(asked, schema)
+        self.sightings: list[Sighting] = []
+
+    def first(self, connection: Connection) -> Offset:
+        starting, day = self.asked.starting, ledger.oldest(connection)
+        [(now,)] = ask(connection, "SELECT now()")
+        horizon = self.horizon(connection, now)
+        if starting == "latest":
+            return {"tx": horizon.tx, "since": micros(now)}
+        since = day or now
+        if starting != "earliest":
+            since = max(since, instant(starting, "option starting"))
+        return {"tx": 0, "since": micros(since)}
+
+    def newest(self, connection: Connection) -> Horizon:
+        return self.horizon(connection, EPOCH)
+
+    def next(self, connection: Connection, start: Offset, most: int | None) -> Offset:
+        if "to" in start:
+            to, then, low = start["to"], start["then"], instant_of(start["at"])
+        else:
+            low = instant_of(start["since"])
+            horizon = self.target or self.horizon(connection, low)
+            if horizon.tx <= start["tx"]:
+                return start
+            to, then = horizon.tx, max(start["since"], micros(horizon.since))
+        if not self.asked.may_lack:
+            ledger.must_be_kept(connection, low)
+        wanted = (*_transactions(start["tx"], to), *self.of_topic())
+        end, count, seen = ledger.reach(connection, wanted, low, most)
+        if end < ENDLESS:
+            return {"tx": start["tx"], "since": start["since"], "to": to, "then": then, "at": micros(end)}
+        # Rounds without a row are not worth a batch each, nor a look at ever more of them.
+        is_idle = count == 0 and "to" not in start
+        if is_idle and seen < ledger.LOOK and instant_of(then) - low < IDLE:
+            return start
+        return {"tx": to, "since": then}
+
+    def parts(self, connection: Connection, start: Offset, end: Offset) -> list[Part]:
+        low = instant_of(start["at"] if "at" in start else start["since"])
+        high = instant_of(end["at"]) if "to" in end else ENDLESS
+        wanted = _transactions(start["tx"], end["to"] if "to" in end else end["tx"])
+        [(now,)] = ask(connection, "SELECT now()")
+        tasks, until = self.asked.read.partitions or 1, max(low, min(high, now))
+        marks = [*(low + (until - low) * i / tasks for i in range(tasks)), high]
+        return [Part([Times(a, b, self.asked.may_lack)], wanted) for a, b in pairwise(marks) if a < b]
+
+    def horizon(self, connection: Connection, floor: datetime) -> Horizon:
+        """The present one; no earlier than `floor`, if nothing better is known."""
+        [(at, running)] = ask(connection, _RUNNING)
+        [(tx, ceiling)] = ask(connection, _HORIZON)  # later than who was running: see above
+        newest = max((whole(short, ceiling) for short in running or ()), default=0)
+        self.sightings.append(Sighting(at, newest))
+        known = [i for i, one in enumerate(self.sightings) if one.newest < tx]
+        if known:
+            del self.sightings[: known[-1]]
+            floor = max(floor, self.sightings[0].at - SLACK)
+        if len(self.sightings) > SIGHTINGS:
+            del self.sightings[1::2]
+        return Horizon(tx, floor)
+
+
+def whole(short: int, ceiling: int) -> int:
+    """A transaction's whole id by the lower 32 bits, which locks have; none is 2^31 away from another."""
+    above = (short - ceiling) % (1 << 32)
+    return ceiling + (above if above < 1 << 31 else above - (1 << 32))
+
+
+def _transactions(low: int, high: int) -> tuple[Condition, ...]:
+    return (Condition("tx >= %s::xid8 AND tx < %s::xid8", (str(low), str(high))),)
