@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark.errors import Mistake
-from spark.source import filters, plans
+from spark.source import plans
 from spark.source.connection import connect
 from spark.source.filters import Condition
 from spark.source.options import Options
@@ -19,38 +19,28 @@ from spark.source.plans import Part, Scope
 
 
 class Reader(DataSourceReader):
-    """Reads a table as the options ask, with those filters that mean the same in SQL."""
+    """Reads a table as the options ask.
+
+    It has no pushFilters: Spark 4.3 keeps a reader and what was pushed to it with the frame, for all queries of that
+    frame, so that a second one would be answered by the first one's filters.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.pushed: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """All are given back, for Spark to apply again. To it, two scans of a frame that differ only in what was pushed are
-        one scan: it would read once, with either's filters, what a union or a join asks for twice."""
-        self.pushed = [one for one in filters if self._condition(one) is not None]
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        start = options.start
-        since, _ = filters.bounds(options.table, self.pushed)
-        if since is not None:
-            start = max(start or since, since)
-        topics = filters.topics(self.pushed)
+        topics = None if options.topic is None else [options.topic]
         with connect(options.dsn, read_only=True, purpose="plan") as connection:
-            if options.topic is not None:
-                topics = [options.topic]
-                if options.table.name in ("jobs", "records"):
-                    plans.must_have(connection, options.table, options.topic)
-            return plans.plan(connection, options.table, Scope(topics, start, options.end, options.partitions))
+            if options.topic is not None and options.table.name in ("jobs", "records"):
+                plans.must_have(connection, options.table, options.topic)
+            return plans.plan(connection, options.table, Scope(topics, options.start, options.end, options.partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        conditions = [one for one in map(self._condition, self.pushed) if one is not None]
-        if self.options.topic is not None:
-            conditions.append(Condition("topic = %s", (self.options.topic,)))
+        topic = self.options.topic
+        conditions = () if topic is None else (Condition("topic = %s", (topic,)),)
         walk = Walk(
             self.options.table,
             tuple(self.schema.fieldNames()),
@@ -58,9 +48,6 @@ class Reader(DataSourceReader):
             self.options.page,
         )
         yield from batches(self.options.dsn, walk, partition, self.schema)
-
-    def _condition(self, one: Filter) -> Condition | None:
-        return filters.condition(self.options.table, one)
 
 
 def batches(dsn: str, walk: Walk, part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark import source
 
+EVENTS = {"enqueued": 3, "claimed": 1}
+
 
 async def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """What a frame has, collected while this loop goes on serving."""
@@ -39,3 +41,16 @@ async def test_a_jobs_life_as_the_service_wrote_it(
         (2, "enqueued"),
         (3, "enqueued"),
     ]
+
+
+async def test_a_frame_can_be_asked_twice(
+    spark: SparkSession, http: httpx.AsyncClient, database_url: str, topic: str
+) -> None:
+    await http.put(f"/v0/topics/{topic}", json={"type": "queue"})
+    (await http.post(f"/v0/topics/{topic}", json={"records": [{"data": n} for n in range(3)]})).raise_for_status()
+    (await http.post(f"/v0/topics/{topic}/claim", json={"node": "w"})).raise_for_status()
+    events = source.frame(spark, database_url, "lease_events", topic)
+    enqueued, claimed = (events.where(f"event = '{event}'").groupBy("event").count() for event in EVENTS)
+    assert {row["event"]: row["count"] for row in await rows(enqueued.unionByName(claimed))} == EVENTS
+    assert await asyncio.to_thread(events.where("event = 'claimed'").count) == 1
+    assert await asyncio.to_thread(events.count) == 4
