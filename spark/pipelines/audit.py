@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -85,22 +84,21 @@ def run(spark: SparkSession, dsn: str, asked: Window | None = None, *, limit: in
     with Progress("audited events") as progress, connect(dsn, read_only=True, purpose="audit") as database:
         window, end = settled(database, asked)
         topics = spark.createDataFrame(topic_rows(database, window), TOPICS)
-        with kept(histories(frame(spark, dsn, "lease_events", window=Window(window.start - MARGIN, end)))) as history:
-            sums = history.selectExpr(
-                "count(*) AS events", "count_if(n = 1) AS jobs", "count(DISTINCT topic_id) AS topics",
-                "count_if(n = 1 AND NOT begins) AS older",
-            ).collect()[0]  # fmt: skip
-            progress.say(f"{sums['events']:,} events of {sums['jobs']:,} jobs")
-            # The table of jobs is read after the events, and what has happened since then after that: a job that is in
-            # neither is nowhere.
-            live = frame(spark, dsn, "jobs").select("topic_id", "seq")
-            with kept(loose_ends(history, live)) as loose:
-                later = frame(spark, dsn, "lease_events", window=Window(end, end + timedelta(days=3650)))
-                ends = loose if loose.isEmpty() else loose.join(later, ["topic_id", "seq"], "left_anti")
-                with kept(within(faults(history, topics).unionByName(ends), window)) as found:
-                    counts = {row["fault"]: row["count"] for row in found.groupBy("fault").count().collect()}
-                    shown = examples(history, found, limit) if counts else []
-            progress.advance(sums["events"])
+        history = kept(histories(frame(spark, dsn, "lease_events", window=Window(window.start - MARGIN, end))))
+        sums = history.selectExpr(
+            "count(*) AS events", "count_if(n = 1) AS jobs", "count(DISTINCT topic_id) AS topics",
+            "count_if(n = 1 AND NOT begins) AS older",
+        ).collect()[0]  # fmt: skip
+        progress.advance(sums["events"])
+        # The table of jobs is read after the events, and what has happened since then after that: a job that is in neither
+        # is nowhere.
+        loose = kept(loose_ends(history, frame(spark, dsn, "jobs")))
+        if not loose.isEmpty():
+            later = frame(spark, dsn, "lease_events", window=Window(end, end + timedelta(days=3650)))
+            loose = loose.join(later, ["topic_id", "seq"], "left_anti")
+        found = kept(within(faults(history, topics).unionByName(loose), window))
+        counts = {row["fault"]: row["count"] for row in found.groupBy("fault").count().collect()}
+        shown = examples(history, found, limit) if counts else []
     return Found(window, sums["events"], sums["jobs"], sums["topics"], sums["older"], counts, shown)
 
 
@@ -174,14 +172,9 @@ def _events(fault: Row, events: Sequence[Row]) -> Iterator[str]:
         yield "  ".join(words)
 
 
-@contextmanager
-def kept(one: DataFrame) -> Iterator[DataFrame]:
-    """A frame that is computed once, and forgotten at the end."""
-    one.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield one
-    finally:
-        one.unpersist()
+def kept(one: DataFrame) -> DataFrame:
+    """The frame as it is now: it is read once, and what comes of it is told of one and the same state."""
+    return one.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _row(database: Connection, statement: str, *values: object) -> tuple[Any, ...]:
