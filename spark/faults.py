@@ -32,10 +32,10 @@ FAULTS: Final[Mapping[str, str]] = {
 # What every rule answers: the fault, the job, the event that shows it, and the other job that it concerns, or NULL.
 COLUMNS: Final = ("fault", "topic_id", "topic", "seq", "at", "other")
 
-# A topic, as rules need it. whole: all of its events are among those that are looked at. From settled_at on its settings
-# are what they are: most deliveries of a job that names none, 0 or NULL for no limit, NULL also where a job's own
-# does not count; and dead_log, whether dead letters may go to a log, where they are no jobs.
-TOPICS: Final = "topic_id int, whole boolean, settled_at timestamp, most int, dead_log boolean"
+# A topic, as rules need it. whole: all of its events are among those that are looked at. most: how often a job may be
+# delivered that names no limit, since settled_at; 0 for no limit, NULL where none counts, the jobs' own neither.
+# letters_since: since then its dead letters are jobs of a queue; NULL: not, or nobody knows.
+TOPICS: Final = "topic_id int, whole boolean, settled_at timestamp, most int, letters_since timestamp"
 
 _JOBS: Final = """
 WITH judged AS (
@@ -112,7 +112,7 @@ GROUP BY s.topic_id, s.topic, s.seq
 # A move to a dead-letter queue is one transaction: the job leaves, and arrives under a seq of that topic.
 _MOVES: Final = """
 WITH gone AS (
-    SELECT h.topic_id, h.topic, h.seq, h.at, h.tx, coalesce(t.dead_log OR h.at < t.settled_at, true) AS may_be_a_record
+    SELECT h.topic_id, h.topic, h.seq, h.at, h.tx, coalesce(h.at < t.letters_since, true) AS may_be_a_record
     FROM {histories} h LEFT JOIN {topics} t ON t.topic_id = h.topic_id WHERE h.event = 'dead_lettered'
 ), arrived AS (
     SELECT topic_id, topic, seq, at, tx, detail FROM {histories}

@@ -12,7 +12,20 @@ from spark.errors import Mistake
 from spark.source import frame
 from spark.windows import Window
 
-EVENTS = ("at", "seq", "until", "topic_id", "topic", "tenant", "event", "deliveries", "lease_id", "node", "detail", "began_at")
+EVENTS = (
+    "at",
+    "seq",
+    "until",
+    "topic_id",
+    "topic",
+    "tenant",
+    "event",
+    "deliveries",
+    "lease_id",
+    "node",
+    "detail",
+    "began_at",
+)
 
 
 def arguments(parser: ArgumentParser) -> None:

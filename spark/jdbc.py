@@ -29,7 +29,12 @@ def options(dsn: str) -> dict[str, str]:
         "reWriteBatchedInserts": "true",
         "ApplicationName": "holdfast spark jdbc",
     }
-    for name, to in (("user", "user"), ("password", "password"), ("sslmode", "sslmode"), ("sslrootcert", "sslrootcert")):
+    for name, to in (
+        ("user", "user"),
+        ("password", "password"),
+        ("sslmode", "sslmode"),
+        ("sslrootcert", "sslrootcert"),
+    ):
         if name in given:
             found[to] = given[name]
     return found

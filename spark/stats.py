@@ -62,7 +62,9 @@ def told(dsn: str, window: Window) -> Window:
         row = connection.execute(_TOLD).fetchone()
     assert row is not None, "it is made with the table"
     if window.start >= row[0]:
-        raise Mistake(f"the service tells minutes up to {row[0].isoformat()} by now, and the window begins there or later")
+        raise Mistake(
+            f"the service tells minutes up to {row[0].isoformat()} by now, and the window begins there or later"
+        )
     return Window(window.start, min(window.end, row[0]))
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("archive", "audit")
+NAMES: tuple[str, ...] = ("ingest", "archive", "replay", "audit")
 
 
 class Pipeline(Protocol):

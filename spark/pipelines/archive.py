@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
@@ -31,27 +32,42 @@ ATTEMPTS: Final = 2  # a sweep may delete rows of a deleted topic while a day is
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="DIR", help="a folder of any file system that Spark reaches")
     parser.add_argument("--day", metavar="DATE", help="only this day, as 2026-11-21; every closed one, if left out")
+    parser.add_argument("--table", choices=TABLES, help="only this one; all three, if left out")
     parser.add_argument("--verify", action="store_true", help="read what is marked again, and write nothing")
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """0; 1 if a day that is over could not be archived, or files are not what was marked."""
-    only = None if args.day is None else instant(args.day, "--day").date()
+    only = Only(None if args.day is None else instant(args.day, "--day").date(), args.table)
     files = Files(spark, args.to)
-    return verify(spark, dsn, files, only) if args.verify else run(spark, dsn, files, only)
+    return verify(dsn, files, only) if args.verify else run(spark, dsn, files, only)
 
 
-def run(spark: SparkSession, dsn: str, files: Files, only: date | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Which days are meant; None: any."""
+
+    day: date | None = None
+    table: str | None = None
+
+    def covers(self, part: Part) -> bool:
+        return self.day in (None, part.day) and self.table in (None, part.table)
+
+
+EVERY: Final = Only()
+
+
+def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
     """Archive every day that is closed and not marked, the oldest first; a line for each on stdout."""
     parts, writers = days.unmarked(dsn)
-    parts = [part for part in parts if only in (None, part.day)]
+    parts = [part for part in parts if only.covers(part)]
     left = 0
     with Progress("days", len(parts)) as progress:
         for part in parts:
             late = [writer for writer in writers if writer.may_write_before(part.end)]
             try:
                 done = f"not closed: {late[0].name} may still write" if late else archive(spark, dsn, files, part)
-            except psycopg.Error as error:
+            except (psycopg.Error, OSError) as error:
                 done = f"failed: {str(error).partition(chr(10))[0]}"
             if isinstance(done, str):
                 left += 1
@@ -104,10 +120,10 @@ def load(files: Files, part: Part, frame: DataFrame, wanted: Mapping[str, Sum]) 
         files.clear(part)
 
 
-def verify(spark: SparkSession, dsn: str, files: Files, only: date | None = None) -> int:
+def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     """Read the files of every marked day again. The mark of a day that is not what it was is taken back, if the day is
     still in the database: so it stays there, and the next run writes it anew."""
-    marks = {part: mark for part, mark in days.marks(dsn).items() if only in (None, part.day)}
+    marks = {part: mark for part, mark in days.marks(dsn).items() if only.covers(part)}
     bad = 0
     with Progress("days", len(marks)) as progress:
         for part, mark in marks.items():

@@ -37,18 +37,19 @@ _FIRST_DAY = """
 """
 # As docs/semantics.md, section 2, has it; after a change of a topic, processes work by the old settings for up to 30 s.
 _TOPICS = """
-    SELECT t.id AS topic_id, t.created_at >= %s AS whole,
-           greatest(CASE WHEN t.version = 1 THEN t.created_at ELSE t.updated_at + interval '35 s' END,
-                    dead.created_at) AS settled_at,
+    SELECT t.id, t.created_at >= %s, own.settled_at,
            CASE WHEN t.max_deliveries IS NULL
                 THEN greatest(least(own.retries, coalesce(nullif(own.threshold, 0), own.retries)), 1)
-                WHEN t.on_exhausted <> 'redeliver' THEN t.max_deliveries END AS most,
-           dead.type IS DISTINCT FROM 'queue' AS dead_log
+                WHEN t.on_exhausted <> 'redeliver' THEN t.max_deliveries END,
+           CASE WHEN letters.type = 'queue' THEN greatest(own.settled_at, letters.created_at) END
     FROM holdfast.topics t
     CROSS JOIN holdfast.defaults d
-    CROSS JOIN LATERAL (SELECT coalesce(t.max_retries, d.max_retries) AS retries,
-                               coalesce(t.dlq_threshold, d.dlq_threshold) AS threshold) own
-    LEFT JOIN holdfast.topics dead ON dead.name = coalesce(t.dead_letter, t.name || '.dlq')
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN t.version = 1 THEN t.created_at ELSE t.updated_at + interval '35 s' END AS settled_at,
+               coalesce(t.max_retries, d.max_retries) AS retries,
+               coalesce(t.dlq_threshold, d.dlq_threshold) AS threshold
+    ) own
+    LEFT JOIN holdfast.topics letters ON letters.name = coalesce(t.dead_letter, t.name || '.dlq')
 """
 
 
@@ -103,8 +104,8 @@ def run(spark: SparkSession, dsn: str, asked: Window | None = None, *, limit: in
 
 
 def settled(database: Connection, asked: Window | None) -> tuple[Window, datetime]:
-    """The window, no later than now, and up to when events can be read so that none of before will appear any more: what
-    was under way has ended. Raises Mistake if it does not, within SETTLE_SECONDS."""
+    """The window, no later than now, and up to when events are to be read: none of before will appear any more, since what
+    was under way has ended. Raises Mistake if it has not within SETTLE_SECONDS."""
     now, horizon = _row(database, _NOW)
     (first,) = _row(database, _FIRST_DAY)
     window = Window(asked.start, min(asked.end, now)) if asked else Window(first, now)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import httpx
 import psycopg
+from pyspark.sql import SparkSession
 
 from app.db.pool import Pools
 from tests.api.dialect import Body, Topic
@@ -57,7 +57,13 @@ class World:
 
 async def aside(call: Any, *args: Any, **named: Any) -> Any:
     """In a thread: this loop goes on serving."""
-    return await asyncio.to_thread(partial(call, *args, **named))
+
+    def run() -> Any:
+        # A writer looks its format up in the session that is active in the thread: this makes it so.
+        SparkSession.builder.getOrCreate().createDataFrame([], "n int")
+        return call(*args, **named)
+
+    return await asyncio.to_thread(run)
 
 
 def connected(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:

@@ -43,13 +43,10 @@ async def day(world: World) -> date:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "files"
-
-
-@pytest.fixture(autouse=True)
-async def unmarked(world: World) -> None:
+async def folder(tmp_path: Path, world: World) -> Path:
+    """Where nothing is yet, in a database without a mark."""
     await world.pools.rest.execute("DELETE FROM holdfast.archived_days")
+    return tmp_path / "files"
 
 
 async def run(spark: SparkSession, world: World, folder: Path, *words: str) -> int:
@@ -93,13 +90,8 @@ async def test_a_closed_day_is_in_files_as_it_is_in_the_database(
     results = await aside(files.frame("results", files.days("results")).where(f.col("topic") == LONG).collect)
     assert sorted(row["result"] for row in results) == ["3", json.dumps({"ok": LONG}, separators=(",", ":"))]
 
-
-async def test_folders_are_topics_and_names_stay_names(
-    spark: SparkSession, world: World, day: date, folder: Path
-) -> None:
-    await run(spark, world, folder, "--day", str(day))
+    # Folders are topics, and names stay names.
     there = {path.name for path in (folder / "archive" / f"day={day}").iterdir() if path.is_dir()}
-    assert {"topic=orders", "topic=2026-11-21", "topic=1e5", "topic=0001", "topic=true", "topic=a%3Ab"} < there
     [cut] = there - {"topic=orders", "topic=2026-11-21", "topic=1e5", "topic=0001", "topic=true", "topic=a%3Ab"}
     assert cut.startswith("topic=x_x_")
     assert len(cut) < 255
@@ -107,17 +99,19 @@ async def test_folders_are_topics_and_names_stay_names(
     assert dict(read.dtypes)["topic"] == "string", "the pipelines' sessions take no name for a number"
     assert {row["topic"] for row in await aside(read.select("topic").distinct().collect)} >= set(NAMES) - {LONG}
 
-
-async def test_what_is_verified_is_left_alone_and_what_is_damaged_is_found(
-    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await run(spark, world, folder)
+    # What is verified is left alone.
     before = whole(folder)
     assert await run(spark, world, folder) == 0
     assert await run(spark, world, folder, "--verify") == 0
     assert whole(folder) == before
-    capsys.readouterr()
 
+
+async def test_what_is_damaged_is_found_and_written_anew(
+    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for table in ("results", "archive"):
+        await run(spark, world, folder, "--table", table)
+    capsys.readouterr()
     orders = next((folder / "results" / f"day={day}" / "topic=orders").glob("*.parquet"))
     changed = spark.read.parquet(str(orders)).withColumn("node", f.lit("another"))
     changed.coalesce(1).write.parquet(str(folder / "changed"))
@@ -130,26 +124,26 @@ async def test_what_is_verified_is_left_alone_and_what_is_damaged_is_found(
     said = capsys.readouterr().out
     assert f"results {day}: the files are not what the manifest says; not marked any more: run again" in said
     assert f"archive {day}: the files are not what the manifest says" in said
-    assert await world.marks() == [("lease_events", day, 63)], "so retention keeps the others"
-    assert await run(spark, world, folder) == 0
+    assert await world.marks() == [], "so retention keeps them"
+    assert await run(spark, world, folder, "--table", "archive") == 0
     assert await run(spark, world, folder, "--verify") == 0
-    assert len(await world.marks()) == 3
+    assert await world.marks() == [("archive", day, 21)]
 
 
 async def test_another_databases_days_are_not_overwritten(
     spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await run(spark, world, folder)
+    words = ("--table", "results")
+    await run(spark, world, folder, *words)
     await world.pools.rest.execute("DELETE FROM holdfast.archived_days")
     path = folder / "results" / f"day={day}" / MANIFEST
     path.write_text(path.read_text().replace('"topic": "orders"', '"topic": "ordres"'))
+    path.with_name(f".{MANIFEST}.crc").unlink()
     before = whole(folder)
-    assert await run(spark, world, folder) == 1
+    assert await run(spark, world, folder, *words) == 1
     assert "is finished and holds something else" in capsys.readouterr().err
-    assert [mark[0] for mark in await world.marks()] == ["archive", "lease_events"]
-    assert {name: when for name, when in whole(folder).items() if "results" in name} == {
-        name: when for name, when in before.items() if "results" in name
-    }
+    assert await world.marks() == []
+    assert whole(folder) == before
 
 
 async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
@@ -160,15 +154,15 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
         f"CREATE TABLE holdfast.results_{yesterday:%Y%m%d} PARTITION OF holdfast.results"
         f" FOR VALUES FROM ('{yesterday} 00:00:00+00') TO ('{yesterday + timedelta(days=1)} 00:00:00+00')"
     )
-    with days.marking(world.dsn, Part(day, "archive")) as other:
+    with days.marking(world.dsn, Part(day, "results")) as other:
         assert other is not None
-        assert await run(spark, world, folder) == 1
-    assert f"archive {day}: another run has it" in capsys.readouterr().err
-    assert await world.marks() == [("lease_events", day, 63), ("results", day, 14), ("results", yesterday, 0)]
+        assert await run(spark, world, folder, "--table", "results") == 1
+    assert f"results {day}: another run has it" in capsys.readouterr().err
+    assert await world.marks() == [("results", yesterday, 0)]
     files = Files(spark, str(folder))
-    assert list(files.days("results")) == [day, yesterday]
-    assert files.frame("results", files.days("results")).count() == 14
-    with days.marking(world.dsn, Part(day, "results")) as marked:
+    assert list(files.days("results")) == [yesterday]
+    assert files.frame("results", files.days("results")).count() == 0
+    with days.marking(world.dsn, Part(yesterday, "results")) as marked:
         assert marked is None, "what is marked is nobody's"
     await world.pools.rest.execute(f"DROP TABLE holdfast.results_{yesterday:%Y%m%d}")
 
@@ -209,4 +203,3 @@ async def test_a_day_is_not_closed_while_somebody_may_write_into_it(
         assert await run(spark, world, folder, "--day", str(day)) == 1
         assert await world.marks() == []
         writes.execute("ROLLBACK PREPARED 'left'")
-    assert await run(spark, world, folder, "--day", str(day)) == 0

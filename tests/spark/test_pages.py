@@ -213,5 +213,3 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", ()):
         yield from nodes(child)
-
-
