@@ -60,7 +60,9 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
     try:
         spark.sparkContext.setLogLevel("ERROR")
         with TemporaryDirectory() as folder:
-            if not is_local:
+            if (
+                not is_local and PACKAGE.is_dir()
+            ):  # else it came in an archive, by --py-files, and the executors have it
                 spark.sparkContext.addPyFile(str(zipped(Path(folder))))
             yield spark
     finally:
@@ -78,9 +80,9 @@ def driver_jar() -> Path | None:
 
 
 def zipped(folder: Path) -> Path:
-    """This package as an archive that Python imports from: what --py-files takes."""
+    """This package as an archive that Python imports from: what --py-files takes. `make spark-zip` calls it."""
     path = folder / "holdfast-spark.zip"
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
                 archive.write(file, file.relative_to(PACKAGE.parent))

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
 from typing import Any, Final
 
 from pyspark import StorageLevel
@@ -15,14 +16,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from spark import windows
 from spark.errors import Mistake
 from spark.faults import FAULTS, TOPICS, faults, loose_ends
+from spark.files import Files
 from spark.histories import histories
 from spark.progress import Progress
 from spark.source import frame
 from spark.source.connection import Connection, connect
+from spark.source.tables import find
 from spark.windows import Window
 
 HELP = "prove that nothing was lost, no two leases of a job overlapped, and groups kept their order"
 
+TABLE: Final = "lease_events"
 SETTLE_SECONDS: Final = 60.0
 # What one transaction writes about two jobs has two times. So events are read from a little before the window to a
 # little after it; a fault is told in the window that it lies in.
@@ -55,8 +59,8 @@ _TOPICS = """
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an audit says. `counts` are of all faults by name; `shown` are some of them, the earliest first, each with the
-    events of its job, and of the other one that it concerns."""
+    """What an audit says. `counts` are of all faults by name; `shown` are some, the earliest first, each with the events
+    of its job, and of the other one that it concerns."""
 
     window: Window
     events: int
@@ -69,33 +73,37 @@ class Found:
 
 def arguments(parser: ArgumentParser) -> None:
     windows.arguments(parser)
+    parser.add_argument("--from-files", metavar="DIR", help="where `archive` put the days; what is not there: database")
     parser.add_argument("--limit", type=int, default=20, help="most counterexamples to print (20)")
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """1 if there is a counterexample."""
     asked = None if (args.day, args.start, args.end) == (None, None, None) else windows.window(args)
-    found = run(spark, dsn, asked, limit=args.limit)
+    files = None if args.from_files is None else Files(spark, args.from_files)
+    found = run(spark, dsn, asked, files, limit=args.limit)
     print("\n".join(told(found)))
     return 1 if found.counts else 0
 
 
-def run(spark: SparkSession, dsn: str, asked: Window | None = None, *, limit: int = 20) -> Found:
+def run(
+    spark: SparkSession, dsn: str, asked: Window | None = None, files: Files | None = None, *, limit: int = 20
+) -> Found:
     """Audit what happened in a window, or all that is kept. Raises Mistake."""
     with Progress("audited events") as progress, connect(dsn, read_only=True, purpose="audit") as database:
-        window, end = settled(database, asked)
+        window, end = settled(database, asked or everything(database, files))
         topics = spark.createDataFrame(topic_rows(database, window), TOPICS)
-        history = kept(histories(frame(spark, dsn, "lease_events", window=Window(window.start - MARGIN, end))))
+        history = kept(histories(events(spark, dsn, Window(window.start - MARGIN, end), files)))
         sums = history.selectExpr(
             "count(*) AS events", "count_if(n = 1) AS jobs", "count(DISTINCT topic_id) AS topics",
             "count_if(n = 1 AND NOT begins) AS older",
         ).collect()[0]  # fmt: skip
         progress.advance(sums["events"])
-        # The table of jobs is read after the events, and what has happened since then after that: a job that is in neither
-        # is nowhere.
+        # The table of jobs is read after the events, and what has happened since then after that: a job that is in
+        # neither is nowhere.
         loose = kept(loose_ends(history, frame(spark, dsn, "jobs")))
         if not loose.isEmpty():
-            later = frame(spark, dsn, "lease_events", window=Window(end, end + timedelta(days=3650)))
+            later = events(spark, dsn, Window(end, datetime.now(UTC) + timedelta(days=1)), files)
             loose = loose.join(later, ["topic_id", "seq"], "left_anti")
         found = kept(within(faults(history, topics).unionByName(loose), window))
         counts = {row["fault"]: row["count"] for row in found.groupBy("fault").count().collect()}
@@ -103,12 +111,19 @@ def run(spark: SparkSession, dsn: str, asked: Window | None = None, *, limit: in
     return Found(window, sums["events"], sums["jobs"], sums["topics"], sums["older"], counts, shown)
 
 
-def settled(database: Connection, asked: Window | None) -> tuple[Window, datetime]:
-    """The window, no later than now, and up to when events are to be read: none of before will appear any more, since what
+def everything(database: Connection, files: Files | None) -> Window:
+    """From the first day that is kept, in files or in the database."""
+    (first,) = _row(database, _FIRST_DAY)
+    days = [] if files is None else list(files.days(TABLE))
+    started = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days]
+    return Window(min([first, *started]), datetime.max.replace(tzinfo=UTC))
+
+
+def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
+    """The window, no later than now, and up to when events are to be read. None of before will appear any more: what
     was under way has ended. Raises Mistake if it has not within SETTLE_SECONDS."""
     now, horizon = _row(database, _NOW)
-    (first,) = _row(database, _FIRST_DAY)
-    window = Window(asked.start, min(asked.end, now)) if asked else Window(first, now)
+    window = Window(asked.start, min(asked.end, now))
     deadline = time.monotonic() + SETTLE_SECONDS
     while not _row(database, _ENDED, horizon)[0]:
         if time.monotonic() > deadline:
@@ -117,14 +132,33 @@ def settled(database: Connection, asked: Window | None) -> tuple[Window, datetim
     return window, min(window.end + MARGIN, now)
 
 
+def events(spark: SparkSession, dsn: str, window: Window, files: Files | None) -> DataFrame:
+    """The ledger of a window: the days that are in files from there, the others from the database."""
+    if files is None:
+        return frame(spark, dsn, TABLE, window=window)
+    first, last = window.start.astimezone(UTC).date(), (window.end - timedelta(microseconds=1)).astimezone(UTC).date()
+    days = {day: manifest for day, manifest in files.days(TABLE).items() if first <= day <= last}
+    empty = spark.createDataFrame([], find(TABLE).schema())  # an older day has fewer columns
+    parts = [empty, files.frame(TABLE, days)] if days else [empty]
+    start = window.start
+    for day in sorted(days):
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        if start < midnight:
+            parts.append(frame(spark, dsn, TABLE, window=Window(start, midnight)))
+        start = midnight + timedelta(days=1)
+    if start < window.end:
+        parts.append(frame(spark, dsn, TABLE, window=Window(start, window.end)))
+    return within(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts), window)
+
+
 def topic_rows(database: Connection, window: Window) -> list[tuple[Any, ...]]:
     """The topics that there are, as spark.faults.TOPICS has them."""
     return database.execute(_TOPICS, [window.start - MARGIN]).fetchall()
 
 
-def within(found: DataFrame, window: Window) -> DataFrame:
-    """The faults that lie in the window: each is told in one."""
-    return found.where(found["at"].between(window.start, window.end - timedelta(microseconds=1)))
+def within(rows: DataFrame, window: Window) -> DataFrame:
+    """Those whose time lies in the window."""
+    return rows.where(rows["at"].between(window.start, window.end - timedelta(microseconds=1)))
 
 
 def examples(history: DataFrame, found: DataFrame, limit: int) -> list[tuple[Row, list[Row]]]:

@@ -47,7 +47,7 @@ def words(job: Job) -> list[str]:
 def worked(job: Job, topic: str | None = None) -> bool:
     """Enqueued, claimed once and acked; in no group."""
     alone = job[0]["grp"] is None and (topic is None or job[0]["topic"] == topic)
-    return alone and words(job) == ["enqueued", "claimed", "acked"]
+    return bool(alone and words(job) == ["enqueued", "claimed", "acked"])
 
 
 def lost(ledger: Ledger) -> Faults:
