@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark.errors import Mistake
 
 JAR = "POSTGRES_JDBC_JAR"
 DEBIANS_JAR = Path("/usr/share/java/postgresql.jar")
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the driver that it starts
 PACKAGE = Path(__file__).parent
 
 # A laptop's: quick to start, quiet, reachable from nowhere. On a cluster spark-submit and its files decide.
@@ -42,10 +43,12 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
 
     `master` is Spark's: local[*] if neither it nor spark-submit names one. Raises Mistake without Java.
     """
+    if SUBMITTED in os.environ:  # its JVM is there, and knows what spark-submit was told; else there is none to ask yet
+        SparkContext._ensure_initialized()
     conf = SparkConf()
     given = master or conf.get("spark.master", None)
     is_local = given is None or given.startswith("local[") or given == "local"
-    if not conf.contains("spark.submit.pyFiles") and _java() is None:
+    if SUBMITTED not in os.environ and _java() is None:
         raise Mistake("Spark needs Java 17 or newer: install a JRE (apt-get install openjdk-17-jre-headless)")
     # Without it the executors run the first python3 of their PATH, which lacks the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

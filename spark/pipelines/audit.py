@@ -197,14 +197,13 @@ def told(found: Found) -> Iterator[str]:
 
 def _events(fault: Row, events: Sequence[Row]) -> Iterator[str]:
     for row in events:
-        is_it = (row["seq"], row["at"]) == (fault["seq"], fault["at"])
-        words = [f"{'>' if is_it else ' '} {row['at']:%Y-%m-%d %H:%M:%S.%f}  {row['seq']:>6} {row['event']:<13}"]
-        words.append(f"{row['deliveries']}")
-        words += [f"{row['node']}"] if row["node"] else []
+        mark = ">" if (row["seq"], row["at"]) == (fault["seq"], fault["at"]) else " "
+        words = [f"{mark} {row['at'].astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"]  # Spark's rows have the time of here
+        words += [f"{row['seq']:>6} {row['event']:<13} {row['deliveries']}", row["node"] or ""]
         words += [f"lease {row['lease_id'][:8]}"] if row["lease_id"] else []
-        words += [f"until {row['until']:%H:%M:%S.%f}"] if row["until"] else []
+        words += [f"until {row['until'].astimezone(UTC):%H:%M:%S.%f}"] if row["until"] else []
         words += [row["detail"][:60]] if row["detail"] else []
-        yield "  ".join(words)
+        yield "  ".join(words).rstrip()
 
 
 def kept(one: DataFrame) -> DataFrame:

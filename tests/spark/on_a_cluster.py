@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-import spark
+from spark import __main__ as command_line
 from spark import source
-from spark.pipelines import audit
 from spark.session import session
 
 
@@ -22,7 +21,8 @@ def executor(_: object) -> Iterator[tuple[str, str, str, bool]]:
     yield str(Path.cwd()), os.environ.get("PYTHONPATH", ""), str(spark.__file__), find_spec("app") is not None
 
 
-def main(dsn: str) -> None:
+def main(dsn: str) -> int:
+    """The exit code of the audit, whose report is on stdout after what is told here."""
     with session("distribution") as cluster:
         workers = cluster.sparkContext.parallelize(range(8), 8).mapPartitions(executor).collect()
         reports = source.frame(cluster, dsn, "archive", "reports").selectExpr(
@@ -30,17 +30,10 @@ def main(dsn: str) -> None:
         )
         source.enqueue(reports, dsn, "mail", write_id="once")
         source.enqueue(reports, dsn, "mail", write_id="once")
-        report = audit.run(cluster, dsn)
-        told = {
-            "master": cluster.sparkContext.master,
-            "driver": spark.__file__,
-            "workers": sorted(set(workers)),
-            "written": reports.count(),
-            "counts": report.counts,
-            "events": report.events,
-        }
-    print("told:", json.dumps(told))
+        master = cluster.sparkContext.master
+    print("told:", json.dumps({"master": master, "workers": sorted(set(workers))}), flush=True)
+    return command_line.main(["--dsn", dsn, "audit", "--limit", "1"])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(sys.argv[1]))
