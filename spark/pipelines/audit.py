@@ -192,7 +192,8 @@ def told(found: Found) -> Iterator[str]:
         yield f"{fault['fault']}: job {fault['seq']} of {fault['topic']} {FAULTS[fault['fault']]}{other}"
         yield from _events(fault, events)
     if total > len(found.shown):
-        yield f"\nand {total - len(found.shown):,} more: --limit"
+        yield ""
+        yield f"and {total - len(found.shown):,} more: --limit"
 
 
 def _events(fault: Row, events: Sequence[Row]) -> Iterator[str]:

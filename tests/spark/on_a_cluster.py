@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from spark import __main__ as command_line
 from spark import source
+from spark.pipelines import audit
 from spark.session import session
 
 
@@ -30,9 +31,11 @@ def main(dsn: str) -> int:
         )
         source.enqueue(reports, dsn, "mail", write_id="once")
         source.enqueue(reports, dsn, "mail", write_id="once")
-        master = cluster.sparkContext.master
-    print("told:", json.dumps({"master": master, "workers": sorted(set(workers))}), flush=True)
-    return command_line.main(["--dsn", dsn, "audit", "--limit", "1"])
+        told = {"master": cluster.sparkContext.master, "workers": sorted(set(workers))}
+        print("told:", json.dumps(told), flush=True)
+        parser = ArgumentParser()
+        audit.arguments(parser)
+        return audit.main(cluster, dsn, parser.parse_args(["--limit", "1"]))
 
 
 if __name__ == "__main__":
