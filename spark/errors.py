@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 
 class Mistake(Exception):
     """An argument, a file or a setting that can't work; the text says which, and what would."""
+
+
+def told(error: BaseException) -> str | None:
+    """What a Mistake says that was made in one of Spark's Python processes: Spark hands on its trace as text."""
+    found = re.findall(rf"^.*\b{Mistake.__module__}\.{Mistake.__name__}: (.*)$", str(error), re.MULTILINE)
+    return found[-1].strip() if found else None

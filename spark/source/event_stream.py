@@ -10,6 +10,7 @@ ended later, has written nothing before. Clocks that are set back by more than S
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -17,11 +18,13 @@ from typing import Final
 
 from pyspark.sql.types import StructType
 
+from spark.errors import Mistake
 from spark.source import ledger
 from spark.source.connection import Connection, ask
 from spark.source.filters import Condition
 from spark.source.ledger import ENDLESS
 from spark.source.plans import EPOCH, Part, instant_of, micros
+from spark.source.reader import conditions
 from spark.source.streams import Asked, Offset, Stream
 from spark.source.stretches import Times
 from spark.windows import instant
@@ -29,12 +32,20 @@ from spark.windows import instant
 SLACK: Final = timedelta(seconds=10)
 IDLE: Final = timedelta(minutes=10)
 SIGHTINGS: Final = 256
+PATIENCE: Final = 5.0  # seconds
 
 _RUNNING: Final = """
     SELECT now(), array_agg(transactionid::text::bigint) FROM pg_locks
     WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted"""
 _HORIZON: Final = """
     SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s"""
+# Days that begin with a row of a transaction that is yet to come here.
+_FOREIGN: Final = """
+    SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    CROSS JOIN LATERAL (SELECT right(c.relname, 8)::date::timestamptz AS at) day
+    CROSS JOIN LATERAL (
+        SELECT tx FROM holdfast.lease_events e WHERE e.at >= day.at AND e.at < day.at + interval '1 day' LIMIT 1) first
+    WHERE i.inhparent = 'holdfast.lease_events'::regclass AND first.tx >= pg_snapshot_xmax(pg_current_snapshot())"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +78,23 @@ class EventStream(Stream):
         horizon = self.horizon(connection, now)
         if starting == "latest":
             return {"tx": horizon.tx, "since": micros(now)}
+        if ask(connection, _FOREIGN) != [(0,)]:
+            raise Mistake(
+                "the ledger was restored from another cluster, whose transactions were further than this one's are: "
+                f"option starting={starting} can't be told in order; use latest, and read what is older as a frame"
+            )
         since = day or now
         if starting != "earliest":
             since = max(since, instant(starting, "option starting"))
         return {"tx": 0, "since": micros(since)}
 
     def newest(self, connection: Connection) -> Horizon:
-        return self.horizon(connection, EPOCH)
+        """Past all that is committed now: that waits for whoever was under way then, for PATIENCE at most."""
+        [(_, ceiling)] = ask(connection, _HORIZON)
+        end = time.monotonic() + PATIENCE
+        while (horizon := self.horizon(connection, EPOCH)).tx < ceiling and time.monotonic() < end:
+            time.sleep(0.01)
+        return horizon
 
     def next(self, connection: Connection, start: Offset, most: int | None) -> Offset:
         if "to" in start:
@@ -86,7 +107,7 @@ class EventStream(Stream):
             to, then = horizon.tx, max(start["since"], micros(horizon.since))
         if not self.asked.may_lack:
             ledger.must_be_kept(connection, low)
-        wanted = (*_transactions(start["tx"], to), *self.of_topic())
+        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read, self.asked.read.filters))
         end, count, seen = ledger.reach(connection, wanted, low, most)
         if end < ENDLESS:
             return {"tx": start["tx"], "since": start["since"], "to": to, "then": then, "at": micros(end)}

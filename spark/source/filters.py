@@ -1,7 +1,8 @@
-"""Filters of a frame as conditions of PostgreSQL, where both mean the same by them."""
+"""Filters of a read as conditions of PostgreSQL, where Spark would mean the same by them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,10 +20,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from spark.errors import Mistake
 from spark.source.tables import Kind, Table
+from spark.windows import instant
 
 _Compared = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
-_OPERATORS: Final[dict[type[Filter], str]] = {
+_OPERATORS: Final[dict[type[_Compared], str]] = {
     EqualTo: "=",
     GreaterThan: ">",
     GreaterThanOrEqual: ">=",
@@ -31,12 +34,42 @@ _OPERATORS: Final[dict[type[Filter], str]] = {
 }
 
 
+_NAMED: Final = {operator: kind for kind, operator in _OPERATORS.items()}
+_BARE: Final = {"is null": IsNull, "is not null": IsNotNull}
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A condition of a WHERE clause, with its parameters in the order of its placeholders."""
 
     sql: str
     values: tuple[Any, ...] = ()
+
+
+def parse(table: Table, text: str) -> tuple[Filter, ...]:
+    """Of option `filters`: a JSON list of [column, operator, value], all of which hold. Raises Mistake."""
+    try:
+        asked = json.loads(text)
+        filters = tuple(_parse(table, *one) for one in asked)
+    except (ValueError, TypeError) as error:
+        raise Mistake(f"option filters={text}: a JSON list of [column, operator, value]: {error}") from None
+    for written, one in zip(asked, filters, strict=True):
+        if condition(table, one) is None:
+            raise Mistake(f"option filters: {written} can't be asked of table {table.name}")
+    return filters
+
+
+def _parse(table: Table, column: str, operator: str, value: Any = None) -> Filter:
+    if operator in _BARE:
+        return _BARE[operator]((column,))
+    kind = table.columns.get(column)
+    if kind is not None and kind.pg == "timestamptz":
+        value = [instant(v, column) for v in value] if operator == "in" else instant(value, column)
+    if operator == "in":
+        return In((column,), tuple(value))
+    if operator not in _NAMED:
+        raise ValueError(f"operator {operator}: one of {', '.join([*_NAMED, 'in', *_BARE])}")
+    return _NAMED[operator]((column,), value)
 
 
 def joined(conditions: Iterable[Condition]) -> Condition:

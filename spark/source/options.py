@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from pyspark.sql.datasource import Filter
+
 from spark.errors import Mistake
-from spark.source import tables
+from spark.source import filters, tables
 from spark.source.tables import Table
 from spark.windows import instant
 
@@ -16,7 +18,7 @@ PAGE: Final = 5000
 MOST_PAGE: Final = 100_000
 MOST_PARTITIONS: Final = 1000
 # Those of reads; Spark's own and a schema's come beside them.
-NAMES: Final = ("dsn", "table", "topic", "from", "to", "columns", "page", "partitions")
+NAMES: Final = ("dsn", "table", "topic", "from", "to", "columns", "filters", "page", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Options:
     start: datetime | None = None
     end: datetime | None = None
     columns: tuple[str, ...] | None = None
+    filters: tuple[Filter, ...] = ()
     page: int = PAGE
     partitions: int | None = None
 
@@ -58,6 +61,7 @@ class Options:
             start,
             end,
             columns,
+            filters.parse(table, asked["filters"]) if "filters" in asked else (),
             number(asked, "page", 1, MOST_PAGE) or PAGE,
             number(asked, "partitions", 1, MOST_PARTITIONS),
         )

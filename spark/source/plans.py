@@ -41,6 +41,9 @@ _DAYS: Final = """
            pg_relation_filenode(c.oid)::bigint, pg_current_snapshot()::text, now()
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
     WHERE i.inhparent = %s::regclass ORDER BY c.relname"""
+# Or it is of a cluster that had come further, from which this one was restored by pg_dump.
+_COMMITTED: Final = """
+    (pg_visible_in_snapshot(tx, %s::pg_snapshot) OR tx >= pg_snapshot_xmax(pg_current_snapshot()))"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +126,18 @@ def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
     elif table.name == "records":
         spans = [_within(connection, span, scope) for span in spans]
     rows = sum(span.high - span.low for span in spans) if not is_time else len(spans) * ROWS_A_PARTITION
+    common = window(table, scope.start, scope.end)
+    if named is not None:  # between the first topic and the last there may be others
+        common.append(Condition("topic = ANY (%s::text[])", (named,)))
+    place, kind = (instant_of if is_time else int), table.columns[second].pg
     parts = []
     for group in cut(spans, scope.partitions or _fitting(rows)):
         first, last = group[0], group[-1]
-        mark = f"({table.key[0]}, {second})"
-        kind = table.columns[second].pg
         bounds = (
-            Condition(
-                f"{mark} > (%s::text, %s::{kind})", (first.name, instant_of(first.low) if is_time else first.low)
-            ),
-            Condition(
-                f"{mark} <= (%s::text, %s::{kind})", (last.name, instant_of(last.high) if is_time else last.high)
-            ),
+            Condition(f"(topic, {second}) > (%s::text, %s::{kind})", (first.name, place(first.low))),
+            Condition(f"(topic, {second}) <= (%s::text, %s::{kind})", (last.name, place(last.high))),
         )
-        # Between the first topic and the last there may be some that were not asked for.
-        among = () if named is None else (Condition("topic = ANY (%s::text[])", (named,)),)
-        parts.append(Part([Keys(bounds)], (*window(table, scope.start, scope.end), *among)))
+        parts.append(Part([Keys(bounds)], common))
     return parts
 
 
@@ -149,7 +148,7 @@ def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
     snapshot, now = days[0][3], days[0][4]
     start, end = scope.start, scope.end
     if "tx" in table.columns:
-        common = [Condition("pg_visible_in_snapshot(tx, %s::pg_snapshot)", (snapshot,))]
+        common = [Condition(_COMMITTED, (snapshot,))]
     else:
         common, end = [], min(end or now, now)
     common += window(table, start, end)

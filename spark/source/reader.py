@@ -2,61 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark.errors import Mistake
-from spark.source import plans
+from spark.source import filters, plans
 from spark.source.connection import connect
-from spark.source.filters import Condition
+from spark.source.filters import Condition, condition
 from spark.source.options import Options
 from spark.source.pages import Row, Walk
 from spark.source.plans import Part, Scope
 
 
 class Reader(DataSourceReader):
-    """Reads a table as the options ask.
-
-    It has no pushFilters: Spark 4.3 keeps a reader and what was pushed to it with the frame, for all queries of that
-    frame, so that a second one would be answered by the first one's filters.
-    """
+    """Reads a table as the options ask."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
+        self.pushed = list(options.filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
-        topics = None if options.topic is None else [options.topic]
+        start = options.start
+        since, _ = filters.bounds(options.table, self.pushed)
+        if since is not None:
+            start = max(start or since, since)
+        topics = filters.topics(self.pushed)
         with connect(options.dsn, read_only=True, purpose="plan") as connection:
-            if options.topic is not None and options.table.name in ("jobs", "records"):
-                plans.must_have(connection, options.table, options.topic)
-            return plans.plan(connection, options.table, Scope(topics, options.start, options.end, options.partitions))
+            if options.topic is not None:
+                topics = [options.topic]
+                if options.table.name in ("jobs", "records"):
+                    plans.must_have(connection, options.table, options.topic)
+            return plans.plan(connection, options.table, Scope(topics, start, options.end, options.partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        topic = self.options.topic
-        conditions = () if topic is None else (Condition("topic = %s", (topic,)),)
-        walk = Walk(
-            self.options.table,
-            tuple(self.schema.fieldNames()),
-            (*partition.conditions, *conditions),
-            self.options.page,
-        )
-        yield from batches(self.options.dsn, walk, partition, self.schema)
+        return batches(self.options, self.schema, partition, self.pushed)
 
 
-def batches(dsn: str, walk: Walk, part: Part, schema: StructType) -> Iterator[pa.RecordBatch]:
+class PushingReader(Reader):
+    """Takes also those filters from Spark that mean the same in SQL."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for one in filters:
+            if condition(self.options.table, one) is None:
+                yield one
+            else:
+                self.pushed.append(one)
+
+
+def batches(options: Options, schema: StructType, part: Part, pushed: Iterable[Filter]) -> Iterator[pa.RecordBatch]:
     """A partition's rows, a batch for each page. Nothing is open in the database while the caller has one."""
+    walk = Walk(
+        options.table,
+        tuple(schema.fieldNames()),
+        (*part.conditions, *conditions(options, pushed)),
+        options.page,
+    )
     shape = to_arrow_schema(schema, timezone="UTC")
-    with connect(dsn, read_only=True, purpose="read") as connection:
+    with connect(options.dsn, read_only=True, purpose="read") as connection:
         for stretch in part.stretches:
             for page in stretch.pages(connection, walk):
                 yield batch(page, shape)
+
+
+def conditions(options: Options, pushed: Iterable[Filter]) -> list[Condition]:
+    """What is asked of each row: the topic, and what was pushed."""
+    topic = [] if options.topic is None else [Condition("topic = %s", (options.topic,))]
+    return topic + [one for one in (condition(options.table, each) for each in pushed) if one is not None]
 
 
 def batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:

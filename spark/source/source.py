@@ -50,3 +50,11 @@ class Holdfast(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001, N802
         return writing.stream(self.options, schema, overwrite=overwrite)
+
+
+class PushingHoldfast(Holdfast):
+    """Where Spark keeps a pushed filter to the scan that it was pushed for; `register` knows."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = Options.read(self.options)
+        return reader.PushingReader(options, reader.checked(options, schema))

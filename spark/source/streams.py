@@ -14,9 +14,7 @@ from pyspark.sql.types import StructType
 from spark.errors import Mistake
 from spark.source import epochs, options
 from spark.source.connection import Connection, connect
-from spark.source.filters import Condition
 from spark.source.options import Options
-from spark.source.pages import Walk
 from spark.source.plans import Part
 from spark.source.reader import batches
 
@@ -109,22 +107,11 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        walk = Walk(
-            self.asked.read.table,
-            tuple(self.schema.fieldNames()),
-            (*partition.conditions, *self.of_topic()),
-            self.asked.read.page,
-        )
-        return batches(self.asked.read.dsn, walk, partition, self.schema)
+        return batches(self.asked.read, self.schema, partition, self.asked.read.filters)
 
     def stop(self) -> None:
         if self._connection is not None:
             self._connection.close()
-
-    def of_topic(self) -> tuple[Condition, ...]:
-        """The condition of one topic, if one was asked for."""
-        topic = self.asked.read.topic
-        return () if topic is None else (Condition("topic = %s", (topic,)),)
 
     def _same(self, offset: Offset) -> Connection:
         """A connection to the database that an offset is of. Raises Mistake."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from spark.source.source import Holdfast
 
@@ -34,7 +35,7 @@ class Query:
             row
             for part in self.reader.partitions(start, end)
             for batch in self.reader.read(part)
-            for row in batch.to_pylist()
+            for row in batch.to_pylist()  # type: ignore[union-attr]
         ]
         if commits:
             self.checkpoint = end
@@ -48,6 +49,12 @@ class Query:
         while before != self.checkpoint or before is None:
             before = self.checkpoint
             self.batch()
+
+    def drain_now(self) -> None:
+        """All that is committed by now, as trigger availableNow reads it."""
+        assert isinstance(self.reader, SupportsTriggerAvailableNow)
+        self.reader.prepareForTriggerAvailableNow()
+        self.drain()
 
     def seqs(self) -> list[int]:
         return sorted(row["seq"] for row in self.rows)

@@ -15,6 +15,7 @@ from spark.errors import Mistake
 from spark.source.event_stream import whole
 from tests.queue.calls import Session
 from tests.spark.queries import Query
+from tests.spark.test_pages import everything, reader
 
 Connect = Callable[[], Awaitable[Session]]
 ENQUEUE = "INSERT INTO holdfast.inbox (topic, payload_text) SELECT $1, '1' FROM generate_series(1, $2)"
@@ -73,7 +74,7 @@ async def test_a_transaction_that_begins_first_and_gets_its_id_last(
 
 
 async def test_twelve_writers_rollbacks_and_restarts(database_url: str, connect: Connect, queue: str) -> None:
-    """M3, M5: transactions of all lengths, one in five rolled back, savepoints too; restarts in the midst of a batch."""
+    """M3, M5: transactions of all lengths, some rolled back, savepoints too; restarts in a batch."""
     query = Query(database_url, topic=queue, rows_per_batch="1000")
     query.drain()
     chance = random.Random(5)
@@ -196,6 +197,23 @@ async def test_what_retention_took_is_an_error_unless_it_may_lack(
     with pytest.raises(Mistake, match="dropped by retention before they were read"):
         query.batch()
     careless.batch()
+
+
+async def test_a_ledger_of_another_cluster_is_read_as_a_frame_and_not_out_of_order(
+    new_database: Callable[[], Awaitable[str]],
+) -> None:
+    """As pg_dump restores it: with ids of transactions that are yet to come here."""
+    dsn = await new_database()
+    db = await asyncpg.connect(dsn)
+    await db.execute(
+        "INSERT INTO holdfast.lease_events (tx, seq, topic_id, deliveries, event, topic)"
+        " SELECT '4000000000', n, 1, 0, 'enqueued', 'old' FROM generate_series(1, 3) n"
+    )
+    await db.close()
+    assert len(everything(reader(dsn, "lease_events"))) == 3
+    with pytest.raises(Mistake, match="restored from another cluster"):
+        Query(dsn, starting="earliest").batch()
+    Query(dsn).drain()
 
 
 def test_a_lock_tells_the_lower_half_of_an_id() -> None:

@@ -61,8 +61,9 @@ async def test_a_record_waits_for_the_append_before_it(connect: Connect, databas
     query.drain()
     slow, fast = await connect(), await connect()
     topic_id = await slow.fetchval("SELECT id FROM holdfast.topics WHERE name = $1", log)
-    call = """SELECT head_seq FROM holdfast.append_records($1, $2, ARRAY['1'::bytea], ARRAY[NULL::text], ARRAY[NULL::text],
-        ARRAY[NULL::json], ARRAY[1], ARRAY[1::bigint], ARRAY[NULL::text], 0, 0, false, 0, 0)"""
+    call = """SELECT head_seq FROM holdfast.append_records(
+        $1, $2, ARRAY['1'::bytea], ARRAY[NULL::text], ARRAY[NULL::text], ARRAY[NULL::json], ARRAY[1], ARRAY[1::bigint],
+        ARRAY[NULL::text], 0, 0, false, 0, 0)"""
     transaction = slow.transaction()
     await transaction.start()
     await slow.execute(call, log, topic_id)

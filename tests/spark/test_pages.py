@@ -4,8 +4,7 @@ methods, called as Spark calls them."""
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,19 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark.errors import Mistake
-from spark.source import plans
 from spark.source.connection import connect as open_connection
 from spark.source.filters import Condition
 from spark.source.options import Options
 from spark.source.pages import Walk
-from spark.source.plans import Part, Scope, Span, cut
+from spark.source.plans import Span, cut
 from spark.source.reader import Reader
 from spark.source.tables import TABLES, Table
 from tests.queue.calls import Session
 
 Connect = Callable[[], Awaitable[Session]]
 Row = dict[str, Any]
-FILL = "INSERT INTO holdfast.inbox (topic, payload_text) SELECT $1, to_json(repeat('1', $3))::text FROM generate_series(1, $2)"
+FILL = """
+    INSERT INTO holdfast.inbox (topic, payload_text)
+    SELECT $1, to_json(repeat('1', $3))::text FROM generate_series(1, $2)"""
 
 
 def reader(dsn: str, table: str, **options: str) -> Reader:
@@ -67,20 +67,14 @@ def test_a_cut_neither_overlaps_nor_leaves_a_gap(lengths: list[tuple[int, int]],
     assert all(a == b for a, b in pairwise(sizes[:-1]))
 
 
-@pytest.mark.parametrize(
-    ("table", "partitions"), [("jobs", "1"), ("jobs", "7"), ("lease_events", "1"), ("lease_events", "7")]
-)
+@pytest.mark.parametrize("pages_of", [("jobs", "1"), ("jobs", "7"), ("lease_events", "1"), ("lease_events", "7")])
 async def test_every_row_once_whatever_the_pages(
-    database_url: str,
-    connect: Connect,
-    make_queue: Callable[..., Awaitable[object]],
-    topic: str,
-    table: str,
-    partitions: str,
+    http: httpx.AsyncClient, pages_of: tuple[str, str], database_url: str, connect: Connect, topic: str
 ) -> None:
     db = await connect()
+    table, partitions = pages_of
     for n in range(4):
-        await make_queue(f"{topic}.{n}")
+        await http.put(f"/v0/topics/{topic}.{n}", json={"type": "queue"})
         await db.execute(FILL, f"{topic}.{n}", 10**n, 1)
     await db.execute("DELETE FROM holdfast.jobs WHERE topic LIKE $1 AND seq % 3 = 0", f"{topic}.%")
     rows = everything(reader(database_url, table, page="13", partitions=partitions))
@@ -213,3 +207,53 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", ()):
         yield from nodes(child)
+
+
+SHAPES = [
+    ("jobs", "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)", ("a", 1, "z", 10**9)),
+    (
+        "records",
+        "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)",
+        ("a", 1, "z", 10**9),
+    ),
+    ("dead_letters", "(topic, dlq_moved_at) > (%s::text, %s::timestamptz)", ("a", "2026-01-01")),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[shape[0] for shape in SHAPES])
+async def test_a_page_goes_along_its_index_whatever_the_statistics_say(
+    database_url: str, connect: Connect, queue: str, shape: tuple[str, str, tuple[Any, ...]]
+) -> None:
+    name, bounds, values = shape
+    db, table = await connect(), TABLES[name]
+    after = {"jobs": (queue, 500), "records": (queue, 500), "dead_letters": (queue, "2026-01-02", 5)}[name]
+    index = {"jobs": "jobs_pkey", "records": "records_pkey", "dead_letters": "jobs_dead"}[name]
+    await db.execute("ANALYZE holdfast.jobs")
+    for filled in False, True:
+        if filled:
+            await db.execute(FILL, queue, 20_000, 1)
+        for mark in None, after:
+            found = list(nodes(plan(database_url, table, (Condition(bounds, values),), mark)))
+            assert {node["Index Name"] for node in found if "Index Name" in node} == {index}
+            assert {node["Node Type"] for node in found} <= {
+                "Index Scan",
+                "Limit",
+                "WindowAgg",
+                "Subquery Scan",
+                "Sort",
+            }
+            assert max(node["Actual Rows"] for node in found) <= 100, "a page reads no more than it shows"
+
+
+async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_index(
+    database_url: str, connect: Connect, queue: str
+) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 20_000, 1)
+    midnight = await db.fetchval("SELECT date_trunc('day', now(), 'UTC')")
+    day = Condition("at >= %s AND at < %s::timestamptz + interval '1 day'", (midnight, midnight))
+    few = Condition("ctid > %s::tid AND ctid < %s::tid", ("(10,0)", "(20,0)"))
+    found = list(nodes(plan(database_url, TABLES["lease_events"], (day, few), None)))
+    [scan] = [node for node in found if "Scan" in node["Node Type"] and "Relation Name" in node]
+    assert scan["Node Type"] == "Tid Range Scan"
+    assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 12
