@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples bench figures chaos spark-zip spark-bench
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ openapi: ## write docs/openapi.json anew from the code
 examples: ## take the examples of app/api/examples.json anew from a run of docs/v0.md
 	HOLDFAST_TEST_WRITE_EXAMPLES=1 $(PYTHON) -m pytest -q tests/test_manual.py
 	$(MAKE) openapi
+
+wheel: ## build the client into sdk/dist, to be installed and published
+	$(UV) build --quiet --out-dir sdk/dist sdk
 
 bench: ## measure the bars; takes some minutes on a machine that does nothing else
 	$(PYTHON) -m tests.benchmarks

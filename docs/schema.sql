@@ -434,17 +434,6 @@ CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS big
     $$;
 
 --
--- Name: bucket_top(integer); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.bucket_top(bucket integer) RETURNS bigint
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$
-        SELECT CASE WHEN bucket < 16 THEN bucket
-                    ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
-    $$;
-
---
 -- Name: check_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -528,8 +517,8 @@ CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigi
                 RETURN true;
             END IF;
         END IF;
-        RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there: nothing was written', rows, of_write
-            USING ERRCODE = 'object_not_in_prerequisite_state',
+        RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
+            rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
     END $$;
 
@@ -2524,8 +2513,8 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                 WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
             );
             IF bounded THEN
-                -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, but not
-                -- while rows go in that look at nobody else's.
+                -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, and of
+                -- rows that look at nobody else's, not until now.
                 PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
                 SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
                 INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;

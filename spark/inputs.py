@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -19,15 +18,6 @@ PACKED: Final = (".gz", ".bz2", ".zst", ".zstd")
 FILE: Final = "_file"
 LINE: Final = "_line"
 CORRUPT: Final = "_corrupt"
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """`rows` has the columns of the files, _file, _line (of NDJSON, the line as it stands), and _corrupt: the text of a
-    record that can't be read, NULL for one that can."""
-
-    rows: DataFrame
-    columns: tuple[str, ...]
 
 
 def format_of(files: Sequence[File]) -> str:
@@ -46,8 +36,11 @@ def format_of(files: Sequence[File]) -> str:
 
 def read(
     spark: SparkSession, files: Sequence[File], kind: str, schema: str | None, options: Mapping[str, str]
-) -> Input:
-    """The rows of the files. Of CSV, whose columns are text without a schema, the first line has the names, unless
+) -> DataFrame:
+    """The rows of the files, and three columns besides: _file; _line, of NDJSON the line as it stands; and _corrupt, the
+    text of a record that can't be read, NULL for one that can.
+
+    Of CSV, whose columns are text without a schema, the first line has the names, unless
     `options` say otherwise: they are Spark's. Raises Mistake for a schema or for options that can't work."""
     paths = [file.path for file in files]
     try:
@@ -63,10 +56,9 @@ def read(
             frame = _ndjson(spark, paths, schema, options)
     except PySparkException as error:
         raise Mistake(f"{kind}: {str(error).partition(chr(10))[0]}") from None
-    columns = tuple(name for name in frame.columns if name not in (LINE, CORRUPT))
     if LINE not in frame.columns:
         frame = frame.withColumn(LINE, f.lit(None).cast("string"))
-    return Input(frame.withColumn(FILE, f.input_file_name()).select(*columns, FILE, LINE, CORRUPT), columns)
+    return frame.withColumn(FILE, f.input_file_name())
 
 
 def _csv(spark: SparkSession, paths: list[str], schema: str | None, options: Mapping[str, str]) -> DataFrame:

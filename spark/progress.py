@@ -26,6 +26,7 @@ class Progress:
         self._moves = self._to.isatty()
         self._began = time.monotonic()
         self._shown = self._began
+        self._drawn: int | None = None  # how many the last line told of
 
     def __enter__(self) -> Self:
         if self._moves:
@@ -33,7 +34,10 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
-        self.say(self._line() if kind is None else f"{self._line()}: stopped")
+        if kind is not None:
+            self.say(f"{self._line()}: stopped")
+        elif self._moves or self._drawn != self.done:
+            self.say(self._line())
 
     def advance(self, n: int = 1) -> None:
         """So many more are done."""
@@ -48,6 +52,7 @@ class Progress:
         print(f"{CLEAR}{text}" if self._moves else text, file=self._to, flush=True)
 
     def _draw(self) -> None:
+        self._drawn = self.done
         if self._moves:
             self._to.write(f"{CLEAR}{self._line()}")
             self._to.flush()

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from spark import source
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.source.connection import connect
 
 
@@ -51,10 +51,3 @@ def enqueue(frame: DataFrame, dsn: str, topic: str | None, name: str) -> Written
     written = find(dsn, name)
     assert written is not None, "it was committed"
     return written
-
-
-def reason(error: Exception) -> str:
-    """What a failure in Spark says to a person: a Mistake of a task or of the commit, else Spark's first line."""
-    lines = str(error).splitlines()
-    own = [line.partition("Mistake: ")[2] for line in lines if "Mistake: " in line]
-    return own[0] if own else next((line for line in lines if line.strip()), repr(error))

@@ -81,7 +81,7 @@ def server_url() -> Iterator[str]:
         try:
             yield postgres.start()
         finally:
-            postgres.stop()
+            postgres.stop(0)  # nobody needs the checkpoint of some hundred databases
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -194,11 +194,11 @@ def make_queue(pools: Pools, policies: Policies) -> Callable[..., Awaitable[Poli
 
 
 class Running:
-    """A service in this process, listening on a port of its own."""
+    """A service in this process, listening on a port of its own, or on one that another has had."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, port: int = 0) -> None:
         self.app = create_app(settings)
-        self._socket = socket.create_server((settings.host, 0), backlog=1024)
+        self._socket = socket.create_server((settings.host, port), backlog=1024)
         # Inherited by what it accepts. asyncio does so itself, but only for sockets that were made naming TCP.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"

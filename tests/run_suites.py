@@ -24,7 +24,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
         (PYTHON, "-m", "ruff", "check"),
         (PYTHON, "-m", "ruff", "format", "--check"),
         (PYTHON, "-m", "mypy"),
-        (str(Path(PYTHON).with_name("lint-imports")),),
+        ("env", f"PYTHONPATH={ROOT / 'sdk/src'}", str(Path(PYTHON).with_name("lint-imports"))),
         (PYTHON, "deploy/check_pins.py"),
     ),
     "tests": ((PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone and not spark"),),

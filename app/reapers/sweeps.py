@@ -30,6 +30,7 @@ BY_DAY: Final = ("lease_events", "archive", "results")
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days, where there is no topic
 REJECTED_KEPT: Final = timedelta(days=14)
+WRITES_KEPT: Final = timedelta(days=366)
 OPERATIONS_KEPT: Final = timedelta(days=14)
 USER_EVENTS_KEPT: Final = timedelta(minutes=5)
 MOST_USER_EVENTS: Final = 100_000  # of all users
@@ -122,9 +123,11 @@ async def _delete_from(
 
 async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete jobs that failed or expired longer ago than their topic keeps them, dead letters that nobody wanted for so
-    long, and rejected rows of the inbox: how many."""
+    long, rejected rows of the inbox, and what is left of writes of many connections: how many."""
     pace = pace or Pace()
     await pace.drain(partial(inbox.forget, pools.rest, REJECTED_KEPT, BATCH), BATCH)
+    await pace.drain(partial(inbox.drop_staged, pools.rest, BATCH), BATCH)
+    await pace.drain(partial(inbox.forget_writes, pools.rest, WRITES_KEPT, BATCH), BATCH)
     async for policy in _queues(pools, engine):
         keep = timedelta(milliseconds=policy.config.dead_ttl_ms)
         if keep:

@@ -88,8 +88,8 @@ CHECK = f"""
 """
 
 # Moves rows to the jobs of their topics, as app/queue/sql/enqueue.sql does: those of one INSERT into the inbox, or
-# those that one commit takes out of what is staged. In the order in which they came; where rows are placed singly (keys,
-# groups, dedupe ids), by place.
+# those that one commit takes out of what is staged. In the order in which they came; rows that are placed singly, for
+# their keys, groups or dedupe ids, by place.
 TAKE = f"""
     CREATE OR REPLACE FUNCTION holdfast.take_inbox() RETURNS trigger {AS_OWNER} AS $$
     DECLARE
@@ -224,8 +224,8 @@ TAKE = f"""
                 WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
             );
             IF bounded THEN
-                -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, but not
-                -- while rows go in that look at nobody else's.
+                -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, and of
+                -- rows that look at nobody else's, not until now.
                 PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
                 SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
                 INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;

@@ -100,8 +100,8 @@ STAGING = [
                 RETURN true;
             END IF;
         END IF;
-        RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there: nothing was written', rows, of_write
-            USING ERRCODE = 'object_not_in_prerequisite_state',
+        RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
+            rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
     END $$
     """,
@@ -155,8 +155,11 @@ CALLED = (
     "commit_stages(text, text, bigint, bigint[], bigint)",
     "drop_stages(text, integer)",
 )
-# A lesser role that the service runs as may sweep.
-GRANTS = """
+
+
+def granted(function: str) -> str:
+    """Who runs the service as a lesser role may run this as well: what such roles were granted, they keep."""
+    return f"""
     DO $$
     DECLARE
         name text;
@@ -165,10 +168,10 @@ GRANTS = """
             SELECT g.grantee::regrole::text FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) g
             WHERE p.oid = 'holdfast.drop_topic_sequence(integer)'::regprocedure AND g.grantee NOT IN (0, p.proowner)
         LOOP
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', 'holdfast.drop_stages(text, integer)', name);
+            EXECUTE format('GRANT EXECUTE ON FUNCTION holdfast.{function} TO %s', name);
         END LOOP;
     END $$
-"""
+    """
 
 
 def upgrade() -> None:
@@ -176,7 +179,8 @@ def upgrade() -> None:
         op.execute(statement)
     for function in (*TRIGGERED, *CALLED):
         op.execute(f"REVOKE EXECUTE ON FUNCTION holdfast.{function} FROM PUBLIC")
-    op.execute(GRANTS)
+    for function in CALLED:
+        op.execute(granted(function))
 
 
 def downgrade() -> None:

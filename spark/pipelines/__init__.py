@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("ingest", "archive", "replay", "audit")
+NAMES: tuple[str, ...] = ("archive", "audit", "ingest", "redrive", "replay")
 
 
 class Pipeline(Protocol):

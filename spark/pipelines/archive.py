@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from spark import days, source
 from spark.checksums import Sum, of_frame, total
 from spark.days import Part
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.files import Files, Manifest
 from spark.progress import Progress
 from spark.source.connection import connect
@@ -26,6 +26,7 @@ from spark.windows import Window, instant
 HELP = "closed days become Parquet files that are verified and marked, so that retention may drop them"
 TABLES: Final = ("lease_events", "results", "archive")
 TIMES: Final = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
+SPARKS: Final = (PySparkException, Py4JJavaError)
 ATTEMPTS: Final = 2  # a sweep may delete rows of a deleted topic while a day is being written
 
 
@@ -57,6 +58,10 @@ class Only:
 EVERY: Final = Only()
 
 
+class Left(Exception):
+    """Why a day is left to another run."""
+
+
 def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
     """Archive every day that is closed and not marked, the oldest first; a line for each on stdout."""
     parts, writers = days.unmarked(dsn)
@@ -64,41 +69,41 @@ def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
     left = 0
     with Progress("days", len(parts)) as progress:
         for part in parts:
-            late = [writer for writer in writers if writer.may_write_before(part.end)]
             try:
-                done = f"not closed: {late[0].name} may still write" if late else archive(spark, dsn, files, part)
-            except (psycopg.Error, OSError) as error:
-                done = f"failed: {str(error).partition(chr(10))[0]}"
-            if isinstance(done, str):
+                for writer in writers:
+                    if writer.may_write_before(part.end):
+                        raise Left(f"not closed: {writer.name} may still write")
+                print(_line(part, archive(spark, dsn, files, part), "verified"), flush=True)
+            except (Left, psycopg.Error, OSError, *SPARKS) as error:
                 left += 1
-                progress.say(f"{part}: {done}")
-            else:
-                print(_line(part, done, "verified"), flush=True)
+                progress.say(f"{part}: {reason(error)}")
             progress.advance()
     return 1 if left else 0
 
 
-def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum] | str:
-    """Write a day, read it back, mark it: its sums by topic, or why it was left. Killed anywhere, it goes again."""
+def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum]:
+    """Write a day, read it back, mark it: its sums by topic. Killed anywhere, it goes again.
+
+    Raises Left, and what the database, the file system and Spark raise.
+    """
     with days.marking(dsn, part) as marking:
         if marking is None:
-            return "another run has it"
-        frame = extract(spark, dsn, part)
+            raise Left("another run has it")
         for attempt in range(ATTEMPTS):
-            wanted = _sums(dsn, part, frame.schema)
+            frame = extract(spark, dsn, part)
+            wanted = Manifest(frame.schema, _sums(dsn, part, frame.schema))
             kept = files.manifest(part)
-            if kept is not None and kept.topics != wanted and attempt == 0:
-                return (
+            if kept is not None and kept.topics != wanted.topics and attempt == 0:
+                raise Left(
                     f"{files.folder(part).path} is finished and holds something else. Does it belong to another "
                     "database? Name another folder, or remove that one"
                 )
-            if kept is None or attempt or _held(files, part, kept) != wanted:
+            if kept is None or attempt or _held(files, part, kept) != wanted.topics:
                 load(files, part, frame, wanted)
-            manifest = Manifest(frame.schema, wanted)
-            if _held(files, part, manifest) == wanted:
-                marking.mark(total(wanted), files.finish(part, manifest))
-                return wanted
-        return "what was read back is not what the database has, twice: is somebody writing to that folder?"
+            if _held(files, part, wanted) == wanted.topics:
+                marking.mark(total(wanted.topics), files.finish(part, wanted))
+                return wanted.topics
+        raise Left("what was read back is not what the database has, twice: is somebody writing to that folder?")
 
 
 def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
@@ -112,36 +117,39 @@ def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
     return frame
 
 
-def load(files: Files, part: Part, frame: DataFrame, wanted: Mapping[str, Sum]) -> None:
+def load(files: Files, part: Part, frame: DataFrame, wanted: Manifest) -> None:
     """The rows into files. An empty day has none."""
-    if wanted:
+    if wanted.topics:
         files.write(part, frame, TIMES[part.table])
     else:
         files.clear(part)
 
 
 def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
-    """Read the files of every marked day again. The mark of a day that is not what it was is taken back, if the day is
-    still in the database: so it stays there, and the next run writes it anew."""
+    """Read the files of every day again that is marked as being here.
+
+    The mark of a day that is not what it was is taken back, if the day is still in the database: so it stays there, and
+    the next run writes it anew.
+    """
     marks = {part: mark for part, mark in days.marks(dsn).items() if only.covers(part)}
+    here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part).path}
     bad = 0
-    with Progress("days", len(marks)) as progress:
-        for part, mark in marks.items():
+    with Progress("days", len(here)) as progress:
+        if len(here) < len(marks):
+            progress.say(f"{len(marks) - len(here)} days are marked as being elsewhere, and are not looked at")
+        for part, mark in here.items():
             manifest = files.manifest(part)
-            fault = None
-            if manifest is None:
-                fault = f"{files.folder(part).path} is not there, or not finished; it was marked at {mark.location}"
-            elif total(manifest.topics) != mark.held:
-                fault = "the manifest is not what was marked"
+            if manifest is None or total(manifest.topics) != mark.held:
+                fault = "there is no manifest that says what was marked"
             elif _held(files, part, manifest) != manifest.topics:
                 fault = "the files are not what the manifest says"
-            if fault is None:
-                assert manifest is not None
-                print(_line(part, manifest.topics, "as marked"), flush=True)
             else:
-                bad += 1
-                left = "not marked any more: run again" if days.unmark(dsn, part) else "the database has it no more"
-                print(f"{part}: {fault}; {left}", flush=True)
+                print(_line(part, manifest.topics, "as marked"), flush=True)
+                progress.advance()
+                continue
+            bad += 1
+            left = "not marked any more: run again" if days.unmark(dsn, part) else "the database has it no more"
+            print(f"{part}: {fault}; {left}", flush=True)
             progress.advance()
     return 1 if bad else 0
 
@@ -155,7 +163,7 @@ def _held(files: Files, part: Part, manifest: Manifest) -> dict[str, Sum] | None
     """What a day's files hold; None if they can't be read."""
     try:
         return of_frame(files.frame(part.table, {part.day: manifest}), manifest.schema, "topic")
-    except (PySparkException, Py4JJavaError):
+    except SPARKS:
         return None
 
 

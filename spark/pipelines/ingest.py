@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, StringType
 from pyspark.storagelevel import StorageLevel
 
 from spark import inputs, writes
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.folders import File, Folder, listed
 from spark.inputs import CORRUPT, FILE, LINE
 from spark.progress import Progress
@@ -121,7 +121,7 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     try:
         return run(dsn, asked, jobs, name, bad_to=_bad_folder(spark, args.bad, name), dry_run=args.dry_run)
     except PySparkException as error:
-        raise Mistake(writes.reason(error)) from error
+        raise Mistake(reason(error)) from error
     finally:
         jobs.unpersist()
 
@@ -160,13 +160,13 @@ def extract(spark: SparkSession, asked: Asked, files: Sequence[File]) -> DataFra
         return _plain(reader.load())
     read = inputs.read(spark, files, asked.format or inputs.format_of(files), asked.schema, asked.options)
     if asked.query is None:
-        return read.rows
-    read.rows.where(f.col(CORRUPT).isNull()).drop(FILE, LINE, CORRUPT).createOrReplaceTempView("input")
+        return read
+    read.where(f.col(CORRUPT).isNull()).drop(FILE, LINE, CORRUPT).createOrReplaceTempView("input")
     try:
         found = _plain(spark.sql(asked.query))
     except PySparkException as error:
-        raise Mistake(f"--query: {writes.reason(error)}") from None
-    bad = read.rows.where(f.col(CORRUPT).isNotNull()).select(FILE, LINE, CORRUPT)
+        raise Mistake(f"--query: {reason(error)}") from None
+    bad = read.where(f.col(CORRUPT).isNotNull()).select(FILE, LINE, CORRUPT)
     return found.unionByName(bad, allowMissingColumns=True)
 
 
@@ -187,7 +187,7 @@ def transform(rows: DataFrame, asked: Asked) -> DataFrame:
             f.col(FILE),
         )
     except PySparkException as error:
-        raise Mistake(f"--payload or --map: {writes.reason(error)}") from None
+        raise Mistake(f"--payload or --map: {reason(error)}") from None
 
 
 def mapped(words: Sequence[str]) -> dict[str, str]:

@@ -9,14 +9,14 @@ from datetime import date, datetime, timedelta
 from functools import reduce
 from typing import Final
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window as Over
 
 from spark import days, source, windows, writes
 from spark.days import Part
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.files import Files, Manifest
 from spark.progress import Progress
 from spark.source.connection import connect
@@ -66,7 +66,10 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
         raise Mistake("which end? A window up to now is another one each time: --day, or --from and --to")
     asked = Asked(args.topic, args.into or args.topic, windows.window(args), args.where, args.run)
     files = None if args.from_files is None else Files(spark, args.from_files)
-    return run(spark, dsn, asked, files, dry_run=args.dry_run)
+    try:
+        return run(spark, dsn, asked, files, dry_run=args.dry_run)
+    except PySparkException as error:
+        raise Mistake(reason(error)) from error
 
 
 def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None, *, dry_run: bool = False) -> int:
@@ -137,8 +140,8 @@ def extract(spark: SparkSession, dsn: str, asked: Asked, found: Sources, files: 
     frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     try:
         return frame if asked.where is None else frame.where(asked.where)
-    except (AnalysisException, ParseException) as error:
-        raise Mistake(f"--where {asked.where}: {writes.reason(error)}") from None
+    except PySparkException as error:
+        raise Mistake(f"--where {asked.where}: {reason(error)}") from None
 
 
 def transform(archived: DataFrame) -> DataFrame:

@@ -38,18 +38,18 @@ class Holdfast(DataSource):
         options = Options.read(self.options)
         return reader.Reader(options, reader.checked(options, schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return writing.batch(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return writing.stream(self.options, schema, overwrite=overwrite)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         asked = Asked.of(self.options)
         kind = STREAMS.get(asked.read.table.name)
         if kind is None:
             raise Mistake(f"option table={asked.read.table.name}: {' and '.join(STREAMS)} can be read as streams")
         return kind(asked, reader.checked(asked.read, schema))
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-        return writing.batch(self.options, schema, overwrite=overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001, N802
-        return writing.stream(self.options, schema, overwrite=overwrite)
 
 
 class PushingHoldfast(Holdfast):

@@ -13,18 +13,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import psycopg
 import pyarrow as pa
-from psycopg import errors
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-
 from pyspark.sql.types import StructType
 
 from spark.errors import Mistake
@@ -32,15 +30,20 @@ from spark.source.columns import Columns
 from spark.source.connection import Connection, connect
 
 DROP: Final = 20_000  # rows of a statement
-TRIES: Final = 5
-AGAIN: Final = (psycopg.OperationalError, errors.DeadlockDetected, errors.SerializationFailure)
+PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds, before a commit is asked for again
+LOCK_NOT_AVAILABLE: Final = "55P03"
+# A row's place: its partition, and its number in it.
+PARTITION: Final = 32  # bits
+PLACES: Final = (1 << PARTITION) - 1
+# How PostgreSQL numbers the rows of a COPY: of those that don't fit a column or a constraint, and of those that
+# holdfast.check_inbox finds fault with.
+COPYING: Final = re.compile(r"COPY staged, line (\d+)")
+CHECKED: Final = re.compile(r"row (\d+) for topic \"[^\"]*\": ")
 # Of a task's properties: what Spark calls the query, which its checkpoint keeps, and the batch.
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
 
 SPARKS: Final = ("path", "checkpointlocation")  # options that Spark itself looks at
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             assert batch == str(batchId), f"rows of batch {batch} in the commit of batch {batchId}"
             commit(self._target.dsn, run, f"stream {query}", batchId, messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for run in {message.run for message in _staged(messages)}:
             drop(self._target.dsn, run)
 
@@ -134,7 +137,9 @@ def stage(target: Target, run: str, batches: Iterator[pa.RecordBatch]) -> Staged
     """Copies a task's rows to where they wait for the commit. Raises Mistake for rows that no queue takes."""
     context = TaskContext.get()
     assert context is not None, "it is a task"
-    first = context.partitionId() << 32  # rows are in the order of their partitions, and within them as they come
+    first = (
+        context.partitionId() << PARTITION
+    )  # rows are in the order of their partitions, and within them as they come
     into = f"COPY holdfast.staged ({target.columns.copied}) FROM STDIN (FORMAT csv)"
     with contextlib.closing(_connected(target.dsn, "write")) as db:
         attempt = _one(db, "SELECT holdfast.open_stage(%s)", (run,))
@@ -184,24 +189,33 @@ def _connected(dsn: str, purpose: str) -> Connection:
 
 
 def _one(db: Connection, statement: str, values: tuple[object, ...]) -> int:
-    row = db.execute(statement, values).fetchone()  # type: ignore[arg-type]
+    row = db.execute(statement, values).fetchone()
     assert row is not None
     return int(row[0])
 
 
-def _again(ask: Callable[[], T]) -> T:
-    for attempt in range(1, TRIES):
+def _again(ask: Callable[[], None]) -> None:
+    for pause in PAUSES:
         try:
             return ask()
-        except AGAIN:
-            time.sleep(0.2 * 2**attempt)
+        except (psycopg.Error, Mistake) as error:
+            if not _passes(error):
+                raise
+        time.sleep(pause)
     return ask()
 
 
+def _passes(error: psycopg.Error | Mistake) -> bool:
+    """Whether it may go otherwise in a while: the connection was lost, or none was had, or others were in the way."""
+    state = None if isinstance(error, Mistake) else error.sqlstate
+    return state is None or state.startswith(("08", "40", "57P")) or state == LOCK_NOT_AVAILABLE
+
+
 def _refused(error: psycopg.DatabaseError, before: int) -> Mistake:
-    said = error.diag.message_primary or str(error)
-    constraint = error.diag.constraint_name
-    line = re.search(r"line (\d+)", error.diag.context or "")
-    where = f" (row {(before & 0xFFFFFFFF) + int(line[1])} of partition {before >> 32})" if line else ""
-    hint = f" {error.diag.message_hint}" if error.diag.message_hint else ""
-    return Mistake(f"refused{where}: {constraint or said}{hint} [{error.sqlstate}]")
+    """What PostgreSQL said, and of which row: the one at this place and so many before it in a COPY."""
+    diag = error.diag
+    said = diag.constraint_name or diag.message_primary or str(error).strip()
+    found = COPYING.search(diag.context or "") or CHECKED.match(said)
+    where = f" row {(before & PLACES) + int(found[1])} of partition {before >> PARTITION}" if found else ""
+    hint = f" {diag.message_hint}" if diag.message_hint else ""
+    return Mistake(f"refused{where}: {CHECKED.sub('', said)}{hint}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
 from tests.api.dialect import Topic
+from tests.api.keyring import Services, client
 from tests.api.test_metrics import http, looks_each_time, mine, scrape
 from tests.api.watches import made, watching
 
@@ -129,13 +131,23 @@ async def test_jobs_that_wait_for_their_group_are_shown(queue: Topic, http: http
 
 
 @pytest.mark.usefixtures("looks_each_time")
-async def test_the_originals_gauges_move_for_their_causes(queue: Topic, http: httpx.AsyncClient) -> None:
+async def test_the_originals_gauges_move_for_their_causes(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str
+) -> None:
+    own = await (await Services.make(serve, new_database)).start()  # they are of all topics: other tests' leases end
+    async with client(own) as http:
+        await moves(Topic(http, topic), http)
+    await own.stop()
+
+
+async def moves(queue: Topic, http: httpx.AsyncClient) -> None:
     async def shown() -> dict[str, float]:
         now = await scrape(http)
         classes = {labels: value for (name, labels), value in now.items() if name == "topics_topics_by_class"}
         plain = {name: now[f"topics_{name}", frozenset()] for name in ORIGINALS}
         return plain | {f"topics_{dict(labels)['class']}": value for labels, value in classes.items()}
 
+    await queue.put()
     await queue.add(2)
     before = await shown()
     await queue.claim(max=1)

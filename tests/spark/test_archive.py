@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark import days
@@ -128,6 +128,22 @@ async def test_what_is_damaged_is_found_and_written_anew(
     assert await run(spark, world, folder, "--table", "archive") == 0
     assert await run(spark, world, folder, "--verify") == 0
     assert await world.marks() == [("archive", day, 21)]
+
+
+async def test_what_is_written_wrong_is_not_marked(
+    spark: SparkSession, world: World, day: date, folder: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    right = Files.write
+
+    def wrong(files: Files, part: Part, frame: DataFrame, time: str) -> None:
+        right(files, part, frame.withColumn("deliveries", f.col("deliveries") + 1), time)
+
+    monkeypatch.setattr(Files, "write", wrong)
+    assert await run(spark, world, folder, "--table", "results") == 1
+    assert "what was read back is not what the database has" in capsys.readouterr().err
+    assert await world.marks() == []
+    assert list(folder.rglob(MANIFEST)) == []
 
 
 async def test_another_databases_days_are_not_overwritten(

@@ -40,7 +40,9 @@ def test_a_file_has_a_line_every_few_seconds(monkeypatch: pytest.MonkeyPatch) ->
         assert to.getvalue() == "", "not yet"
         monkeypatch.setattr(progress, "LINES_SECONDS", 0)
         shown.advance()
-    assert [line.split(" in ")[0] for line in to.getvalue().splitlines()] == ["rows: 8", "rows: 8"]
+        monkeypatch.setattr(progress, "LINES_SECONDS", 5)
+        shown.advance()
+    assert [line.split(" in ")[0] for line in to.getvalue().splitlines()] == ["rows: 8", "rows: 9"]
 
 
 def test_a_failure_says_where_it_stopped() -> None:

@@ -1,0 +1,53 @@
+"""What is sent, of dataclasses and records."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast._wire import said
+from holdfast.models.records import Record
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """A dataclass as an object, without what it does not say."""
+    return said(
+        {
+            field.name: fields_of(one) if dataclasses.is_dataclass(one := getattr(value, field.name)) else one
+            for field in dataclasses.fields(value)
+        }
+    )
+
+
+def data_of(data: Any) -> Any:
+    """What a job is to carry, as it is sent: bytes have a form of their own."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return {"$base64": base64.b64encode(data).decode()}
+    return data
+
+
+def moment_of(at: datetime | None) -> str | None:
+    """A time as it is sent. Raises ValueError for one without a time zone: nobody can tell when that is."""
+    if at is not None and at.tzinfo is None:
+        raise ValueError(f"{at.isoformat()} has no time zone: give one, such as datetime.UTC")
+    return None if at is None else at.isoformat()
+
+
+def record_of(record: Any, trace: Mapping[str, str]) -> dict[str, Any]:
+    """A record as it is sent; what is none is the data of one. Its own trace goes before the call's."""
+    if not isinstance(record, Record):
+        record = Record(data=record)
+    meta = {**trace, **(record.meta or {})} if trace else record.meta
+    said_of_it = fields_of(dataclasses.replace(record, data=None, meta=None, run_at=None))
+    return {"data": data_of(record.data)} | said_of_it | said({"meta": meta, "run_at": moment_of(record.run_at)})
+
+
+def records_of(records: Iterable[Any], trace: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The records of a batch. Raises ValueError if there is none: the service would."""
+    made = [record_of(record, trace) for record in records]
+    if not made:
+        raise ValueError("a batch has at least one record")
+    return made

@@ -1,0 +1,193 @@
+"""The clients: where the service is, how patient one is, and the resources."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from dataclasses import replace
+from functools import cached_property
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+from urllib.parse import urlsplit
+
+import httpx
+
+from holdfast._attempts import Options
+from holdfast._resources.keys import Keys
+from holdfast._resources.operations import Operations
+from holdfast._resources.schedules import Schedules
+from holdfast._resources.service import Admin, Service
+from holdfast._resources.settings import Topics
+from holdfast._resources.topic import Topic
+from holdfast._resources.users import Users
+from holdfast._resources.watches import Watches
+from holdfast._transport import LIMITS, Account, AsyncSender, SyncSender
+from holdfast._verbs import S
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+_PATIENCE: Final = Options()
+
+AsyncTopic: TypeAlias = Topic[AsyncSender]
+SyncTopic: TypeAlias = Topic[SyncSender]
+
+
+class _Resources(Service[S]):
+    """What both clients have."""
+
+    def topic(self, name: str) -> Topic[S]:
+        """One topic, by name."""
+        return Topic(self._sender, name)
+
+    @cached_property
+    def topics(self) -> Topics[S]:
+        """All topics."""
+        return Topics(self._sender)
+
+    @cached_property
+    def schedules(self) -> Schedules[S]:
+        """Jobs by the clock."""
+        return Schedules(self._sender)
+
+    @cached_property
+    def keys(self) -> Keys[S]:
+        """API keys."""
+        return Keys(self._sender)
+
+    @cached_property
+    def operations(self) -> Operations[S]:
+        """Requeues under way."""
+        return Operations(self._sender)
+
+    @cached_property
+    def users(self) -> Users[S]:
+        """What users of the application are told."""
+        return Users(self._sender)
+
+    @cached_property
+    def watches(self) -> Watches[S]:
+        """Several topics over one stream."""
+        return Watches(self._sender)
+
+    @cached_property
+    def admin(self) -> Admin[S]:
+        """For operators of the service."""
+        return Admin(self._sender)
+
+    @property
+    def account(self) -> Account:
+        """Where the service is, and as whom it is asked."""
+        return self._sender.account
+
+    @property
+    def options(self) -> Options:
+        """How patient this client is."""
+        return self._sender.options
+
+
+class AsyncClient(_Resources[AsyncSender]):
+    """A client for asyncio. It keeps connections open: make one, use it everywhere, and close it at the end.
+
+    `base_url` and `api_key` come from HOLDFAST_URL and HOLDFAST_API_KEY where they are not given; without either the
+    service is at http://127.0.0.1:8080. `timeout` is for a call with all its tries, in seconds, `attempt_timeout` for
+    one try, both beyond the `wait_ms` of a call. `node` is who claims, where a call does not say: host and process if
+    absent. `http` is an httpx.AsyncClient of your own, for proxies or certificates; it is not closed here."""
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = _PATIENCE.timeout,
+        attempt_timeout: float = _PATIENCE.attempt_timeout,
+        retries: int = _PATIENCE.retries,
+        node: str | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        options = Options(timeout=timeout, attempt_timeout=attempt_timeout, retries=retries)
+        self._owns_http = http is None
+        super().__init__(
+            AsyncSender(http or httpx.AsyncClient(limits=LIMITS), account_of(base_url, api_key, node), options)
+        )
+
+    def with_options(
+        self, *, timeout: float | None = None, attempt_timeout: float | None = None, retries: int | None = None
+    ) -> AsyncClient:
+        """The same client over the same connections, more or less patient. Closing it closes nothing."""
+        options = changed(self.options, timeout, attempt_timeout, retries)
+        client = AsyncClient.__new__(AsyncClient)
+        client._owns_http = False
+        Service.__init__(client, AsyncSender(self._sender.http, self._sender.account, options))
+        return client
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        if self._owns_http:
+            await self._sender.http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Client(_Resources[SyncSender]):
+    """A client for threads, which may share it; else as AsyncClient."""
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = _PATIENCE.timeout,
+        attempt_timeout: float = _PATIENCE.attempt_timeout,
+        retries: int = _PATIENCE.retries,
+        node: str | None = None,
+        http: httpx.Client | None = None,
+    ) -> None:
+        options = Options(timeout=timeout, attempt_timeout=attempt_timeout, retries=retries)
+        self._owns_http = http is None
+        super().__init__(SyncSender(http or httpx.Client(limits=LIMITS), account_of(base_url, api_key, node), options))
+
+    def with_options(
+        self, *, timeout: float | None = None, attempt_timeout: float | None = None, retries: int | None = None
+    ) -> Client:
+        """The same client over the same connections, more or less patient. Closing it closes nothing."""
+        options = changed(self.options, timeout, attempt_timeout, retries)
+        client = Client.__new__(Client)
+        client._owns_http = False
+        Service.__init__(client, SyncSender(self._sender.http, self._sender.account, options))
+        return client
+
+    def close(self) -> None:
+        """Close its connections."""
+        if self._owns_http:
+            self._sender.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def account_of(base_url: str | None, api_key: str | None, node: str | None) -> Account:
+    """Where the service is, and as whom it is asked. Raises ValueError for an address that is none."""
+    url = (base_url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"the service's address is http://host:port or https://…, and not {url!r}")
+    named = node or f"{platform.node()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
+    return Account(url, api_key or os.environ.get("HOLDFAST_API_KEY") or None, named)
+
+
+def changed(options: Options, timeout: float | None, attempt_timeout: float | None, retries: int | None) -> Options:
+    """Options with those replaced that are given."""
+    given = {"timeout": timeout, "attempt_timeout": attempt_timeout, "retries": retries}
+    return replace(options, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

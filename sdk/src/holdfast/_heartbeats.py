@@ -1,0 +1,262 @@
+"""Keeps leases from ending, from a thread with a connection of its own: a handler that blocks the event loop, or a
+crowd of requests in it, costs no job its lease. The same thread sees that a loop is blocked, and says where."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+
+from holdfast import errors
+from holdfast._attempts import Options
+from holdfast._client import SyncTopic
+from holdfast._resources.leases import Held
+from holdfast._resources.topic import Topic
+from holdfast._transport import LIMITS, Account, SyncSender
+
+log: Final = logging.getLogger("holdfast")
+
+MAX_BATCH: Final = 1_000  # seqs in an extend
+PATIENCE_SECONDS: Final = 5.0  # for one heartbeat, where the leases allow it
+BLOCKED_SECONDS: Final = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class Holding:
+    """A lease that is kept. Times are of the process' clock that only goes forward.
+
+    `lost` and `cancelled` are called in the thread of the heartbeats, each once at most: with LeaseLost when the lease
+    has ended, and when somebody has cancelled the job under its holder. `settling`: an ack or nack is under way, after
+    which the lease is meant to be gone."""
+
+    topic: str
+    lease: Held
+    lease_ms: int
+    interval: float
+    deadline: float
+    lost: Callable[[errors.LeaseLost], None]
+    cancelled: Callable[[], None] | None = None
+    settling: bool = False
+    released: bool = field(default=False, init=False)
+    told: bool = field(default=False, init=False)  # that it was cancelled
+
+
+class Heartbeats:
+    """The leases that a process keeps. Its thread starts with the first of them, and does not keep the process
+    alive."""
+
+    def __init__(self, account: Account, http: httpx.Client | None = None) -> None:
+        self._owns_http = http is None
+        self._http = http or httpx.Client(limits=LIMITS)
+        self._account = account
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Holding]] = []
+        self._order = itertools.count()
+        self._loops: dict[asyncio.AbstractEventLoop, _Watched] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def hold(
+        self,
+        topic: str,
+        lease: Held,
+        *,
+        lease_ms: int,
+        interval: float,
+        lost: Callable[[errors.LeaseLost], None],
+        cancelled: Callable[[], None] | None = None,
+        deadline: float | None = None,
+    ) -> Holding:
+        """Extend a lease by `lease_ms` every `interval` seconds, from now on. `deadline` is when it ends otherwise, by
+        time.monotonic(); `lease_ms` from now, where it is not known."""
+        now = time.monotonic()
+        until = now + lease_ms / 1000 if deadline is None else deadline
+        holding = Holding(topic, lease, lease_ms, interval, until, lost, cancelled)
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("these heartbeats have been closed")
+            self._schedule(holding, now + interval)
+            self._start()
+        return holding
+
+    def release(self, holding: Holding) -> None:
+        """Let a lease be. None of its callbacks is called after that, except for one that is being called."""
+        with self._changed:
+            holding.released = True
+
+    def watch(self, loop: asyncio.AbstractEventLoop, blocked_after: float = BLOCKED_SECONDS) -> None:
+        """Report when this loop, which is that of the calling thread, runs nothing for so many seconds."""
+        with self._changed:
+            self._loops.setdefault(loop, _Watched(loop, threading.get_ident(), blocked_after))
+            self._start()
+
+    def close(self) -> None:
+        """Keep nothing any more, and wait for the heartbeat that is under way."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._owns_http:
+            self._http.close()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-heartbeats", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _schedule(self, holding: Holding, at: float) -> None:
+        heapq.heappush(self._due, (at, next(self._order), holding))
+
+    def _run(self) -> None:
+        while (due := self._next()) is not None:
+            for batch in _batches(due):
+                try:
+                    self._beat(batch)
+                except Exception:
+                    # A fault of ours must not cost the other leases; these are tried again.
+                    log.exception("A heartbeat went wrong")
+                    self._again(batch)
+
+    def _next(self) -> list[Holding] | None:
+        """What is due, after waiting for it; None when all is over."""
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                pause = min((watched.look(now) for watched in self._loops.values()), default=3600.0)
+                self._loops = {loop: watched for loop, watched in self._loops.items() if not loop.is_closed()}
+                due = []
+                # Those that would be due soon come along: one request for all.
+                while self._due and self._due[0][0] - self._due[0][2].interval / 10 <= now:
+                    holding = heapq.heappop(self._due)[2]
+                    if not holding.released:
+                        due.append(holding)
+                if due:
+                    return due
+                if self._due:
+                    head = self._due[0]
+                    pause = min(pause, head[0] - head[2].interval / 10 - now)
+                self._changed.wait(max(0.001, pause))
+            return None
+
+    def _beat(self, batch: Sequence[Holding]) -> None:
+        began = time.monotonic()
+        first = batch[0]
+        left = min(holding.deadline for holding in batch) - began
+        patience = min(PATIENCE_SECONDS, max(left, min(holding.interval for holding in batch), 0.05))
+        options = Options(timeout=patience, attempt_timeout=patience, connect_timeout=patience, retries=0)
+        topic: SyncTopic = Topic(SyncSender(self._http, self._account, options), first.topic)
+        try:
+            extended = topic.extend(*(holding.lease for holding in batch), lease_ms=first.lease_ms)
+        except (errors.NotFound, errors.NotAQueue) as error:
+            for holding in batch:
+                self._lose(holding, error)
+        except errors.HoldfastError as error:
+            self._after_failure(batch, error)
+        else:
+            skipped, cancelled = set(extended.skipped), set(extended.cancelled)
+            for holding in batch:
+                if holding.lease.seq in skipped:
+                    self._lose(holding, None)
+                    continue
+                holding.deadline = began + holding.lease_ms / 1000
+                if holding.lease.seq in cancelled:
+                    self._tell(holding)
+            self._again([holding for holding in batch if holding.lease.seq not in skipped])
+
+    def _after_failure(self, batch: Sequence[Holding], error: errors.HoldfastError) -> None:
+        """Nobody answered, or not yes: that is tried until the lease must have ended."""
+        now = time.monotonic()
+        alive = [holding for holding in batch if now < holding.deadline]
+        for holding in batch:
+            if now >= holding.deadline:
+                self._lose(holding, error)
+        if alive:
+            log.warning(
+                "A heartbeat for %d jobs of %s failed and is tried again: %s", len(alive), alive[0].topic, error
+            )
+        self._again(alive, sooner=True)
+
+    def _again(self, batch: Sequence[Holding], *, sooner: bool = False) -> None:
+        now = time.monotonic()
+        with self._changed:
+            for holding in batch:
+                after = holding.interval
+                if sooner:
+                    after = min(1.0, after / 4, max(0.01, holding.deadline - now))
+                self._schedule(holding, now + after)
+
+    def _lose(self, holding: Holding, error: Exception | None) -> None:
+        with self._changed:
+            silent = holding.released or holding.settling
+            holding.released = True
+        if not silent:
+            lost = errors.LeaseLost(str(holding.lease.seq), reason=error)
+            _call(lambda: holding.lost(lost))
+
+    def _tell(self, holding: Holding) -> None:
+        with self._changed:
+            silent = holding.released or holding.settling or holding.told
+            holding.told = True
+        if not silent and holding.cancelled is not None:
+            _call(holding.cancelled)
+
+
+def _batches(due: Sequence[Holding]) -> list[list[Holding]]:
+    """What can be extended by one request each. A seq that is there twice, of an old lease and a new one, goes
+    apart."""
+    batches: dict[tuple[str, str, int, int], list[Holding]] = {}
+    seen: dict[tuple[str, int], int] = {}
+    for holding in due:
+        again = seen[holding.topic, holding.lease.seq] = seen.get((holding.topic, holding.lease.seq), -1) + 1
+        batches.setdefault((holding.topic, holding.lease.node, holding.lease_ms, again), []).append(holding)
+    return [batch[at : at + MAX_BATCH] for batch in batches.values() for at in range(0, len(batch), MAX_BATCH)]
+
+
+def _call(callback: Callable[[], None]) -> None:
+    """A callback's fault is its own: heartbeats go on."""
+    try:
+        callback()
+    except Exception:
+        log.exception("A callback of the heartbeats went wrong")
+
+
+class _Watched:
+    """An event loop that is to answer every so often."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: int, blocked_after: float) -> None:
+        self._loop = loop
+        self._thread = thread
+        self._after = blocked_after
+        self._asked: float | None = None
+        self._reported = False
+
+    def look(self, now: float) -> float:
+        """Ask, or see whether there was an answer; how many seconds until the next look."""
+        if self._asked is None:
+            self._asked = now
+            try:
+                self._loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:
+                return 3600.0  # it is closed
+        elif now - self._asked >= self._after and not self._reported:
+            self._reported = True
+            frame = sys._current_frames().get(self._thread)
+            stack = "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)"
+            log.warning("The event loop has been blocked for %.1f s:\n%s", now - self._asked, stack)
+        return self._after / 2
+
+    def _answer(self) -> None:
+        self._asked = None
+        self._reported = False

@@ -1,0 +1,202 @@
+"""BrokerQueue and DirectQueue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+from holdfast import _trace
+from holdfast._client import AsyncClient
+from holdfast._heartbeats import Heartbeats, Holding
+from holdfast._jqueue.group import Commit, Group
+from holdfast._jqueue.state import Job, QueueState
+from holdfast._jqueue.verbs import Put, Take, Verbs
+from holdfast.errors import HoldfastError, LeaseLost, StorageError
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+FIVE_MINUTES: Final = timedelta(minutes=5)
+MAX_TAKEN: Final = 1_000  # jobs in a claim
+
+
+class _Queue:
+    """What both queues have. A job's lease lasts for `stale_timeout`: 100 ms to 24 h. `heartbeat_http` is what
+    heartbeats go out with, where that takes proxies or certificates of your own; it is not closed here."""
+
+    def __init__(
+        self,
+        url: str | AsyncClient,
+        topic: str,
+        stale_timeout: timedelta = FIVE_MINUTES,
+        *,
+        api_key: str | None = None,
+        heartbeat_http: httpx.Client | None = None,
+    ) -> None:
+        if not timedelta(milliseconds=100) <= stale_timeout <= timedelta(days=1):
+            raise ValueError("stale_timeout is 100 ms to 24 h")
+        self._owns_client = isinstance(url, str)
+        self._client = AsyncClient(url, api_key) if isinstance(url, str) else url
+        self.topic: Final = topic
+        self.stale_timeout: Final = stale_timeout
+        self._verbs = Verbs(self._client.topic(topic), stale_timeout)
+        self._heartbeat_http = heartbeat_http
+        self._kept: dict[str, Holding] = {}
+
+    async def enqueue(self, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
+        """Put a job in; lower priorities come first. It is written once, however often that is tried. Raises
+        StorageError if it can't be; of one that broke off, it may be there nevertheless."""
+        if not isinstance(payload, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a payload is bytes, and not {type(payload).__name__}")
+        if not -32_768 <= priority <= 32_767:
+            raise ValueError("a priority is -32768 to 32767")
+        check_entrypoint(entrypoint)
+        return await self._do(self._verbs.enqueue, Put(entrypoint, bytes(payload), priority, _trace.context(None)))
+
+    async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
+        """Take up to `batch_size` jobs (1,000), of this entrypoint or of any; none if there is none."""
+        if not 1 <= batch_size <= MAX_TAKEN:
+            raise ValueError(f"batch_size is 1 to {MAX_TAKEN}")
+        if entrypoint is not None:
+            check_entrypoint(entrypoint)
+        return await self._do(self._verbs.dequeue, Take(entrypoint, batch_size))
+
+    async def ack(self, job_id: str) -> None:
+        """It is done. Raises JobNotFoundError if nobody holds it; LeaseLost, which is one, if this process did."""
+        await self._settle(self._verbs.ack, job_id)
+
+    async def nack(self, job_id: str) -> None:
+        """Return it. Raises as `ack` does."""
+        await self._settle(self._verbs.nack, job_id)
+
+    async def heartbeat(self, job_id: str) -> None:
+        """Its lease lasts for another `stale_timeout`. Raises as `ack` does."""
+        await self._do(self._verbs.heartbeat, job_id)
+
+    async def read_state(self) -> QueueState:
+        """A look at the queue, which changes nothing: its first 10,000 jobs."""
+        return await self._verbs.read_state()
+
+    @cached_property
+    def _heartbeats(self) -> Heartbeats:
+        return Heartbeats(self._client.account, self._heartbeat_http)
+
+    def keep(self, job_id: str, interval: float, lost: Callable[[LeaseLost], None]) -> Callable[[], None]:
+        """Extend a job's lease every `interval` seconds, from a thread of the queue's; what ends that. HeartbeatManager
+        is what to use."""
+        known = self._verbs.known(job_id)
+        heartbeats = self._heartbeats
+        heartbeats.watch(asyncio.get_running_loop())
+        holding = heartbeats.hold(
+            self.topic,
+            known.lease,
+            lease_ms=self._verbs.lease_ms,
+            interval=interval,
+            lost=lost,
+            deadline=known.deadline,
+        )
+        self._kept[job_id] = holding
+
+        def end() -> None:
+            heartbeats.release(holding)
+            known.deadline = holding.deadline
+            if self._kept.get(job_id) is holding:
+                del self._kept[job_id]
+
+        return end
+
+    async def _settle(self, commit: Commit[str, None], job_id: str) -> None:
+        """While a job is being settled it is no news that its lease has gone."""
+        holding = self._kept.get(job_id)
+        if holding is None:
+            await self._do(commit, job_id)
+            return
+        holding.settling = True
+        try:
+            await self._do(commit, job_id)
+        except BaseException:
+            holding.settling = False
+            raise
+        self._heartbeats.release(holding)
+
+    async def _do(self, commit: Commit[A, R], call: A) -> R:
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        if "_heartbeats" in self.__dict__:
+            await asyncio.to_thread(self._heartbeats.close)
+        if self._owns_client:
+            await self._client.aclose()
+
+
+def check_entrypoint(entrypoint: str) -> None:
+    """Raises ValueError for what can't be one, before it is in a batch with others."""
+    if not 1 <= len(entrypoint) <= 128 or "\0" in entrypoint or len(entrypoint.encode()) > 256:
+        raise ValueError("an entrypoint has 1 to 128 characters, 256 bytes at most, and no NUL")
+
+
+class DirectQueue(_Queue):
+    """A queue whose calls are a request each. `url` is the service's, or an AsyncClient. Close it by `aclose()`, or use
+    it in `async with`."""
+
+    async def requeue_stale(self, timeout: timedelta | None = None) -> int:  # noqa: ASYNC109 - as jqueue has it
+        """Run the service's expiry sweep now, which needs the scope admin; how many jobs it moved. Nothing depends on
+        it: a job whose lease has ended can be dequeued at once. `timeout` is taken and not looked at: each lease has
+        its own."""
+        try:
+            return (await self._client.admin.run_reaper("expiry")).moved
+        except HoldfastError as error:
+            raise StorageError(str(error), error) from error
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _do(self, commit: Commit[A, R], call: A) -> R:
+        [outcome] = await commit([call])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+class BrokerQueue(_Queue):
+    """A queue whose concurrent calls go out together. `url` is the service's, or an AsyncClient. Use it in `async
+    with`; at its end, what was called is carried out first."""
+
+    _groups: Mapping[str, Group[Any, Any]] | None = None
+
+    async def __aenter__(self) -> Self:
+        verbs = self._verbs
+        self._groups = {
+            "enqueue": Group(verbs.enqueue, weigh=lambda put: len(put.payload)),
+            "dequeue": Group(verbs.dequeue, unclaimed=verbs.give_back),
+            **{name: Group(getattr(verbs, name)) for name in ("ack", "nack", "heartbeat")},
+        }
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        groups, self._groups = self._groups or {}, None
+        await asyncio.gather(*(group.drain() for group in groups.values()))
+        await self._close()
+
+    async def _do(self, commit: Commit[A, R], call: A) -> R:
+        if self._groups is None:
+            raise RuntimeError("a BrokerQueue is used in `async with`")
+        group: Group[A, R] = self._groups[commit.__name__]
+        return await group.submit(call)

@@ -1,0 +1,320 @@
+"""The verbs of a queue of jqueue's shape, each for several calls at once. docs/adr/0050 says how they stand on
+topics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
+from typing import Any, Final
+
+from holdfast import models
+from holdfast._client import AsyncTopic
+from holdfast._jqueue.state import Job, JobStatus, QueueState
+from holdfast.errors import (
+    APIStatusError,
+    Forbidden,
+    HoldfastError,
+    JobNotFoundError,
+    LeaseLost,
+    NotFound,
+    StorageError,
+    TopicNotFound,
+)
+
+NODE: Final = "jqueue"  # who holds the jobs, in all processes: whoever knows a job's id may settle it, as in jqueue
+PRIORITY: Final = "$priority"  # in a job's metadata: the priority as it was given, which may be beyond 0 to 9
+MAX_READ: Final = 10_000
+MAX_KNOWN: Final = 100_000
+MAX_SETTLED: Final = 1_000  # seqs in a nack
+MAX_DIGITS: Final = 18  # of a seq: the service goes to 2^63
+
+Outcome = BaseException | None
+Send = Callable[..., Coroutine[Any, Any, models.Settled]]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """An enqueue."""
+
+    entrypoint: str
+    payload: bytes
+    priority: int
+    trace: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A dequeue."""
+
+    entrypoint: str | None
+    most: int
+
+
+@dataclass(slots=True)
+class Known:
+    """The last lease that this process has had on a job, and when it ends by time.monotonic(). It is kept when it is
+    lost or settled: without this fence, whoever tries again would settle what somebody else holds by now."""
+
+    lease: models.Lease
+    deadline: float
+
+
+class Verbs:
+    """A queue's verbs over its topic. Each call of a batch has an outcome of its own."""
+
+    def __init__(self, topic: AsyncTopic, stale_timeout: timedelta) -> None:
+        self._topic = topic
+        self.lease_ms = round(stale_timeout.total_seconds() * 1000)
+        self._made = False
+        self._making = asyncio.Lock()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    def known(self, job_id: str) -> Known:
+        """A job's lease: the last one that this process has had on it, with its fence, else whichever there is. Raises
+        JobNotFoundError for what is no id."""
+        if known := self._known.get(job_id):
+            return known
+        if not (job_id.isascii() and job_id.isdigit() and job_id[0] != "0" and len(job_id) <= MAX_DIGITS):
+            raise JobNotFoundError(job_id)
+        return Known(models.Lease(int(job_id), NODE), time.monotonic() + self.lease_ms / 1000)
+
+    async def enqueue(self, puts: Sequence[Put]) -> Sequence[Job | BaseException]:
+        """One batch, written once however often it is sent. What the service refuses is looked for by halves, and fails
+        alone."""
+        try:
+            await self._ensure()
+            appended = await self._topic.enqueue_many([_record(put) for put in puts])
+        except APIStatusError as error:
+            if len(puts) == 1 or error.status not in (400, 413, 422):
+                return [_stored(error) for _ in puts]
+            half = len(puts) // 2
+            return [*await self.enqueue(puts[:half]), *await self.enqueue(puts[half:])]
+        except HoldfastError as error:
+            return [_stored(error) for _ in puts]
+        now = datetime.now(UTC)
+        return [
+            Job(
+                id=str(seq),
+                entrypoint=put.entrypoint,
+                payload=put.payload,
+                status=JobStatus.QUEUED,
+                priority=put.priority,
+                created_at=now,
+            )
+            for put, seq in zip(puts, appended.seqs, strict=True)
+        ]
+
+    async def dequeue(self, takes: Sequence[Take]) -> Sequence[list[Job] | BaseException]:
+        """One claim for each entrypoint; what it finds goes round among those who asked."""
+        outcomes: list[list[Job] | BaseException] = [[] for _ in takes]
+        by_entrypoint: dict[str | None, list[int]] = {}
+        for at, take in enumerate(takes):
+            by_entrypoint.setdefault(take.entrypoint, []).append(at)
+
+        async def of_one(entrypoint: str | None, places: Sequence[int]) -> None:
+            try:
+                jobs = await self._claim(entrypoint, sum(takes[at].most for at in places))
+            except HoldfastError as error:
+                for at in places:
+                    outcomes[at] = _stored(error)
+                return
+            shares: dict[int, list[Job]] = {at: [] for at in places}
+            turns = cycle(places)
+            for job in jobs:
+                at = next(at for at in turns if len(shares[at]) < takes[at].most)
+                shares[at].append(job)
+            for at, share in shares.items():
+                outcomes[at] = share
+
+        await asyncio.gather(*(of_one(entrypoint, places) for entrypoint, places in by_entrypoint.items()))
+        return outcomes
+
+    async def ack(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
+        """They are done."""
+
+        async def was_done(seq: int) -> bool:
+            try:
+                return (await self._topic.result(seq)).state == "completed"
+            except NotFound:
+                return False
+
+        return await self._settle(job_ids, self._topic.ack, was_done)
+
+    async def nack(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
+        """They go back."""
+
+        async def was_returned(_: int) -> bool:
+            return True  # the answer was lost, and nobody holds it now by this lease
+
+        return await self._settle(job_ids, self._topic.nack, was_returned)
+
+    async def heartbeat(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
+        """Their leases last for another stale_timeout."""
+
+        async def extend(*leases: models.Lease) -> set[int]:
+            began = time.monotonic()
+            extended = await self._topic.extend(*leases, lease_ms=self.lease_ms)
+            for seq in extended.deadlines:
+                if known := self._known.get(str(seq)):
+                    known.deadline = began + self.lease_ms / 1000
+            return set(extended.skipped)
+
+        return await self._each(job_ids, extend)
+
+    async def give_back(self, shares: Sequence[Sequence[Job]]) -> None:
+        """What was taken for callers who have left goes back, and does not count as a delivery. Where that fails, it
+        goes back when its leases end."""
+        leases = [self.known(job.id).lease for jobs in shares for job in jobs]
+        for at in range(0, len(leases), MAX_SETTLED):
+            with suppress(HoldfastError):
+                await self._topic.nack(*leases[at : at + MAX_SETTLED], refund=True)
+
+    async def read_state(self) -> QueueState:
+        """A look at the queue. Raises StorageError."""
+        try:
+            await self._ensure()
+            state = await self._topic.get(touch=False)
+            jobs = []
+            async for job in self._topic.jobs(order="oldest", limit=1_000):
+                if job.state != "expired":
+                    jobs.append(self._shown(job))
+                if len(jobs) == MAX_READ:
+                    break
+        except HoldfastError as error:
+            raise _stored(error) from error
+        return QueueState(tuple(jobs), state.head_seq)
+
+    async def _ensure(self) -> None:
+        """Make the topic if it is not there: a durable queue, lower priorities first."""
+        if self._made:
+            return
+        async with self._making:
+            try:
+                await self._topic.get(touch=False)
+            except Forbidden:
+                pass  # a producer's key, which may not look: whoever made the key has made the topic
+            except TopicNotFound:
+                config = models.TopicConfig(lease_ms=self.lease_ms, priority_order="lowest_first")
+                await self._topic.put(config)
+            self._made = True
+
+    async def _claim(self, entrypoint: str | None, most: int) -> list[Job]:
+        await self._ensure()
+        tenants = None if entrypoint is None else [entrypoint]
+        began = time.monotonic()
+        claimed = await self._topic.claim(node=NODE, max=most, lease_ms=self.lease_ms, tenants=tenants)
+        jobs = []
+        for job in claimed.jobs:
+            self._known[str(job.seq)] = Known(models.Lease(job.seq, NODE, job.lease_id), began + self.lease_ms / 1000)
+            self._known.move_to_end(str(job.seq))
+            jobs.append(self._taken(job))
+        while len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return jobs
+
+    async def _settle(
+        self, job_ids: Sequence[str], send: Send, was_done: Callable[[int], Coroutine[Any, Any, bool]]
+    ) -> Sequence[Outcome]:
+        """One request for all. An id that comes twice is settled once, and is not there for the second. What an answer
+        skips that may not be the first is asked after."""
+
+        async def settle(*leases: models.Lease) -> set[int]:
+            settled = await send(*leases)
+            if not settled.repeated:
+                return set(settled.skipped)
+            return {seq for seq in settled.skipped if not await was_done(seq)}
+
+        outcomes = await self._each(job_ids, settle)
+        settled = set()
+        for at, job_id in enumerate(job_ids):
+            if job_id in settled:
+                outcomes[at] = JobNotFoundError(job_id)
+            elif outcomes[at] is None:
+                settled.add(job_id)
+        return outcomes
+
+    async def _each(self, job_ids: Sequence[str], send: Callable[..., Coroutine[Any, Any, set[int]]]) -> list[Outcome]:
+        """What comes of each, by the seqs that `send` says it has skipped."""
+        leases: dict[str, models.Lease] = {}
+        for job_id in job_ids:
+            with suppress(JobNotFoundError):
+                leases[job_id] = self.known(job_id).lease
+        skipped: set[int] = set()
+        if leases:
+            try:
+                skipped = await send(*leases.values())
+            except TopicNotFound:
+                skipped = {lease.seq for lease in leases.values()}
+            except HoldfastError as error:
+                return [_stored(error) for _ in job_ids]
+        outcomes: list[Outcome] = []
+        for job_id in job_ids:
+            lease = leases.get(job_id)
+            if lease is not None and lease.seq not in skipped:
+                outcomes.append(None)
+            else:
+                outcomes.append(LeaseLost(job_id) if lease and lease.lease_id else JobNotFoundError(job_id))
+        return outcomes
+
+    def _taken(self, job: models.ClaimedJob) -> Job:
+        return Job(
+            id=str(job.seq),
+            entrypoint=job.tag or job.tenant or "",
+            payload=_bytes(job.data),
+            status=JobStatus.IN_PROGRESS,
+            priority=_priority(job.meta, 0),
+            created_at=job.enqueued_at,
+            heartbeat_at=job.deadline - timedelta(milliseconds=self.lease_ms),
+            deliveries=job.deliveries,
+            lease_id=job.lease_id,
+        )
+
+    def _shown(self, job: models.Job) -> Job:
+        status = {"leased": JobStatus.IN_PROGRESS, "failed": JobStatus.DEAD}.get(job.state, JobStatus.QUEUED)
+        beat = job.visible_at if status is JobStatus.IN_PROGRESS else None
+        return Job(
+            id=str(job.seq),
+            entrypoint=job.tag or job.tenant,
+            payload=_bytes(job.data),
+            status=status,
+            priority=_priority(job.meta, job.priority),
+            created_at=job.created_at,
+            heartbeat_at=beat and beat - timedelta(milliseconds=self.lease_ms),
+            deliveries=job.deliveries,
+        )
+
+
+def _record(put: Put) -> models.Record:
+    """A job as the topic has it. The entrypoint is its tag, and its tenant, by which claims choose."""
+    return models.Record(
+        data=put.payload,
+        tag=put.entrypoint,
+        tenant=put.entrypoint,
+        priority=min(max(put.priority, 0), 9),
+        meta={**put.trace, **({PRIORITY: put.priority} if put.priority else {})} or None,
+    )
+
+
+def _priority(meta: Any, otherwise: int) -> int:
+    given = (meta or {}).get(PRIORITY, otherwise)
+    return given if isinstance(given, int) else otherwise
+
+
+def _bytes(data: Any) -> bytes:
+    """A payload as bytes: what another producer put in as text or as JSON, too."""
+    if isinstance(data, bytes):
+        return data
+    return (data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)).encode()
+
+
+def _stored(error: HoldfastError) -> StorageError:
+    why = StorageError(str(error), error)
+    why.__cause__ = error
+    return why

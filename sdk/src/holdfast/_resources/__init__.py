@@ -1,0 +1,1 @@
+"""The verbs of the service, by what they are about."""

@@ -1,0 +1,69 @@
+"""API keys: `client.keys`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast import models
+from holdfast._verbs import Resource, S, listing, verb
+from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, said
+from holdfast.models.keys import Scope
+
+
+class Keys(Resource[S]):
+    """Keys, by id. All of it needs the scope admin."""
+
+    @listing
+    def list(self, *, page_size: int | None = None, cursor: str | None = None) -> Request[models.Page[models.Key]]:
+        """All keys, without their secrets."""
+        return Request(
+            "GET",
+            path("keys"),
+            reads_page(models.Key, "keys"),
+            params={"page_size": page_size, "cursor": cursor},
+        )
+
+    @verb
+    def make(
+        self,
+        name: str,
+        scopes: Sequence[Scope],
+        *,
+        prefixes: Sequence[str] | None = None,
+        tenant: str | None = None,
+        expires_in_ms: int | None = None,
+    ) -> Request[models.Secret]:
+        """Make a key: its secret is in this answer, and never again. With `prefixes` it is for topics that begin so,
+        with `tenant` for this one's jobs."""
+        body = {
+            **{"name": name, "scopes": tuple(scopes), "prefixes": None if prefixes is None else tuple(prefixes)},
+            **{"tenant": tenant, "expires_in_ms": expires_in_ms},
+        }
+        return Request(
+            "POST",
+            path("keys"),
+            reads(models.Secret),
+            body=encode(said(body)),
+            repeat=Repeat.IF_REFUSED,
+        )
+
+    @verb
+    def get(self, id: str) -> Request[models.Key]:
+        """One key."""
+        return Request("GET", path("keys", id), reads(models.Key))
+
+    @verb
+    def revoke(self, id: str) -> Request[models.Key]:
+        """End it, for good."""
+        return Request("DELETE", path("keys", id), reads(models.Key))
+
+    @verb
+    def rotate(self, id: str, *, grace_ms: int = 0) -> Request[models.Secret]:
+        """Give it a new secret; the old one is good for `grace_ms` more."""
+        return Request(
+            "POST",
+            path("keys", id, "rotate"),
+            reads(models.Secret),
+            body=encode({"grace_ms": grace_ms}),
+            repeat=Repeat.IF_REFUSED,
+        )

@@ -1,0 +1,149 @@
+"""Claiming jobs and settling them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from holdfast import models
+from holdfast._decode import read
+from holdfast._resources.settings import NamedTopic
+from holdfast._sse import Frame
+from holdfast._streams import Stream
+from holdfast._verbs import S, stream, verb
+from holdfast._wire import Param, Repeat, Reply, Request, T, encode, reads, said
+
+
+class Held(Protocol):
+    """What is settled: a ClaimedJob, a Lease, or what has these three."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def lease_id(self) -> str: ...
+
+
+class TopicLeases(NamedTopic[S]):
+    """What workers do. Jobs of one call have one holder; a call has up to 1,000."""
+
+    @verb
+    def claim(
+        self,
+        *,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        tenants: Sequence[str] | None = None,
+        node: str | None = None,
+    ) -> Request[models.Claimed]:
+        """Lease up to `max` jobs (1,000); with `wait_ms` (30,000 at most), wait so long for the first. An empty answer
+        is none of jobs, never an error. `node` is who claims, the client's if absent.
+
+        It is tried again only where nothing can have been leased: what a lost answer held comes back when its leases
+        end."""
+        node = node or self._sender.account.node
+        body = {"node": node, "max": max, "wait_ms": wait_ms or None, "lease_ms": lease_ms}
+        body["tenants"] = None if tenants is None else list(tenants)
+
+        def claimed(reply: Reply) -> models.Claimed:
+            jobs = [read(models.ClaimedJob, job, topic=self.name, node=node) for job in reply.body["claimed"]]
+            return models.Claimed(tuple(jobs), reply.body["ready"])
+
+        return Request(
+            "POST",
+            self._path("claim"),
+            claimed,
+            body=encode(said(body)),
+            repeat=Repeat.IF_REFUSED,
+            wait_ms=wait_ms,
+        )
+
+    @stream
+    def work(
+        self,
+        *,
+        max: int = 1,
+        lease_ms: int | None = None,
+        tenants: Sequence[str] | None = None,
+        node: str | None = None,
+    ) -> Stream[models.ClaimedJob]:
+        """Jobs as they come, `max` in flight at most; settle them by their own calls. When the stream is closed, what
+        came on it and was not settled goes back at once."""
+        node = node or self._sender.account.node
+        of_tenants = None if tenants is None else list(tenants)
+        params: dict[str, Param] = {"node": node, "max": max, "lease_ms": lease_ms, "tenants": of_tenants}
+        request = Request(
+            "GET", self._path("work"), lambda _: None, params=params, headers={"accept": "text/event-stream"}
+        )
+
+        def job(frame: Frame, body: Any) -> models.ClaimedJob | None:
+            return read(models.ClaimedJob, body, node=node) if frame.event == "job" else None
+
+        return Stream(request, job)
+
+    @verb
+    def ack(self, *jobs: Held, results: Sequence[Any] | None = None) -> Request[models.Acked]:
+        """They are done. `results` beside them, any JSON, None for none."""
+        return self._settle("ack", jobs, models.Acked, results=_beside(jobs, results, "results"))
+
+    @verb
+    def nack(
+        self,
+        *jobs: Held,
+        delay_ms: int | None = None,
+        errors: Sequence[str | None] | None = None,
+        refund: bool = False,
+    ) -> Request[models.Nacked]:
+        """Return them, hidden for `delay_ms`, as the topic's backoff says if absent. `errors` beside them, why; with
+        `refund` the delivery does not count, three times a job."""
+        return self._settle(
+            "nack",
+            jobs,
+            models.Nacked,
+            delay_ms=delay_ms,
+            errors=_beside(jobs, errors, "errors"),
+            refund=refund or None,
+        )
+
+    @verb
+    def fail(self, *jobs: Held, errors: Sequence[str | None] | None = None) -> Request[models.Failed]:
+        """Take them out: they are not to be tried again. `errors` beside them, why."""
+        return self._settle("fail", jobs, models.Failed, errors=_beside(jobs, errors, "errors"))
+
+    @verb
+    def extend(
+        self, *jobs: Held, lease_ms: int, progress: Sequence[models.Progress | None] | None = None
+    ) -> Request[models.Extended]:
+        """Their leases end `lease_ms` from now. `progress` beside them, how far they are."""
+        told = [None if one is None else {"percent": one.percent, "note": one.note} for one in progress or ()]
+        body = holders(jobs) | {"lease_ms": lease_ms, "progress": _beside(jobs, told or None, "progress")}
+        return Request(
+            "POST",
+            self._path("extend"),
+            reads(models.Extended),
+            body=encode(said(body)),
+        )
+
+    def _settle(self, how: str, jobs: Sequence[Held], kind: Callable[..., T], **fields: Any) -> Request[T]:
+        def settled(reply: Reply) -> T:
+            return read(kind, reply.body, repeated=reply.repeated)  # type: ignore[arg-type]
+
+        return Request("POST", self._path(how), settled, body=encode(said(holders(jobs) | fields)))
+
+
+def holders(jobs: Iterable[Held]) -> dict[str, Any]:
+    """The fields that say which jobs are meant, and whose. Raises ValueError for jobs of several holders, or none."""
+    held = list(jobs)
+    nodes = {job.node for job in held}
+    if len(nodes) != 1:
+        raise ValueError(f"the jobs of a call have one holder, and these have {sorted(nodes) or 'none'}")
+    return {"node": nodes.pop(), "seqs": [job.seq for job in held], "lease_ids": [job.lease_id for job in held]}
+
+
+def _beside(jobs: Sequence[Held], values: Sequence[Any] | None, what: str) -> list[Any] | None:
+    """What is said of each job. Raises ValueError where it is not one each: zip would leave some out."""
+    if values is not None and len(values) != len(jobs):
+        raise ValueError(f"{what} has {len(values)} for {len(jobs)} jobs")
+    return None if values is None else list(values)

@@ -1,0 +1,151 @@
+"""Putting records into a topic, and reading and deleting them without claiming."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast import _trace, models
+from holdfast._body import fields_of, records_of
+from holdfast._decode import read
+from holdfast._resources.settings import NamedTopic
+from holdfast._verbs import S, verb
+from holdfast._wire import Reply, Request, T, encode, reads, said
+
+
+class TopicRecords(NamedTopic[S]):
+    """What goes in."""
+
+    @verb
+    def enqueue(
+        self,
+        data: Any,
+        *,
+        tag: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        delay_ms: int | None = None,
+        run_at: datetime | None = None,
+        ttl_ms: int | None = None,
+        max_deliveries: int | None = None,
+        key: str | None = None,
+        content_type: str | None = None,
+        group: str | None = None,
+        dedupe_id: str | None = None,
+        user_id: str | None = None,
+        tenant: str | None = None,
+        webhook: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Request[models.Enqueued]:
+        """Put one job in. It is written once, however often the call is tried: an idempotency key is made where none is
+        given. A topic that is not there is a TopicNotFound. `traceparent` goes into `meta`; without one,
+        OpenTelemetry's current context does, if that is installed."""
+        record = models.Record(
+            data=data,
+            tag=tag,
+            meta=meta,
+            priority=priority,
+            delay_ms=delay_ms,
+            run_at=run_at,
+            ttl_ms=ttl_ms,
+            max_deliveries=max_deliveries,
+            key=key,
+            content_type=content_type,
+            group=group,
+            dedupe_id=dedupe_id,
+            user_id=user_id,
+            tenant=tenant,
+            webhook=webhook,
+        )
+
+        def enqueued(reply: Reply) -> models.Enqueued:
+            appended = read(models.Appended, reply.body)
+            return models.Enqueued(self.name, appended.seqs[0], duplicate=bool(appended.duplicates))
+
+        return self._append([record], enqueued, idempotency_key, traceparent)
+
+    @verb
+    def enqueue_many(
+        self,
+        records: Iterable[models.Record | Any],
+        *,
+        node: str | None = None,
+        config: models.TopicConfig | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Request[models.Appended]:
+        """Put 1 to 10,000 records into a queue or a log, all of them or none. What is no Record is the data of one.
+
+        As `enqueue`, they are written once. `node` is who produces, where a record does not say. With `config` a topic
+        that is not there is made with these settings, for which a key needs the scope admin.
+        """
+        return self._append(records, reads(models.Appended), idempotency_key, traceparent, node=node, config=config)
+
+    append = enqueue_many
+
+    def _append(
+        self,
+        records: Iterable[Any],
+        answered: Callable[[Reply], T],
+        idempotency_key: str | None,
+        traceparent: str | None,
+        *,
+        node: str | None = None,
+        config: models.TopicConfig | None = None,
+    ) -> Request[T]:
+        body = {
+            "node": node,
+            "create": config is not None,
+            "config": None if config is None else fields_of(config),
+            "idempotency_key": idempotency_key or uuid.uuid4().hex,
+            "records": records_of(records, _trace.context(traceparent)),
+        }
+        return Request("POST", self._path(), answered, body=encode(said(body)))
+
+    @verb
+    def diff(
+        self,
+        from_seq: int = 0,
+        *,
+        limit: int | None = None,
+        node: str | Sequence[str] | None = None,
+        include_tags: bool | None = None,
+        include_meta: bool | None = None,
+        wait_ms: int = 0,
+        max_batch_bytes: int | None = None,
+    ) -> Request[models.Diff]:
+        """Read what comes after `from_seq`, the oldest first; of a queue, its live jobs, without claiming them. With
+        `wait_ms` (30,000 at most), wait so long if there is nothing. Records of `node` are left out."""
+        body = {
+            "from_seq": from_seq,
+            "limit": limit,
+            "node": node,
+            "include_tags": include_tags,
+            "include_meta": include_meta,
+            "wait_ms": wait_ms,
+            "max_batch_bytes": max_batch_bytes,
+        }
+        return Request(
+            "POST",
+            self._path("diff"),
+            reads(models.Diff),
+            body=encode(said(body)),
+            wait_ms=wait_ms,
+        )
+
+    @verb
+    def delete_records(
+        self, *, before_seq: int | None = None, tag: str | None = None
+    ) -> Request[models.RecordsDeleted]:
+        """Delete what has a lower seq and this tag, or one that begins so where `tag` ends in a star; both if both are
+        given. Of a queue, jobs that wait; those that are leased are cancelled under their holders."""
+        body = said({"before_seq": before_seq, "match": tag})
+        return Request(
+            "POST",
+            self._path("delete"),
+            reads(models.RecordsDeleted),
+            body=encode(body),
+        )

@@ -1,0 +1,72 @@
+"""The service itself: `client.admin`, and its health."""
+
+from __future__ import annotations
+
+from holdfast import models
+from holdfast._decode import page_of
+from holdfast._verbs import Resource, S, listing, verb
+from holdfast._wire import Request, encode, path, reads, reads_page
+
+
+class Admin(Resource[S]):
+    """For operators: a key needs the scope admin, for every topic."""
+
+    @verb
+    def horizon(self) -> Request[models.Horizon]:
+        """Who keeps PostgreSQL from removing dead rows."""
+        return Request("GET", path("admin", "horizon"), reads(models.Horizon))
+
+    @listing
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        subject: str | None = None,
+        action: str | None = None,
+        page_size: int | None = None,
+        cursor: str | None = None,
+    ) -> Request[models.Page[models.AuditEntry]]:
+        """Who changed what, the newest first."""
+        return Request(
+            "GET",
+            path("admin", "audit"),
+            reads_page(models.AuditEntry, "entries"),
+            params={"actor": actor, "subject": subject, "action": action, "page_size": page_size, "cursor": cursor},
+        )
+
+    @verb
+    def reapers(self) -> Request[tuple[models.Reaper, ...]]:
+        """The background sweeps, and how their last runs went."""
+        return Request(
+            "GET", path("admin", "reapers"), lambda reply: page_of(models.Reaper, "reapers", reply.body).items
+        )
+
+    @verb
+    def run_reaper(self, name: str, *, wait_ms: int = 55_000) -> Request[models.RunReaper]:
+        """Run a sweep now, or join one that runs; wait up to `wait_ms` (55,000) for its end."""
+        return Request(
+            "POST",
+            path("admin", "reapers", name, "run"),
+            reads(models.RunReaper),
+            body=encode({"wait_ms": wait_ms}),
+            wait_ms=wait_ms,
+        )
+
+
+class Service(Resource[S]):
+    """What is asked of the whole service."""
+
+    @verb
+    def health(self) -> Request[models.Health]:
+        """Does the process run."""
+        return Request("GET", path("health"), reads(models.Health))
+
+    @verb
+    def ready(self) -> Request[models.Ready]:
+        """Does its database answer; Unavailable if not."""
+        return Request("GET", path("ready"), reads(models.Ready))
+
+    @verb
+    def metrics(self) -> Request[str]:
+        """What it counts of itself, in Prometheus' text format."""
+        return Request("GET", "/metrics", lambda reply: str(reply.body), headers={"accept": "text/plain"}, text=True)

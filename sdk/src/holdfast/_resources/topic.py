@@ -1,0 +1,17 @@
+"""All verbs of one topic: `client.topic("mail")`."""
+
+from __future__ import annotations
+
+from holdfast._resources.jobs import TopicJobs
+from holdfast._resources.leases import TopicLeases
+from holdfast._resources.records import TopicRecords
+from holdfast._resources.settings import TopicSettings
+from holdfast._resources.views import TopicViews
+from holdfast._verbs import S
+
+
+class Topic(TopicSettings[S], TopicRecords[S], TopicLeases[S], TopicJobs[S], TopicViews[S]):
+    """One topic: `name`. Making this object asks nothing of the service."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"

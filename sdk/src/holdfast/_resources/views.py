@@ -1,0 +1,58 @@
+"""What operators ask about a topic."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast import models
+from holdfast._body import moment_of
+from holdfast._resources.settings import NamedTopic
+from holdfast._verbs import S, listing, verb
+from holdfast._wire import Request, reads, reads_page
+
+
+class TopicViews(NamedTopic[S]):
+    """How the topic does."""
+
+    @listing
+    def stats(
+        self, *, page_size: int | None = None, cursor: str | None = None
+    ) -> Request[models.Page[models.TenantStats]]:
+        """What each tenant has, by name; the jobs of none are tenant ""."""
+        return Request(
+            "GET",
+            self._path("stats"),
+            reads_page(models.TenantStats, "tenants"),
+            params={"by": "tenant", "page_size": page_size, "cursor": cursor},
+        )
+
+    @verb
+    def as_of(self, at: datetime) -> Request[models.AsOf]:
+        """What the queue looked like then."""
+        return Request("GET", self._path("asof"), reads(models.AsOf), params={"at": moment_of(at)})
+
+    @verb
+    def explain(self, *, group: str | None = None, tenant: str | None = None) -> Request[models.TopicExplanation]:
+        """Why a job that came now would not run at once; of a group, why it does not go on."""
+        return Request(
+            "GET",
+            self._path("explain"),
+            reads(models.TopicExplanation),
+            params={"group": group, "tenant": tenant},
+        )
+
+    @verb
+    def failures(self, *, limit: int | None = None, since: datetime | None = None) -> Request[models.Failures]:
+        """What jobs have failed with, by the kind of the error; `limit` kinds (100), of those that went out after
+        `since`."""
+        return Request(
+            "GET",
+            self._path("failures"),
+            reads(models.Failures),
+            params={"limit": limit, "since": moment_of(since)},
+        )
+
+    @verb
+    def delete_failures(self, cluster: str) -> Request[models.ClusterDeleted]:
+        """Delete all jobs that failed with this kind of error."""
+        return Request("DELETE", self._path("failures", cluster), reads(models.ClusterDeleted))

@@ -1,0 +1,185 @@
+"""The two shells: they send what was built, over httpx, and sleep as long as they are told. Everything else is decided
+elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import httpx
+
+from holdfast import errors
+from holdfast._attempts import Attempts, Lost, Options
+from holdfast._paging import AsyncPages, Pages
+from holdfast._streams import AsyncEvents, Events, Stream
+from holdfast._version import __version__
+from holdfast._wire import Reply, Request, failure
+from holdfast.models.page import Page
+
+T = TypeVar("T")
+
+# The service closes a connection that is idle for 75 s: a request must not meet that.
+LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=60)
+NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the service is, and as whom it is asked. `node` is who claims, where a call does not say."""
+
+    base_url: str
+    api_key: str | None = field(repr=False)
+    node: str
+
+    def built(self, request: Request[Any], seconds: float, connect_seconds: float) -> httpx.Request:
+        """A request as httpx sends it. Each read and write of it may take `seconds`."""
+        headers = {"user-agent": f"holdfast-python/{__version__}", "accept": "application/json"}
+        if self.api_key:
+            headers["authorization"] = f"Bearer {self.api_key}"
+        if request.body is not None:
+            headers["content-type"] = "application/json"
+        headers |= request.headers
+        timeout = httpx.Timeout(seconds, connect=min(seconds, connect_seconds))
+        return httpx.Request(
+            request.method,
+            self.base_url + request.path,
+            params=request.query(),
+            headers=headers,
+            content=request.body,
+            extensions={"timeout": timeout.as_dict()},
+        )
+
+
+def lost(error: httpx.RequestError | TimeoutError) -> Lost:
+    """What it means that no answer came."""
+    late = isinstance(error, (httpx.TimeoutException, TimeoutError))
+    kind = errors.APITimeoutError if late else errors.APIConnectionError
+    failed = kind(f"No answer: {type(error).__name__} {error}".rstrip())
+    failed.__cause__ = error
+    return Lost(failed, sent=not isinstance(error, NOT_SENT))
+
+
+def answer(request: Request[T], response: httpx.Response, repeated: bool) -> T:
+    """What a success says."""
+    try:
+        body = response.text if request.text else json.loads(response.content)
+    except ValueError as error:
+        raise errors.InvalidResponse(f"{request.method} {request.path}: the answer is no JSON") from error
+    return request.read(Reply(response.status_code, body, repeated))
+
+
+class AsyncSender:
+    """Sends over an httpx.AsyncClient."""
+
+    def __init__(self, http: httpx.AsyncClient, account: Account, options: Options) -> None:
+        self.http = http
+        self.account = account
+        self.options = options
+
+    async def send(self, request: Request[T]) -> T:
+        attempts = Attempts(request, self.options)
+        response = await self._exchange(request, attempts)
+        return answer(request, response, attempts.repeated)
+
+    def pages(self, first: Request[Page[T]]) -> AsyncPages[T]:
+        return AsyncPages(self.send, first)
+
+    def events(self, stream: Stream[T]) -> AsyncEvents[T]:
+        return AsyncEvents(self._open, stream)
+
+    @asynccontextmanager
+    async def _open(self, stream: Stream[Any]) -> AsyncIterator[AsyncIterator[bytes]]:
+        response = await self._exchange(stream.request, Attempts(stream.request, self.options), stream.silence)
+        try:
+            yield self._chunks(response, stream.silence)
+        finally:
+            await response.aclose()
+
+    @staticmethod
+    async def _chunks(response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
+        chunks = response.aiter_bytes()
+        try:
+            while True:
+                async with asyncio.timeout(silence):
+                    chunk = await anext(chunks)
+                yield chunk
+        except StopAsyncIteration:
+            return
+        except (httpx.RequestError, TimeoutError) as error:
+            raise lost(error).error from error
+
+    async def _exchange(
+        self, request: Request[Any], attempts: Attempts, silence: float | None = None
+    ) -> httpx.Response:
+        while True:
+            seconds = attempts.seconds()
+            try:
+                # httpx bounds each read; this bounds them together, for a service that answers a byte at a time.
+                async with asyncio.timeout(seconds):
+                    built = self.account.built(request, silence or seconds, self.options.connect_timeout)
+                    response = await self.http.send(built, stream=silence is not None)
+                    if not response.is_success:
+                        await response.aread()
+            except (httpx.RequestError, TimeoutError) as error:
+                failed: Lost | errors.APIStatusError = lost(error)
+            else:
+                if response.is_success:
+                    return response
+                failed = failure(response.status_code, response.headers, response.content)
+            await asyncio.sleep(attempts.pause(failed))
+
+
+class SyncSender:
+    """Sends over an httpx.Client."""
+
+    def __init__(self, http: httpx.Client, account: Account, options: Options) -> None:
+        self.http = http
+        self.account = account
+        self.options = options
+
+    def send(self, request: Request[T]) -> T:
+        attempts = Attempts(request, self.options)
+        response = self._exchange(request, attempts)
+        return answer(request, response, attempts.repeated)
+
+    def pages(self, first: Request[Page[T]]) -> Pages[T]:
+        return Pages(self.send, first)
+
+    def events(self, stream: Stream[T]) -> Events[T]:
+        return Events(self._open, stream)
+
+    @contextmanager
+    def _open(self, stream: Stream[Any]) -> Iterator[Iterator[bytes]]:
+        response = self._exchange(stream.request, Attempts(stream.request, self.options), stream.silence)
+        try:
+            yield self._chunks(response)
+        finally:
+            response.close()
+
+    @staticmethod
+    def _chunks(response: httpx.Response) -> Iterator[bytes]:
+        try:
+            yield from response.iter_bytes()
+        except httpx.RequestError as error:
+            raise lost(error).error from error
+
+    def _exchange(self, request: Request[Any], attempts: Attempts, silence: float | None = None) -> httpx.Response:
+        while True:
+            try:
+                seconds = silence or attempts.seconds()
+                built = self.account.built(request, seconds, self.options.connect_timeout)
+                response = self.http.send(built, stream=silence is not None)
+                if not response.is_success:
+                    response.read()
+            except httpx.RequestError as error:
+                failed: Lost | errors.APIStatusError = lost(error)
+            else:
+                if response.is_success:
+                    return response
+                failed = failure(response.status_code, response.headers, response.content)
+            time.sleep(attempts.pause(failed))

@@ -1,0 +1,52 @@
+"""API keys, and what users of the application are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+Scope = Literal["read", "write", "delete", "admin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """An API key, without its secret. docs/keys.md."""
+
+    id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    prefixes: tuple[str, ...]
+    tenant: str | None
+    state: Literal["live", "expired", "revoked"]
+    created_at: datetime
+    created_by: str
+    rotated_at: datetime | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    old_secret_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret(Key):
+    """A key that was made or rotated: its secret is shown this once."""
+
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserToken:
+    """A token for one user's stream of events, and for nothing else."""
+
+    user_id: str
+    token: str = field(repr=False)
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UserEvent:
+    """Something that a user is told. `id` is what to go on after."""
+
+    id: int | None
+    event: str
+    data: Any

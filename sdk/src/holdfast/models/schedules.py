@@ -1,0 +1,56 @@
+"""Jobs by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+Missed = Literal["skip", "once", "all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleError:
+    """Why the last fire made no job."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSummary:
+    """A schedule in a list."""
+
+    name: str
+    topic: str
+    cron: str
+    time_zone: str
+    missed: Missed
+    paused: bool
+    next_fire: datetime | None
+    last_fire: datetime | None
+    last_seq: int | None
+    fires: int
+    last_error: ScheduleError | None
+    last_error_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(ScheduleSummary):
+    """A schedule, the record that it makes, as the service keeps it, and when it fires next."""
+
+    record: Mapping[str, Any]
+    next_fires: tuple[datetime, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRun:
+    """The job that a schedule made on demand."""
+
+    name: str
+    topic: str
+    seq: int
+    fire_at: datetime

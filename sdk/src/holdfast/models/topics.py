@@ -1,0 +1,155 @@
+"""Topics and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from holdfast.models.marks import Named
+
+Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long a job that was returned stays hidden, where its nack does not say. docs/retries.md."""
+
+    kind: Literal["none", "fixed", "linear", "exponential"] | None = None
+    base_ms: int | None = None
+    cap_ms: int | None = None
+    jitter: Literal["none", "full", "equal"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """Who is told of jobs that end. The secret is not shown again. docs/webhooks.md."""
+
+    url: str | None = None
+    on: tuple[Literal["completed", "failed", "dead_lettered"], ...] | None = None
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings of a topic: what is None has the service's default. docs/semantics.md, section 24.
+
+    A topic is a queue, and durable, unless it is said otherwise.
+    """
+
+    type: Literal["queue", "log"] = "queue"
+    durable: bool | None = True
+    durability: Durability | None = None
+    lease_ms: int | None = None
+    claim_jitter_ms: int | None = None
+    max_deliveries: int | None = None
+    dead_letter: str | None = None
+    on_exhausted: Literal["redeliver", "fail", "dead_letter"] | None = None
+    backoff: Backoff | None = None
+    ttl_ms: int | None = None
+    cap_records: int | None = None
+    cap_bytes: int | None = None
+    discard: Literal["old", "reject"] | None = None
+    idempotency_window_ms: int | None = None
+    dedupe_window_ms: int | None = None
+    max_depth: int | None = None
+    throughput_limit: int | None = None
+    priority_order: Literal["highest_first", "lowest_first"] | None = None
+    retry_order: Literal["front", "back"] | None = None
+    aging_ms: int | None = None
+    tenant_weights: Mapping[str, int] | None = None
+    tenant_limits: Mapping[str, int] | None = None
+    replayable: bool | None = None
+    replay_window_ms: int | None = None
+    result_ttl_ms: int | None = None
+    event_ttl_ms: int | None = None
+    dead_ttl_ms: int | None = None
+    accepts: tuple[str, ...] | None = None
+    ingest: Literal["key", "public"] | None = None
+    user_events: bool | None = None
+    webhook: Webhook | None = None
+    schema: Any = None
+    schema_format: Literal["avro", "json_schema"] | None = None
+    auto_create: bool | None = None
+    dedupe_node: bool | None = None
+    leases_durable: bool | None = None
+    priority: int | None = None
+    auto_priority: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPut:
+    """A topic's settings as they are now, and whether it was made by this call."""
+
+    topic: str
+    created: bool
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCounts:
+    """How many jobs can be claimed and are leased; `dead_lettered`: how many went out over the topic's life."""
+
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic, its settings and what it holds. `queue` is None of a log."""
+
+    topic: str
+    type: Literal["queue", "log"]
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    effective_priority: int
+    last_write_at: Annotated[datetime | None, Named("last_write_ts")]
+    last_read_at: Annotated[datetime | None, Named("last_read_ts")]
+    queue: QueueCounts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSummary:
+    """A topic in a list."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRemoved:
+    """`deleted` is False where there was no such topic."""
+
+    topic: str
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What of a topic is held up."""
+
+    topic: str
+    paused: bool
+    paused_tenants: tuple[str, ...]
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained(Control):
+    """`left`: what waits or is worked on. `empty`: nothing is, and nothing can come any more. `closes_in_ms`: until
+    when a process that has not heard of it may still take a job in."""
+
+    left: int
+    closes_in_ms: int
+    empty: bool

@@ -1,0 +1,130 @@
+"""What operators ask about a topic and its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+JobExplanationState = Literal["ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantStats:
+    """What one tenant has. `at_least`: there may be more of it."""
+
+    tenant: str
+    ready: int
+    scheduled: int
+    in_flight: int
+    blocked: int
+    dead: int
+    at_least: bool
+    oldest_claimable_age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """What a queue looked like at a moment."""
+
+    topic: str
+    at: datetime
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    failed: int
+    expired: int
+    dead: int
+    oldest_claimable_age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a job is not running: docs/explain.md has the codes and what is in `detail`."""
+
+    code: str
+    message: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobExplanation:
+    """Why a job is not running, what must be mended first comes first; `wait_ms`: how long until it does."""
+
+    topic: str
+    seq: int
+    state: JobExplanationState
+    reasons: tuple[Reason, ...]
+    wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicExplanation:
+    """The same for a job that came now; of a group, for what it has: then `group` to `behind` are there, and no
+    counts."""
+
+    topic: str
+    reasons: tuple[Reason, ...]
+    wait_ms: int | None
+    at_least: bool
+    claimable: int | None = None
+    scheduled: int | None = None
+    blocked: int | None = None
+    in_flight: int | None = None
+    group: str | None = None
+    tenant: str | None = None
+    head: int | None = None
+    state: str | None = None
+    behind: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliveries:
+    """How often jobs had been delivered."""
+
+    min: int
+    avg: float
+    max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedJob:
+    """A job that is out, and what it died of."""
+
+    topic: str
+    seq: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCluster:
+    """Jobs that are out with one kind of error."""
+
+    cluster: str
+    title: str
+    count: int
+    at_least: bool
+    deliveries: Deliveries
+    first_seen: datetime
+    last_seen: datetime
+    example: FailedJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """The kinds of errors, the largest first; `more`: there may be others."""
+
+    topic: str
+    failures: tuple[FailureCluster, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDeleted:
+    """How many jobs of a kind were deleted."""
+
+    topic: str
+    cluster: str
+    deleted: int

@@ -1,0 +1,250 @@
+"""Queues of jqueue's shape: group commit, outcomes of each call's own, ids that any process can settle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+from pydantic import SecretStr
+
+from holdfast import (
+    AsyncClient,
+    BrokerQueue,
+    DirectQueue,
+    Job,
+    JobNotFoundError,
+    JobStatus,
+    JQueueError,
+    LeaseLost,
+    StorageError,
+    TopicConfig,
+    errors,
+)
+from tests.conftest import Running
+from tests.sdk.proxy import Proxy
+
+SHORT = timedelta(milliseconds=100)
+
+
+@pytest.fixture
+async def broker(proxy: Proxy, topic: str) -> AsyncIterator[BrokerQueue]:
+    """A queue whose requests the proxy counts, and whose topic is there."""
+    async with BrokerQueue(proxy.url, topic) as queue:
+        await queue.read_state()
+        yield queue
+
+
+async def test_calls_that_come_together_are_one_batch(broker: BrokerQueue, proxy: Proxy) -> None:
+    jobs = await asyncio.gather(*(broker.enqueue("task", b"%d" % i) for i in range(50)))
+    assert len({job.id for job in jobs}) == 50
+    assert proxy.count(f"POST /{broker.topic}") == 1
+    taken = await asyncio.gather(*(broker.dequeue("task") for _ in range(50)))
+    assert sorted(job.payload for [job] in taken) == sorted(b"%d" % i for i in range(50))
+    assert proxy.count("POST /claim") == 1
+    await asyncio.gather(*(broker.ack(job.id) for [job] in taken))
+    assert proxy.count("POST /ack") == 1
+    assert (await broker.read_state()).jobs == ()
+
+
+async def test_calls_that_come_while_one_is_under_way_are_the_next_batch(broker: BrokerQueue, proxy: Proxy) -> None:
+    proxy.delay(f"POST /{broker.topic}", 0.3)
+    first = asyncio.create_task(broker.enqueue("task", b"first"))
+    while not proxy.count(f"POST /{broker.topic}"):
+        await asyncio.sleep(0.005)
+    others = [asyncio.create_task(broker.enqueue("task", b"other")) for _ in range(20)]
+    await asyncio.gather(first, *others)
+    assert proxy.count(f"POST /{broker.topic}") == 2
+
+
+async def test_a_bad_enqueue_fails_alone(broker: BrokerQueue) -> None:
+    payloads = [b"good", b"x" * (1 << 20), b"good", b"good", b"good"]
+    outcomes = await asyncio.gather(*(broker.enqueue("task", p) for p in payloads), return_exceptions=True)
+    assert [isinstance(outcome, StorageError) for outcome in outcomes] == [False, True, False, False, False]
+    refused = outcomes[1]
+    assert isinstance(refused, StorageError)
+    assert isinstance(refused.cause, errors.TooLarge)
+    assert [job.payload for job in (await broker.read_state()).jobs] == [b"good"] * 4
+
+
+async def test_a_bad_settlement_fails_alone(broker: BrokerQueue, proxy: Proxy) -> None:
+    await broker.enqueue("task", b"")
+    [job] = await broker.dequeue("task")
+    outcomes = await asyncio.gather(
+        *(broker.ack(job_id) for job_id in ("4711", job.id, "no id", job.id)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [JobNotFoundError, type(None), JobNotFoundError, JobNotFoundError]
+    missing = outcomes[0]
+    assert isinstance(missing, JobNotFoundError)
+    assert missing.job_id == "4711"
+    assert proxy.count("POST /ack") == 1
+
+
+async def test_what_a_claim_finds_goes_round(broker: BrokerQueue, proxy: Proxy) -> None:
+    await asyncio.gather(*(broker.enqueue("task", b"") for _ in range(5)))
+    shares = await asyncio.gather(*(broker.dequeue("task", batch_size=size) for size in (1, 3, 4)))
+    assert [len(share) for share in shares] == [1, 2, 2]
+    assert proxy.count("POST /claim") == 1
+
+
+async def test_an_entrypoint_is_dequeued_by_its_name(broker: BrokerQueue) -> None:
+    await asyncio.gather(*(broker.enqueue(name, name.encode()) for name in ("email", "sms", "email")))
+    assert [job.payload for job in await broker.dequeue("sms", batch_size=10)] == [b"sms"]
+    assert await broker.dequeue("sms") == []
+    assert {job.entrypoint for job in await broker.dequeue(batch_size=10)} == {"email"}
+
+
+async def test_lower_priorities_come_first(broker: BrokerQueue) -> None:
+    for priority in (10, 3, 0, -5, 32_767):
+        await broker.enqueue("report", b"", priority=priority)
+    jobs = [job for _ in range(5) for job in await broker.dequeue("report")]
+    assert [job.priority for job in jobs] == [0, -5, 3, 10, 32_767], "beyond 0 to 9 they count as 0 and as 9"
+
+
+async def test_a_job_is_the_same_everywhere(broker: BrokerQueue, service: Running) -> None:
+    put = await broker.enqueue("task", b"\0\xff", priority=2)
+    [taken] = await broker.dequeue("task")
+    assert (taken.id, taken.entrypoint, taken.payload, taken.priority) == (put.id, "task", b"\0\xff", 2)
+    assert (put.status, taken.status, taken.deliveries) == (JobStatus.QUEUED, JobStatus.IN_PROGRESS, 1)
+    assert taken.heartbeat_at is not None
+    async with BrokerQueue(service.url, broker.topic) as other:
+        state = await other.read_state()
+        found = state.find(put.id)
+        assert found is not None
+        assert (found.status, found.payload, found.priority) == (JobStatus.IN_PROGRESS, b"\0\xff", 2)
+        assert state.in_progress_jobs() == (found,)
+        assert state.queued_jobs() == ()
+        await other.ack(put.id)
+    assert (await broker.read_state()).jobs == ()
+    with pytest.raises(LeaseLost):
+        await broker.ack(put.id)
+
+
+async def test_whoever_has_lost_the_lease_settles_nothing(service: Running, topic: str) -> None:
+    async with BrokerQueue(service.url, topic, SHORT) as slow, BrokerQueue(service.url, topic) as quick:
+        await slow.enqueue("task", b"")
+        [job] = await slow.dequeue("task")
+        again: list[Job] = []
+        while not again:
+            again = await quick.dequeue("task")
+        assert (again[0].id, again[0].deliveries) == (job.id, 2)
+        for verb in (slow.ack, slow.heartbeat, slow.nack):
+            await quick.heartbeat(job.id)
+            with pytest.raises(LeaseLost):
+                await verb(job.id)
+        assert (await quick.read_state()).find(job.id) is not None
+        await quick.ack(job.id)
+
+
+async def test_a_nack_returns_a_job(broker: BrokerQueue) -> None:
+    await broker.enqueue("task", b"")
+    [job] = await broker.dequeue("task")
+    await broker.nack(job.id)
+    [again] = await broker.dequeue("task")
+    assert (again.id, again.deliveries) == (job.id, 2)
+
+
+async def test_lost_answers_change_no_outcome(broker: BrokerQueue, proxy: Proxy) -> None:
+    proxy.lose(f"POST /{broker.topic}")
+    await asyncio.gather(broker.enqueue("task", b"1"), broker.enqueue("task", b"2"))
+    assert len((await broker.read_state()).jobs) == 2
+    one, two = await broker.dequeue("task", batch_size=2)
+    proxy.lose("POST /nack")
+    await broker.nack(one.id)
+    proxy.lose("POST /ack")
+    await broker.ack(two.id)
+    assert [job.id for job in (await broker.read_state()).jobs] == [one.id]
+
+
+async def test_a_job_whose_taker_has_left_goes_back(broker: BrokerQueue, proxy: Proxy) -> None:
+    await broker.enqueue("task", b"")
+    proxy.delay("POST /claim", 0.3)
+    taking = asyncio.create_task(broker.dequeue("task"))
+    while not proxy.count("POST /claim"):
+        await asyncio.sleep(0.005)
+    taking.cancel()
+    jobs: list[Job] = []
+    while not jobs:
+        jobs = await broker.dequeue("task")
+    assert jobs[0].deliveries == 1, "it was nobody's, and does not count"
+
+
+async def test_the_end_of_the_block_waits_for_what_was_called(service: Running, topic: str) -> None:
+    async with BrokerQueue(service.url, topic) as queue:
+        calls = [asyncio.create_task(queue.enqueue("task", b"")) for _ in range(1_500)]
+        await asyncio.sleep(0)
+    assert all(call.done() for call in calls)
+    async with BrokerQueue(service.url, topic) as queue:
+        assert len((await queue.read_state()).queued_jobs("task")) == 1_500
+    with pytest.raises(RuntimeError, match="async with"):
+        await queue.enqueue("task", b"")
+
+
+async def test_a_direct_queue_has_the_same_verbs(service: Running, topic: str) -> None:
+    queue = DirectQueue(service.url, topic)
+    job = await queue.enqueue("task", b"data")
+    [claimed] = await queue.dequeue("task")
+    await queue.heartbeat(claimed.id)
+    await queue.nack(claimed.id)
+    [claimed] = await queue.dequeue()
+    await queue.ack(claimed.id)
+    assert claimed.id == job.id
+    with pytest.raises(JobNotFoundError):
+        await queue.ack(claimed.id)
+    assert await queue.requeue_stale(timeout=timedelta(minutes=5)) >= 0
+    await queue.aclose()
+
+
+async def test_the_topic_is_made_once_and_left_as_it_is(client: AsyncClient, service: Running, topic: str) -> None:
+    async with BrokerQueue(client, topic, timedelta(seconds=7)) as queue:
+        await asyncio.gather(queue.dequeue(), queue.enqueue("a", b""))
+    config = (await client.topic(topic).get()).config
+    assert (config.type, config.durable, config.priority_order, config.lease_ms) == (
+        "queue",
+        True,
+        "lowest_first",
+        7000,
+    )
+    await client.topic(topic).put(TopicConfig(max_deliveries=9))
+    async with DirectQueue(client, topic) as direct:
+        await direct.enqueue("a", b"")
+    assert (await client.topic(topic).get()).config.max_deliveries == 9
+    assert (await client.health()).status == "ok", "the client is its owner's to close"
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "payload", "priority", "error"),
+    [
+        ("task", "text", 0, TypeError),
+        ("task", b"", 40_000, ValueError),
+        ("", b"", 0, ValueError),
+        ("\ud800", b"", 0, ValueError),
+        ("ö" * 129, b"", 0, ValueError),
+    ],
+)
+async def test_nonsense_is_refused_at_once(
+    broker: BrokerQueue, entrypoint: str, payload: bytes, priority: int, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await broker.enqueue(entrypoint, payload, priority)
+
+
+async def test_a_producer_needs_no_right_but_to_write(
+    serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]], topic: str
+) -> None:
+    service = await serve(database_url=SecretStr(await new_database()), api_keys="all, producer:w")
+    async with BrokerQueue(service.url, topic, api_key="all") as owner:
+        await owner.read_state()
+        async with BrokerQueue(service.url, topic, api_key="producer") as producer:
+            job = await producer.enqueue("task", b"")
+        assert (await owner.read_state()).find(job.id) is not None
+
+
+async def test_a_log_is_no_queue(client: AsyncClient, topic: str) -> None:
+    await client.topic(topic).put(TopicConfig(type="log"))
+    async with BrokerQueue(client, topic) as queue:
+        with pytest.raises(JQueueError) as caught:
+            await queue.dequeue()
+    assert isinstance(caught.value, StorageError)
+    assert isinstance(caught.value.cause, errors.NotAQueue)

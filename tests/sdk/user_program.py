@@ -1,0 +1,68 @@
+"""A user's program, which is checked with mypy --strict and never run: what each call gives is what its page says."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+from holdfast import AsyncClient, AsyncTopic, BrokerQueue, Client, HeartbeatManager, Job, Record, TopicConfig, models
+
+
+async def with_the_async_client(client: AsyncClient) -> None:
+    mail = client.topic("mail")
+    assert_type(mail, AsyncTopic)
+    await mail.put(TopicConfig(max_deliveries=5))
+    enqueued = await mail.enqueue({"to": "ada"}, priority=3)
+    assert_type(enqueued, models.Enqueued)
+    appended = await mail.enqueue_many([Record(data=b"raw"), {"to": "bob"}])
+    assert_type(appended.seqs, tuple[int, ...])
+    claimed = await mail.claim(max=10, wait_ms=20_000)
+    for job in claimed.jobs:
+        assert_type(job, models.ClaimedJob)
+        assert_type(await mail.ack(job, results=[None]), models.Acked)
+    async for one in mail.jobs(state="failed"):
+        assert_type(one, models.Job)
+    assert_type(await mail.jobs().page(), models.Page[models.Job])
+    async with mail.work(max=10) as stream:
+        async for job in stream:
+            assert_type(job.data, Any)
+    async with client.watches.events("wid") as news:
+        async for event in news:
+            if isinstance(event, models.Records):
+                assert_type(event.records, tuple[models.LogRecord, ...])
+    assert_type(await client.users.send("ada", "packing"), int)
+
+
+def with_the_sync_client(client: Client) -> None:
+    mail = client.topic("mail")
+    assert_type(mail.enqueue("x"), models.Enqueued)
+    for job in mail.claim(max=10).jobs:
+        assert_type(mail.nack(job, delay_ms=1_000), models.Nacked)
+    for one in client.schedules.list():
+        assert_type(one, models.ScheduleSummary)
+    with mail.work() as stream:
+        for job in stream:
+            assert_type(job, models.ClaimedJob)
+    with client.with_options(timeout=5) as patient:
+        assert_type(patient, Client)
+
+
+async def with_a_queue() -> None:
+    async with BrokerQueue("http://127.0.0.1:8080", "mail") as queue:
+        job = await queue.enqueue("send", b"payload")
+        assert_type(job, Job)
+        for taken in await queue.dequeue("send", batch_size=2):
+            async with HeartbeatManager(queue, taken.id):
+                assert_type(taken.payload, bytes)
+            await queue.ack(taken.id)
+
+
+def refused_by_mypy(client: Client, jobs: AsyncTopic) -> None:
+    """Each of these is a mistake, and mypy says so: else its comment would be one that is not needed."""
+    client.topic("mail").claim(maximum=1)  # type: ignore[call-arg]
+    client.topic("mail").enqueue()  # type: ignore[call-arg]
+    client.topic("mail").claim(max="1")  # type: ignore[arg-type]
+    for job in jobs.jobs():  # type: ignore[attr-defined]
+        job.seq  # noqa: B018
+    claimed: models.Claimed = jobs.claim()  # type: ignore[assignment]
+    claimed.jobs  # noqa: B018
+    jobs.pause()  # type: ignore[unused-coroutine]
