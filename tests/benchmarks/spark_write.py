@@ -40,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--beside", action="store_true")
+    parser.add_argument("--jdbc", action="store_true", help="JDBC's options, too, on a tenth of the rows")
     args = parser.parse_args(argv)
     with TemporaryDirectory() as folder:
         postgres = EmbeddedPostgres(Path(folder), connections=100)  # as ./run has it: fsync on, the defaults
@@ -53,6 +54,8 @@ def main(argv: Sequence[str]) -> int:
                 rate(cached(spark, 20_000), url, "written")  # Python's workers are started, and code is compiled
                 frame = cached(spark, args.rows)
                 rates = [rate(frame, url, "written") for _ in range(args.runs)]
+                if args.jdbc:
+                    plain(spark, args.rows // 10, url)
                 if args.beside:
                     compare(frame, url, asyncio.run(another(url)), service)
         finally:
@@ -82,6 +85,36 @@ def rate(frame: DataFrame, dsn: str, topic: str) -> float:
     said = f"staged in {staging:.2f} s, committed in {taken - staging:.2f} s"
     print(f"{rows:,} jobs in {taken:.2f} s, {said}: {rows / taken:,.0f} jobs/s", flush=True)
     return rows / taken
+
+
+def plain(spark: SparkSession, rows: int, dsn: str) -> None:
+    """The same rows by JDBC, with the options that docs/jdbc.md names; and read again."""
+    parts = urlsplit(dsn)
+    given = {"user": parts.username or "", "password": parts.password or "", "driver": "org.postgresql.Driver"}
+    url = f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"
+    frame = cached(spark, rows).selectExpr("'written' AS topic", "payload AS payload_text")
+    for words, options in (
+        ("", {}),
+        ("?reWriteBatchedInserts=true", {}),
+        ("?reWriteBatchedInserts=true", {"batchsize": "10000"}),
+        ("?reWriteBatchedInserts=true", {"isolationLevel": "NONE"}),
+        ("?reWriteBatchedInserts=true", {"numPartitions": "1"}),
+    ):
+        part = frame if words else frame.limit(rows // 10)
+        began = time.time()
+        part.write.format("jdbc").mode("append").options(
+            **given, url=url + words, dbtable="holdfast.inbox", **options
+        ).save()
+        taken = time.time() - began
+        count = rows if words else rows // 10
+        print(f"jdbc {words} {options}: {count:,} in {taken:.2f} s: {count / taken:,.0f} jobs/s", flush=True)
+    ranges = {"partitionColumn": "seq", "lowerBound": "1", "upperBound": str(rows * 10), "numPartitions": "2"}
+    for options in ({}, {"fetchsize": "1000"}, {"fetchsize": "1000", **ranges}):
+        table = f"(SELECT seq, payload, state FROM holdfast.jobs WHERE topic = 'written' AND seq <= {rows * 10}) t"
+        began = time.time()
+        count = spark.read.format("jdbc").options(**given, url=url, dbtable=table, **options).load().rdd.count()
+        taken = time.time() - began
+        print(f"jdbc read {options}: {count:,} in {taken:.2f} s: {count / taken:,.0f} rows/s", flush=True)
 
 
 async def another(url: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -144,6 +146,25 @@ async def test_groups_keys_and_ids_are_those_of_the_queue(
     assert await payloads(db, plain.topic.name) == ["2", "3"]
     assert await tallied(db, fifo)
     assert await tallied(db, plain)
+
+
+async def test_a_role_needs_no_more_than_its_page_says(
+    spark: SparkSession, db: Session, queue: Policy, database_url: str
+) -> None:
+    role, password, parts = f"r_{secrets.token_hex(4)}", secrets.token_hex(8), urlsplit(database_url)
+    rights = "open_stage(text), holdfast.commit_stages(text, text, bigint, bigint[], bigint), holdfast.drop_stages"
+    await db.execute(f"""
+        CREATE ROLE {role} LOGIN PASSWORD '{password}';
+        GRANT USAGE ON SCHEMA holdfast TO {role};
+        GRANT INSERT ON holdfast.staged TO {role};
+        GRANT EXECUTE ON FUNCTION holdfast.{rights} TO {role};
+    """)
+    try:
+        dsn = parts._replace(netloc=f"{role}:{password}@{parts.hostname}:{parts.port}").geturl()
+        source.enqueue(numbers(spark, 10), dsn, queue.topic.name)
+        assert len(await payloads(db, queue.topic.name)) == 10
+    finally:
+        await db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 @pytest.mark.parametrize(
