@@ -44,6 +44,7 @@ from app.api.v0 import (
     records,
     results,
     settlements,
+    stats_history,
     topics,
     watches,
     work,
@@ -56,7 +57,6 @@ from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
 from app.api.v0 import stats as stats_routes
-from app.api.v0 import stats_history
 from app.api.v0 import user_events as user_event_routes
 from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey

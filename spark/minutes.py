@@ -1,7 +1,7 @@
 """What became of jobs, by topic, tenant and minute: what holdfast.fill_topic_stats counts, by Spark; ADR 0048.
 
-Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is no shorter than so many
-per cent of them.
+Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is no shorter
+than so many per cent of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ COUNTS: Final = {
     "cancelled": ("cancelled",),
 }
 TIMES: Final = {"wait": "claimed", "processing": "acked"}
+KINDS: Final = ("claimed", *sorted({event for events in COUNTS.values() for event in events}))
 PERCENTS: Final = (50, 95, 99)
 
 
@@ -31,7 +32,7 @@ def throughput(events: DataFrame) -> DataFrame:
     event = f.col("event")
     return (
         events.select("at", "topic_id", "topic", "tenant", "event", "deliveries")
-        .where(event.isin("claimed", *{name for names in COUNTS.values() for name in names}))
+        .where(event.isin(*KINDS))
         .groupBy(*_place())
         .agg(
             f.min("topic").alias("topic"),
@@ -43,7 +44,7 @@ def throughput(events: DataFrame) -> DataFrame:
 
 
 def latency(events: DataFrame) -> DataFrame:
-    """PLACE and, of waiting and of processing, how many, percentiles and buckets: a row where there are any of either."""
+    """PLACE and, of waiting and of processing, how many, percentiles and buckets: a row where there are any."""
     ms = f.greatest(f.expr("(unix_micros(at) - unix_micros(began_at)) DIV 1000"), f.lit(0))
     of = (*_OF, "event")
     by_time = Over.partitionBy(*of).orderBy("ms")

@@ -1,4 +1,4 @@
-"""How long jobs wait for workers: by theory (Erlang C), and by replaying recorded arrivals. Pure; times are in seconds."""
+"""How long jobs wait for workers: by theory (Erlang C), and by replaying what was recorded. Pure; times in seconds."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Minutes into holdfast.topic_stats: staged over JDBC, then merged in one transaction; run again, they change nothing."""
+"""Minutes into holdfast.topic_stats: staged over JDBC, then merged in one transaction; once more changes nothing."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from datetime import datetime
 from uuid import uuid4
 
 import psycopg
@@ -12,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from spark import history, jdbc, windows
+from spark import history, jdbc, minutes, windows
 from spark.errors import Mistake
+from spark.history import Ledger
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
@@ -41,36 +41,33 @@ def run(
     """
     window = told(dsn, windows.window(args))
     with Progress(f"{part} of {window}") as progress:
-        rows = transform(history.events(spark, dsn, window, args.topic, args.from_files))
+        ledger = Ledger(spark, dsn, args.topic, args.from_files)
+        rows = transform(ledger.events(window, *minutes.KINDS))
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
-            total = rows.count()
-            progress.advance(total)
-            return total, load(rows, dsn, part, window, args.topic, total)
+            progress.advance(rows.count())
+            return progress.done, load(rows, dsn, part, window, args.topic)
         finally:
             rows.unpersist()
 
 
 def told(dsn: str, window: Window) -> Window:
-    """The window, as far as its minutes are told: later ones may still get events. Raises Mistake if there are none."""
-    for instant in (window.start, window.end):
-        if instant.second or instant.microsecond:
-            if instant is window.end and (datetime.now(instant.tzinfo) - instant).total_seconds() < 60:
-                continue  # it was left out, or is now
-            raise Mistake(f"{instant.isoformat()}: the window has whole minutes")
+    """The whole minutes of a window, as far as they are told: later ones may still get events. Raises Mistake if there
+    are none."""
     with connect(dsn, read_only=True, purpose="stats") as connection:
         row = connection.execute(_TOLD).fetchone()
     assert row is not None, "it is made with the table"
-    if window.start >= row[0]:
+    start, end = (instant.replace(second=0, microsecond=0) for instant in (window.start, min(window.end, row[0])))
+    if start >= end:
         raise Mistake(
-            f"the service tells minutes up to {row[0].isoformat()} by now, and the window begins there or later"
+            f"{window} has no whole minute that is told; the service tells minutes up to {row[0].isoformat()}"
         )
-    return Window(window.start, min(window.end, row[0]))
+    return Window(start, end)
 
 
-def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None, total: int) -> int:
+def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None) -> int:
     """Put a window's rows in the place of what there was: how many that changed. Raises Mistake."""
-    run = str(uuid4())
+    run, total = str(uuid4()), rows.count()
     jdbc.append(rows.withColumn("run", f.lit(run)), dsn, STAGED)
     with connect(dsn, read_only=False, purpose="stats") as connection:
         connection.execute("SET statement_timeout = '10min'")

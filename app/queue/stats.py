@@ -42,7 +42,7 @@ async def told(db: Connection) -> tuple[int, datetime]:
 
 
 async def read(
-    db: Connection, topic: Topic, since: datetime, before: datetime, step: timedelta, tenant: str | None = None
+    db: Connection, topic: Topic, window: tuple[datetime, datetime], step: timedelta, tenant: str | None = None
 ) -> list[Step]:
-    """Steps in which anything was, by time, the first beginning at `since`; of one tenant, or of all."""
-    return [Step(**dict(row)) for row in await db.fetch(_READ, topic.id, since, before, step, tenant)]
+    """Steps of a half-open window in which anything was, by time; of one tenant, or of all."""
+    return [Step(**dict(row)) for row in await db.fetch(_READ, topic.id, *window, step, tenant)]

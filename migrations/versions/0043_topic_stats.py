@@ -44,6 +44,17 @@ PATCHES = {
             "'enqueued', 0, r.producer, nullif(r.tenant, ''), starts,",
         )
     ],
+    "take_inbox": [
+        (
+            "RETURNING seq, state, visible_at, producer, octet_length(payload) AS size",
+            "RETURNING seq, state, visible_at, producer, tenant, octet_length(payload) AS size",
+        ),
+        (
+            "deliveries, node, until)\n                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer,",
+            "deliveries, node, tenant,\n                                                       until)\n"
+            "                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer, nullif(j.tenant, ''),",
+        ),
+    ],
     "nack_keyed": [
         (
             "lease_id, node, until,\n                                                       detail)\n"
@@ -58,7 +69,9 @@ PATCHES = {
 
 COUNTS = ("enqueued", "completed", "failed", "retried", "dead_lettered", "expired", "cancelled")
 TIMES = tuple(
-    f"{what}_{part}" for what in ("wait", "processing") for part in ("count", "p50_ms", "p95_ms", "p99_ms", "buckets", "counts")
+    f"{what}_{part}"
+    for what in ("wait", "processing")
+    for part in ("count", "p50_ms", "p95_ms", "p99_ms", "buckets", "counts")
 )
 NOTHING = {"buckets": "'{}'", "counts": "'{}'", "p50_ms": "NULL", "p95_ms": "NULL", "p99_ms": "NULL"}
 
@@ -121,8 +134,8 @@ def merge(name: str, columns: tuple[str, ...]) -> str:
 
 UP = [
     COLUMNS,
-    # A row where anything was. Times in whole ms; percentiles by nearest rank, NULL where there was none; the same times
-    # in buckets, so that those of an hour can be told: of each bucket that has any, how many.
+    # A row where anything was. Times in whole ms; percentiles by nearest rank, NULL where there was none; the same
+    # times in buckets, so that those of an hour can be told: of each bucket that has any, how many.
     """
     CREATE TABLE holdfast.topic_stats (
         minute timestamptz NOT NULL,
@@ -175,7 +188,7 @@ UP = [
         staged_at timestamptz NOT NULL DEFAULT clock_timestamp()
     )
     """,
-    # Up to 15 ms a bucket each; from there on eight for each doubling, so none is wider than an eighth of where it begins.
+    # Up to 15 ms a bucket each; from there on eight for each doubling: none is wider than an eighth of where it begins.
     """
     CREATE FUNCTION holdfast.duration_bucket(ms bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -192,8 +205,8 @@ UP = [
                     ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
     $$
     """,
-    # Counts the minutes from `since` on, up to and without `before`, anew, and reads their events once. Events come with
-    # their times, so a BRIN finds them (ADR 0038); what is equal is counted before it is sorted.
+    # Counts the minutes from `since` on, up to and without `before`, anew, and reads their events once. Events come
+    # with their times, so a BRIN finds them (ADR 0038); what is equal is counted before it is sorted.
     """
     CREATE FUNCTION holdfast.fill_topic_stats(since timestamptz, before timestamptz) RETURNS bigint
     LANGUAGE plpgsql

@@ -1,4 +1,4 @@
-"""Work out how long jobs waited and took, by topic, tenant and minute, and put right what topic_stats has. docs/pipelines/latency.md."""
+"""Percentiles by topic, tenant and minute, put right in topic_stats. docs/pipelines/latency.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from spark import minutes, stats
 
-HELP = "Work out how long jobs waited and took, by topic, tenant and minute, and put right what topic_stats has."
+HELP = "how long jobs waited and took by topic, tenant and minute: percentiles, put right in topic_stats"
 
 
 def arguments(parser: ArgumentParser) -> None:

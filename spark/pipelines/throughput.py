@@ -1,4 +1,4 @@
-"""Count what became of jobs, by topic, tenant and minute, and put right what topic_stats has. docs/pipelines/throughput.md."""
+"""Counts by topic, tenant and minute, put right in topic_stats. docs/pipelines/throughput.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from spark import minutes, stats
 
-HELP = "Count what became of jobs, by topic, tenant and minute, and put right what topic_stats has."
+HELP = "what became of jobs by topic, tenant and minute: counts, put right in topic_stats"
 
 
 def arguments(parser: ArgumentParser) -> None:

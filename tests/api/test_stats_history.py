@@ -35,7 +35,9 @@ def steps(pools: Pools, queue: Topic) -> Steps:
         )
         await stats.fill(machine.pools, machine.engine)
         found: list[dict[str, object]] = accepted(
-            await queue.http.get(f"{queue.path}/stats/history", params={key: str(value) for key, value in query.items()})
+            await queue.http.get(
+                f"{queue.path}/stats/history", params={key: str(value) for key, value in query.items()}
+            )
         )["steps"]
         return found
 
@@ -44,7 +46,7 @@ def steps(pools: Pools, queue: Topic) -> Steps:
 
 async def test_it_tells_what_happened(queue: Topic, steps: Steps) -> None:
     await queue.append(*({"data": n, "tenant": "ab"[n % 2]} for n in range(5)))
-    claimed = await queue.claim(max=5)
+    claimed = (await queue.claim(max=5))["claimed"]
     await queue.ack("n", [job["$seq"] for job in claimed][:3])
     found = await steps(step=86_400)
     assert sum(int(str(one["enqueued"])) for one in found) == 5

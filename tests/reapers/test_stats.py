@@ -21,7 +21,7 @@ from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, held, lease_ended, outlived
 
 Make = Callable[..., Awaitable[Policy]]
-COUNTS = "enqueued completed failed retried dead_lettered expired cancelled wait_count processing_count".split()
+COUNTS = ["enqueued", "completed", "failed", "retried", "dead_lettered", "expired", "cancelled", "wait_count", "processing_count"]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ async def test_expired_and_failed_jobs_are_counted(machine: Machine, make: Make,
 
 
 async def test_waits_begin_when_a_job_can_be_had(machine: Machine, make: Make, own: Pools) -> None:
-    """At its enqueueing, at the end of its delay, or when it comes back; hand-checked against the ledger's other times."""
+    """At its enqueueing, at the end of its delay, or when it comes back: against the ledger's other times."""
     queue = await make("q")
     await machine.enqueue(queue, Batch(payloads=[b"1"] * 2, delays_ms=[None, 150]))
     claims = len(await machine.claim(queue, 1, lease_ms=100))

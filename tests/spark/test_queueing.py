@@ -38,7 +38,7 @@ def test_one_worker_by_hand() -> None:
 
 
 def test_higher_priorities_go_first_by_hand() -> None:
-    """The worker is busy until 5; then the urgent one that came last, then the others in turn; nobody is interrupted."""
+    """The worker is busy until 5; then the urgent one that came last, then the others in turn; none is interrupted."""
     arrivals, services = [0, 1, 2, 3], [5, 1, 1, 1]
     assert replay(arrivals, services, 1, ranks=[1, 1, 1, 0]) == [0, 5, 5, 2]
     # Of those that arrive at the moment that a worker is free, the urgent one goes first too.

@@ -80,7 +80,11 @@ class StatsHistoryAnswer(msgspec.Struct):
     openapi_extra=operation(
         parameters=[
             TOPIC,
-            query("from", "From when on, an RFC 3339 time with its offset; down to a whole step. Absent: an hour ago.", _TIME),
+            query(
+                "from",
+                "From when on, an RFC 3339 time with its offset; down to a whole step. Absent: an hour ago.",
+                _TIME,
+            ),
             query("to", "Up to when, not included; up to a whole step. Absent: now.", _TIME),
             query(
                 "step",
@@ -113,8 +117,8 @@ async def history(request: Request) -> Response:
     async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
         await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
         told_to, now = await stats.told(db)
-        since, before = _window(request, now, step)
-        found = await stats.read(db, policy.topic, since, before, step, None if only is None else min(only))
+        window = _window(request, now, step)
+        found = await stats.read(db, policy.topic, window, step, None if only is None else min(only))
     fields = {
         "topic": policy.topic.name,
         "step_s": int(step.total_seconds()),
@@ -160,7 +164,5 @@ def _shown(one: Step) -> StatsStep:
         expired=one.expired,
         cancelled=one.cancelled,
         wait=Times(one.wait_count, one.wait_p50_ms, one.wait_p95_ms, one.wait_p99_ms),
-        processing=Times(
-            one.processing_count, one.processing_p50_ms, one.processing_p95_ms, one.processing_p99_ms
-        ),
+        processing=Times(one.processing_count, one.processing_p50_ms, one.processing_p95_ms, one.processing_p99_ms),
     )
