@@ -64,9 +64,8 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
     try:
         spark.sparkContext.setLogLevel("ERROR")
         with TemporaryDirectory() as folder:
-            if (
-                not is_local and PACKAGE.is_dir()
-            ):  # else it came in an archive, by --py-files, and the executors have it
+            came_in_an_archive = not PACKAGE.is_dir()  # by --py-files: the executors have it, too
+            if not is_local and not came_in_an_archive:
                 spark.sparkContext.addPyFile(str(zipped(Path(folder))))
             yield spark
     finally:

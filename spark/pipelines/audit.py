@@ -6,7 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial, reduce
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from spark import windows
 from spark.errors import Mistake
 from spark.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.files import Files
-from spark.histories import histories
+from spark.histories import EVENTS, histories
 from spark.progress import Progress
 from spark.source import frame
 from spark.source.connection import Connection, connect
@@ -101,7 +101,7 @@ def run(
         progress.advance(sums["events"])
         # The table of jobs is read after the events, and what has happened since then after that: a job that is in
         # neither is nowhere.
-        loose = kept(loose_ends(history, frame(spark, dsn, "jobs")))
+        loose = kept(loose_ends(history, frame(spark, dsn, "jobs", columns=("topic_id", "seq"))))
         if not loose.isEmpty():
             later = events(spark, dsn, Window(end, datetime.now(UTC) + timedelta(days=1)), files)
             loose = loose.join(later, ["topic_id", "seq"], "left_anti")
@@ -115,8 +115,7 @@ def everything(database: Connection, files: Files | None) -> Window:
     """From the first day that is kept, in files or in the database."""
     (first,) = _row(database, _FIRST_DAY)
     days = [] if files is None else list(files.days(TABLE))
-    started = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days]
-    return Window(min([first, *started]), datetime.max.replace(tzinfo=UTC))
+    return Window(min([first, *map(midnight, days)]), datetime.max.replace(tzinfo=UTC))
 
 
 def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
@@ -135,20 +134,24 @@ def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
 def events(spark: SparkSession, dsn: str, window: Window, files: Files | None) -> DataFrame:
     """The ledger of a window: the days that are in files from there, the others from the database."""
     if files is None:
-        return frame(spark, dsn, TABLE, window=window)
+        return frame(spark, dsn, TABLE, window=window, columns=EVENTS)
     first, last = window.start.astimezone(UTC).date(), (window.end - timedelta(microseconds=1)).astimezone(UTC).date()
     days = {day: manifest for day, manifest in files.days(TABLE).items() if first <= day <= last}
-    empty = spark.createDataFrame([], find(TABLE).schema())  # an older day has fewer columns
+    empty = spark.createDataFrame([], find(TABLE).schema(EVENTS))  # an older day has fewer columns
     parts = [empty, files.frame(TABLE, days)] if days else [empty]
     start = window.start
     for day in sorted(days):
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        if start < midnight:
-            parts.append(frame(spark, dsn, TABLE, window=Window(start, midnight)))
-        start = midnight + timedelta(days=1)
+        if start < midnight(day):
+            parts.append(frame(spark, dsn, TABLE, window=Window(start, midnight(day)), columns=EVENTS))
+        start = midnight(day) + timedelta(days=1)
     if start < window.end:
-        parts.append(frame(spark, dsn, TABLE, window=Window(start, window.end)))
+        parts.append(frame(spark, dsn, TABLE, window=Window(start, window.end), columns=EVENTS))
     return within(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts), window)
+
+
+def midnight(day: date) -> datetime:
+    """Its beginning, in UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def topic_rows(database: Connection, window: Window) -> list[tuple[Any, ...]]:
