@@ -434,6 +434,17 @@ CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS big
     $$;
 
 --
+-- Name: bucket_top(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.bucket_top(bucket integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+        SELECT CASE WHEN bucket < 16 THEN bucket
+                    ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
+    $$;
+
+--
 -- Name: check_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -2488,11 +2499,11 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END AS meta, nextval(sequence) AS seq
                         FROM added a WHERE a.topic = g.topic
                     ) r CROSS JOIN clock c
-                    RETURNING seq, state, visible_at, tenant, max_deliveries, producer, octet_length(payload) AS size
+                    RETURNING seq, state, visible_at, producer, tenant, max_deliveries, octet_length(payload) AS size
                 ), event AS (
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, tenant, node,
-                                                       until)
-                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, nullif(j.tenant, ''), j.producer,
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node,
+                                                       tenant, until)
+                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, j.producer, nullif(j.tenant, ''),
                            CASE WHEN j.state = 'scheduled' THEN j.visible_at END
                     FROM job j
                 )

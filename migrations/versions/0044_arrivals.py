@@ -11,8 +11,8 @@ down_revision = "0043"
 branch_labels = None
 depends_on = None
 
-# Of events by which a job comes: enqueued, requeued. NULL for none, and of all other events: it takes no room there. With
-# them the ledger shows by itself whether groups kept their order and limits held, when the jobs are gone (ADR 0051).
+# Of events by which a job comes: enqueued, requeued. NULL for none, and of all other events: that takes no room. With them
+# the ledger shows by itself whether groups kept their order and limits held, when the jobs are gone (ADR 0051).
 COLUMNS = """
     ALTER TABLE holdfast.lease_events ADD COLUMN grp text COLLATE "C", ADD COLUMN max_deliveries integer
 """
@@ -36,14 +36,15 @@ PATCHES = {
     ],
     "take_inbox": [
         (
-            "RETURNING seq, state, visible_at, producer, octet_length(payload) AS size",
-            "RETURNING seq, state, visible_at, tenant, max_deliveries, producer, octet_length(payload) AS size",
+            "RETURNING seq, state, visible_at, producer, tenant, octet_length(payload) AS size",
+            "RETURNING seq, state, visible_at, producer, tenant, max_deliveries, octet_length(payload) AS size",
         ),
         (
-            "event, deliveries, node, until)\n                    SELECT g.topic, t.id, j.seq, 'enqueued', 0,",
-            "event, deliveries, max_deliveries, tenant, node,\n"
-            "                                                       until)\n"
-            "                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, nullif(j.tenant, ''),",
+            "event, deliveries, node, tenant,\n                                                       until)\n"
+            "                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer,",
+            "event, deliveries, max_deliveries, node,\n"
+            "                                                       tenant, until)\n"
+            "                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, j.producer,",
         ),
     ],
     "requeue": [
