@@ -16,11 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
-from app import __version__, keys
+from app import __version__
 from app.admin import pages
 from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
-from app.api.errors import Errors
+from app.api.errors import Dialect, Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
 from app.api.messages import archive as message_log
 from app.api.messages import cancels as message_cancels
@@ -136,7 +136,7 @@ ROUTERS = (
 )
 
 
-ERRORS: Final = Errors(v0_errors.render, {"/api": message_errors.render})
+ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:
@@ -193,7 +193,7 @@ async def _running(
     secret = settings.jwt_secret
     directory = Directory(
         pools.rest,
-        keys.parse(settings.api_keys.get_secret_value()),
+        settings.api_keys,
         token_secret=None if secret is None else secret.get_secret_value().encode(),
     )
     # Before anything is known that could become old: what the other workers say waits here until it is heard.

@@ -966,6 +966,7 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
         drawn bigint[];
         renewed boolean[];
         place integer := 0;
+        newest bigint;
         r record;
         p record;
     BEGIN
@@ -1072,19 +1073,22 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
             END IF;
         END LOOP;
         place := 0;
+        newest := head_seq;
         FOR i IN 1..cardinality(sizes) LOOP
+            head_seq := newest;
             seqs := jobs[place + 1:place + sizes[i]];
             updated := changed[place + 1:place + sizes[i]];
             duplicate := dropped[place + 1:place + sizes[i]];
             place := place + sizes[i];
             repeated := batch_keys[i] IS NOT NULL AND NOT wrote[i];
             IF repeated THEN
-                SELECT k.seqs INTO STRICT seqs FROM holdfast.idempotency k
+                SELECT k.seqs, coalesce(k.head_seq, 0) INTO STRICT seqs, head_seq
+                FROM holdfast.idempotency k
                 WHERE k.topic = of_topic AND k.key = batch_keys[i];
             ELSIF wrote[i] THEN
                 UPDATE holdfast.idempotency k
                 SET first_seq = enqueue_deduped.seqs[1], last_seq = enqueue_deduped.seqs[sizes[i]],
-                    seqs = enqueue_deduped.seqs
+                    seqs = enqueue_deduped.seqs, head_seq = newest
                 WHERE k.topic = of_topic AND k.key = batch_keys[i];
             END IF;
             RETURN NEXT;
@@ -3017,7 +3021,8 @@ CREATE TABLE holdfast.idempotency (
     topic_id integer NOT NULL,
     topic text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL COLLATE pg_catalog."C",
-    seqs bigint[]
+    seqs bigint[],
+    head_seq bigint
 );
 
 --

@@ -37,11 +37,12 @@ def format_of(files: Sequence[File]) -> str:
 def read(
     spark: SparkSession, files: Sequence[File], kind: str, schema: str | None, options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of the files, and three columns besides: _file; _line, of NDJSON the line as it stands; and _corrupt, the
-    text of a record that can't be read, NULL for one that can.
+    """The rows of the files, with three columns besides.
 
-    Of CSV, whose columns are text without a schema, the first line has the names, unless
-    `options` say otherwise: they are Spark's. Raises Mistake for a schema or for options that can't work."""
+    _file; _line, of NDJSON the line as it stands; _corrupt, the text of a record that can't be read, else NULL. Of CSV,
+    whose columns are text without a schema, the first line has the names, unless `options`, which are Spark's, say
+    otherwise. Raises Mistake for a schema or for options that can't work.
+    """
     paths = [file.path for file in files]
     try:
         if kind == "parquet":

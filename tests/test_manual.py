@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "docs/stats.md": 2,
     "docs/schemas.md": 7,
     "docs/groups.md": 5,
-    "docs/dedupe.md": 5,
+    "docs/dedupe.md": 7,
     "docs/operations/reapers.md": 3,
     "docs/schedules.md": 7,
     "docs/users.md": 5,

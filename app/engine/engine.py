@@ -73,7 +73,7 @@ class Engine:
         self.lanes = Lanes()
         self.cursors = Cursors()
         self.marks = Marks(pools, self.cursors)
-        self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
+        self.counters = Counters(pools, self.cursors)
         self.fairness = Fairness()
         self.looks = Looks(pools, self.cursors, self.fairness)
         self.waiters = Waiters(pools, self.cursors)

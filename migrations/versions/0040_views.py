@@ -6,7 +6,7 @@ Revision ID: 0040
 from alembic import op
 
 revision = "0040"
-down_revision = "0037"
+down_revision = "0039"
 branch_labels = None
 depends_on = None
 

@@ -131,17 +131,16 @@ async def test_what_is_damaged_is_found_and_written_anew(
 
 
 async def test_what_is_written_wrong_is_not_marked(
-    spark: SparkSession, world: World, day: date, folder: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = Files.write
 
     def wrong(files: Files, part: Part, frame: DataFrame, time: str) -> None:
         right(files, part, frame.withColumn("deliveries", f.col("deliveries") + 1), time)
 
     monkeypatch.setattr(Files, "write", wrong)
-    assert await run(spark, world, folder, "--table", "results") == 1
-    assert "what was read back is not what the database has" in capsys.readouterr().err
+    with pytest.raises(archive.Left, match="what was read back is not what the database has"):
+        await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
     assert await world.marks() == []
     assert list(folder.rglob(MANIFEST)) == []
 

@@ -37,7 +37,9 @@ async def service(serve: Callable[..., Awaitable[Running]], new_database: Callab
 @pytest.fixture
 async def page_reader(service: Running) -> AsyncIterator[str]:
     """The address of the role that the page makes, where a queue and a log have something in them."""
-    url = service.context.settings.database_url.get_secret_value()
+    address = service.context.settings.database_url
+    assert address is not None
+    url = address.get_secret_value()
     name = urlsplit(url).path[-6:]
     make, look = blocks("sql")
     make = make.replace("holdfast_reader", f"readers_{name}").replace("spark_reader", f"spark_{name}")
