@@ -81,8 +81,8 @@ SELECT 'together' AS fault, topic_id, topic, seq, at, other FROM paired
 WHERE other IS NOT NULL AND (other_ended_at IS NULL OR other_ended_at > at)
 """
 
-# Of those that are blocked, the one with the lowest seq comes out. Who was ever blocked, where any with a higher seq ever
-# came out, is a suspect: only of those are times compared.
+# Of those that are blocked, the one with the lowest seq comes out. Who was blocked where one with a higher seq ever came
+# out is a suspect: only of those are times compared.
 _OVERTAKEN: Final = """
 WITH turn AS (
     SELECT topic_id, topic, tenant, grp, seq, at, word, was, next_change_at

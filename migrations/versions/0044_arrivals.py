@@ -11,8 +11,8 @@ down_revision = "0043"
 branch_labels = None
 depends_on = None
 
-# Of events by which a job comes: enqueued, requeued. NULL for none, and of all other events: that takes no room. With them
-# the ledger shows by itself whether groups kept their order and limits held, when the jobs are gone (ADR 0051).
+# Of events by which a job comes: enqueued, requeued. NULL for none, and of all other events: that takes no room. So the
+# ledger shows by itself whether groups kept their order and limits held, when the jobs are gone (ADR 0051).
 COLUMNS = """
     ALTER TABLE holdfast.lease_events ADD COLUMN grp text COLLATE "C", ADD COLUMN max_deliveries integer
 """
@@ -49,8 +49,7 @@ PATCHES = {
     ],
     "requeue": [
         (
-            "event, deliveries, until, detail)\n"
-            "            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0,",
+            "event, deliveries, until, detail)\n            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0,",
             "event, deliveries, grp, max_deliveries, tenant, until, detail)\n"
             "            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.grp, job.max_deliveries,\n"
             "                    nullif(job.tenant, ''),",

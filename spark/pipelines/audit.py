@@ -59,8 +59,7 @@ _TOPICS = """
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an audit says. `counts` are of all faults by name; `shown` are some, the earliest first, each with the events
-    of its job, and of the other one that it concerns."""
+    """What an audit says: how many faults of each name, and the earliest of them with the events of their jobs."""
 
     window: Window
     events: int

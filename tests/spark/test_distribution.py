@@ -20,7 +20,7 @@ from spark.session import PACKAGE, zipped
 from tests.spark.conftest import Lived
 
 HERE = Path(__file__).parent
-SECONDS = 240  # some 25 on a machine that does nothing else
+SECONDS = 280  # some 25 on a machine that does nothing else
 
 
 class Submit:
