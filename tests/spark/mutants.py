@@ -234,7 +234,7 @@ MUTANTS: tuple[Callable[[Ledger], Faults], ...] = (
 
 
 def is_letter(job: Job) -> bool:
-    return job[0]["topic"] == "imports.dlq"
+    return str(job[0]["topic"]) == "imports.dlq"
 
 
 def silent(job: Job) -> int | None:
