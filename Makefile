@@ -4,10 +4,10 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos spark-zip spark-bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## start the service, as ./run does
 	./run
@@ -51,3 +51,9 @@ figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchm
 
 chaos: ## fifty kills each of the service and of PostgreSQL, under load
 	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
+
+spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes
+	$(PYTHON) -c 'from pathlib import Path; from spark.session import zipped; print(zipped(Path(".")))'
+
+spark-bench: ## measure reads and pipelines over a million events; takes some minutes
+	$(PYTHON) -m tests.spark.bench

@@ -1255,8 +1255,9 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                     WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
                 DO NOTHING;
                 IF FOUND THEN
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, tenant, until, detail)
-                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, nullif(r.tenant, ''), starts,
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, node, tenant,
+                                                       until, detail)
+                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.grp, r.most, r.producer, nullif(r.tenant, ''), starts,
                             CASE WHEN place = 'blocked' THEN 'blocked' END);
                     n_ready := n_ready + (place = 'ready')::integer;
                     n_scheduled := n_scheduled + (place = 'scheduled')::integer;
@@ -1324,8 +1325,8 @@ CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text
                    r.content_type
             FROM record r CROSS JOIN clock c
         ), event AS (
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, tenant, until)
-            SELECT $1, $2, r.seq, 'enqueued', 0, r.producer, nullif(r.tenant, ''),
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node, tenant, until)
+            SELECT $1, $2, r.seq, 'enqueued', 0, r.max_deliveries, r.producer, nullif(r.tenant, ''),
                    CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                         THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
             FROM record r CROSS JOIN clock c
@@ -1619,7 +1620,9 @@ CREATE TABLE holdfast.lease_events (
     node text,
     detail text,
     began_at timestamp with time zone,
-    tenant text COLLATE pg_catalog."C"
+    tenant text COLLATE pg_catalog."C",
+    grp text COLLATE pg_catalog."C",
+    max_deliveries integer
 )
 PARTITION BY RANGE (at);
 
@@ -2338,8 +2341,9 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                 VALUES (of_topic, of_id, kept.seq, 'requeued', kept.deliveries, kept.lease_id, kept.node,
                         'to ' || job.topic || ' ' || job.seq);
             END IF;
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until, detail)
-            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, CASE WHEN job.grp IS NULL THEN job.visible_at END,
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, tenant, until, detail)
+            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.grp, job.max_deliveries,
+                    nullif(job.tenant, ''), CASE WHEN job.grp IS NULL THEN job.visible_at END,
                     CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
                          ELSE 'was ' || kept.state END);
             n_scheduled := n_scheduled + (job.grp IS NULL)::integer;
@@ -2500,11 +2504,11 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END AS meta, nextval(sequence) AS seq
                         FROM added a WHERE a.topic = g.topic
                     ) r CROSS JOIN clock c
-                    RETURNING seq, state, visible_at, producer, tenant, octet_length(payload) AS size
+                    RETURNING seq, state, visible_at, producer, tenant, max_deliveries, octet_length(payload) AS size
                 ), event AS (
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, tenant,
-                                                       until)
-                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer, nullif(j.tenant, ''),
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node,
+                                                       tenant, until)
+                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, j.producer, nullif(j.tenant, ''),
                            CASE WHEN j.state = 'scheduled' THEN j.visible_at END
                     FROM job j
                 )

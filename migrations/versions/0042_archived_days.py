@@ -6,7 +6,7 @@ Revision ID: 0042
 from alembic import op
 
 revision = "0042"
-down_revision = "0041b"
+down_revision = "0041"
 branch_labels = None
 depends_on = None
 

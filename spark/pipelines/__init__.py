@@ -11,7 +11,17 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ("archive", "replay", "ingest", "throughput", "latency", "failures", "redrive", "forecast")
+NAMES: tuple[str, ...] = (
+    "archive",
+    "audit",
+    "failures",
+    "forecast",
+    "ingest",
+    "latency",
+    "redrive",
+    "replay",
+    "throughput",
+)
 
 
 class Pipeline(Protocol):

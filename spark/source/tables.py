@@ -176,6 +176,8 @@ TABLES: Final[Mapping[str, Table]] = {
                 "detail": TEXT,
                 "began_at": TIME,
                 "tenant": TEXT,
+                "grp": TEXT,
+                "max_deliveries": INT,
             },
             "at",
             Layout.DAYS,

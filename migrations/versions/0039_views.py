@@ -1,12 +1,12 @@
 """Views for readers: jobs by the state that they are in now, and dead letters. Docs/spark.md has the role that reads.
 
-Revision ID: 0040
+Revision ID: 0039
 """
 
 from alembic import op
 
-revision = "0040"
-down_revision = "0039"
+revision = "0039"
+down_revision = "0038"
 branch_labels = None
 depends_on = None
 

@@ -1,6 +1,6 @@
 """Jobs that several connections stage, and one transaction puts in.
 
-Revision ID: 0041b
+Revision ID: 0041
 """
 
 import runpy
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from alembic import op
 
-revision = "0041b"
-down_revision = "0041"
+revision = "0041"
+down_revision = "0040"
 branch_labels = None
 depends_on = None
 

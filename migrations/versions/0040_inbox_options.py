@@ -1,6 +1,6 @@
 """The inbox takes every option of an enqueue: tenants, groups, dedupe ids, users and webhooks.
 
-Revision ID: 0041
+Revision ID: 0040
 """
 
 import runpy
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from alembic import op
 
-revision = "0041"
-down_revision = "0040"
+revision = "0040"
+down_revision = "0039"
 branch_labels = None
 depends_on = None
 

@@ -1,12 +1,12 @@
 """A repeated batch of jobs answers the head that its first answer had.
 
-Revision ID: 0039
+Revision ID: 0038
 """
 
 from alembic import op
 from sqlalchemy import Connection
 
-revision = "0039"
+revision = "0038"
 down_revision = "0037"
 branch_labels = None
 depends_on = None
