@@ -4,10 +4,10 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers spark-zip spark-bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## start the service, as ./run does
 	./run
@@ -54,3 +54,9 @@ chaos: ## fifty kills each of the service and of PostgreSQL, under load
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service that is killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way
+
+spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes
+	$(PYTHON) -c 'from pathlib import Path; from spark.session import zipped; print(zipped(Path(".")))'
+
+spark-bench: ## measure reads and pipelines over a million events; takes some minutes
+	$(PYTHON) -m tests.spark.bench

@@ -19,7 +19,7 @@ from app import __version__, log, supervisor
 from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
-from app.settings import PREFIX, Settings
+from app.settings import PREFIX, Settings, forget_secrets
 from app.supervisor import worker
 
 # Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
@@ -87,6 +87,7 @@ def _explained(command: Callable[[Settings], int], environ: Mapping[str, str], r
 def _command(settings: Settings, args: argparse.Namespace, rest: list[str], environ: Mapping[str, str]) -> int:
     match args.command:
         case "serve":
+            forget_secrets()  # of `environ`, the workers get them
             code = asyncio.run(supervisor.serve(settings, environ))
         case "migrate":
             code = asyncio.run(_migrate(settings, args.down))
@@ -149,7 +150,8 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
     async with _database(settings) as url:
         if await schema.check(url):
             raise ConfigurationError("The schema is older than this version: run `migrate` first")
-        return 0 if await loop.run_once(url, only, told, defaults=defaults_of(settings)) else 1
+        defaults, to_files = defaults_of(settings), settings.archive_to_files
+        return 0 if await loop.run_once(url, only, told, defaults=defaults, to_files=to_files) else 1
 
 
 async def _on_database(settings: Settings, run: DatabaseCommand) -> int:
@@ -177,6 +179,7 @@ def load_server() -> ModuleType:
 
 
 def _server(settings: Settings, fd: int, lifeline: int) -> int:
+    forget_secrets()
     server = load_server()
     if settings.workers > 1:
         log.configure(settings.log_level, f"worker {server.slot()}")
@@ -219,7 +222,7 @@ def _settings_help() -> str:
     for name, field in Settings.model_fields.items():
         default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
         default = int(default) if isinstance(default, bool) else default
-        known = "" if default in (None, "") else f" [{default}]"
+        known = "" if default in (None, "", ()) else f" [{default}]"
         lines.append(f"  {PREFIX}{name.upper()}{known}\n      {field.description}")
     return "\n".join(lines)
 

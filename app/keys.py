@@ -1,7 +1,7 @@
 """API keys: who may do what to which topics, and how an operator writes that.
 
-`HOLDFAST_API_KEYS` is a comma list of `key`, `key:scopes`, `key:scopes:prefixes` or `key::prefixes`; scopes are joined
-by '+', prefixes of topic names by '|'. Empty scopes are all scopes, no prefixes every topic.
+`HOLDFAST_API_KEYS` is a list, by commas or lines, of `key`, `key:scopes`, `key:scopes:prefixes` or `key::prefixes`;
+scopes are joined by '+', prefixes of topic names by '|'. Empty scopes are all scopes, no prefixes every topic.
 """
 
 from __future__ import annotations
@@ -103,10 +103,15 @@ def parse(text: str) -> list[Key]:
 
     A list of nothing but commas is no list: it must not open a service that was meant to be closed.
     """
-    keys = [_key(entry.strip()) for entry in text.split(",") if entry.strip()]
+    keys = [_key(entry) for entry in entries(text)]
     if text and not keys:
         raise ValueError("it has no entry")
     return keys
+
+
+def entries(text: str) -> list[str]:
+    """The entries of a list, as they stand there."""
+    return [entry.strip() for entry in text.replace("\n", ",").split(",") if entry.strip()]
 
 
 def _key(entry: str) -> Key:

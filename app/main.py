@@ -16,11 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
-from app import __version__, keys
+from app import __version__
 from app.admin import pages
 from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
-from app.api.errors import Errors
+from app.api.errors import Dialect, Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
 from app.api.messages import archive as message_log
 from app.api.messages import cancels as message_cancels
@@ -44,6 +44,7 @@ from app.api.v0 import (
     records,
     results,
     settlements,
+    stats_history,
     topics,
     watches,
     work,
@@ -110,6 +111,7 @@ ROUTERS = (
     cancels.router,
     jobs.router,
     stats_routes.router,
+    stats_history.router,
     key_routes.router,
     audit.router,
     health.router,
@@ -134,7 +136,7 @@ ROUTERS = (
 )
 
 
-ERRORS: Final = Errors(v0_errors.render, {"/api": message_errors.render})
+ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:
@@ -191,7 +193,7 @@ async def _running(
     secret = settings.jwt_secret
     directory = Directory(
         pools.rest,
-        keys.parse(settings.api_keys.get_secret_value()),
+        settings.api_keys,
         token_secret=None if secret is None else secret.get_secret_value().encode(),
     )
     # Before anything is known that could become old: what the other workers say waits here until it is heard.
@@ -216,6 +218,7 @@ async def _running(
         most_topics=settings.metrics_topics,
         max_total_bytes=settings.max_total_bytes,
         signs=settings.webhook_secret is not None,
+        to_files=settings.archive_to_files,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender = Sender(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
 MIB = 1024 * 1024
 LEAST_SECRET_BYTES = 32
+SECRETS = ("database_url", "redis_url", "api_keys", "jwt_secret", "webhook_secret")  # may come in files
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+\Z")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -41,8 +43,10 @@ class Settings(BaseModel):
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     data_dir: Path = Field(Path("var"), description="Where the embedded PostgreSQL keeps its data.")
     pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded server.")
-    api_keys: SecretStr = Field(
-        SecretStr(""),
+    api_keys: tuple[keys.Key, ...] = Field(
+        (),
+        repr=False,
+        exclude=True,
         description="Comma list of key[:scopes[:prefixes]], besides `keys add`. No key, no user: open, loopback only.",
     )
     allow_insecure_no_auth: bool = Field(
@@ -73,7 +77,10 @@ class Settings(BaseModel):
         "events; * for any.",
     )
     max_waiting: int = Field(
-        10_000, ge=1, le=1_000_000, description="Calls that may wait for one verb of one topic; more get 503."
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="Calls that may wait for one verb of one topic; more get 429, below /api 503.",
     )
     max_streams: int = Field(5_000, ge=1, le=100_000, description="Open streams in one process; more get 429.")
     max_streams_per_key: int = Field(
@@ -111,6 +118,10 @@ class Settings(BaseModel):
         "",
         description="Cron of five fields, in UTC: when expired jobs are deleted, unless set at run time. Empty: never.",
     )
+    archive_to_files: bool = Field(
+        False,
+        description="1: days of events, results and the archive stay until the pipeline `archive` has them in files.",
+    )
     max_retries: int = Field(
         3,
         ge=0,
@@ -143,11 +154,12 @@ class Settings(BaseModel):
     def _redis_url(cls, value: SecretStr | None) -> SecretStr | None:
         return _url(value, {"redis", "rediss", "unix"})
 
-    @field_validator("api_keys")
+    @field_validator("api_keys", mode="before")
     @classmethod
-    def _keys(cls, value: SecretStr) -> SecretStr:
-        keys.parse(value.get_secret_value())
-        return value
+    def _keys(cls, value: object) -> object:
+        """Their hashes: the text is not kept."""
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
+        return tuple(keys.parse(text)) if isinstance(text, str) else value
 
     @field_validator("jwt_secret", "webhook_secret")
     @classmethod
@@ -210,11 +222,7 @@ class Settings(BaseModel):
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Read and validate. Raises ConfigurationError with one line that names every fault."""
-        given = {
-            name.removeprefix(PREFIX).lower(): value
-            for name, value in environ.items()
-            if name.startswith(PREFIX) and not name.startswith(IGNORED_PREFIX) and value != ""
-        }
+        given = read(environ)
         unknown = sorted(set(given) - set(cls.model_fields))
         if unknown:
             raise ConfigurationError("; ".join(_unknown(name, list(cls.model_fields)) for name in unknown))
@@ -222,6 +230,48 @@ class Settings(BaseModel):
             return cls.model_validate(given)
         except ValidationError as error:
             raise ConfigurationError("; ".join(_fault(e["loc"], e["msg"]) for e in error.errors())) from None
+
+
+def read(environ: Mapping[str, str]) -> dict[str, str]:
+    """What is set, by the settings' names; a secret also from the file that HOLDFAST_<NAME>_FILE names.
+
+    Raises ConfigurationError for a secret that is set twice, and for a file that says nothing.
+    """
+    given = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and not name.startswith(IGNORED_PREFIX) and value != ""
+    }
+    for name in SECRETS:
+        path = given.pop(f"{name}_file", None)
+        if path is not None:
+            variable = f"{PREFIX}{name.upper()}"
+            if name in given:
+                raise ConfigurationError(f"{variable} and {variable}_FILE are both set")
+            try:
+                given[name] = Path(path).read_text().strip()
+            except (OSError, UnicodeError) as error:
+                raise ConfigurationError(f"{variable}_FILE: {path} can't be read: {error}") from None
+            if not given[name]:
+                raise ConfigurationError(f"{variable}_FILE: {path} is empty")
+    return given
+
+
+def forget_secrets() -> None:
+    """Take the secrets out of this process's environment: what it starts does not inherit them, and who may look at the
+    process does not see them there."""
+    names = [name for name in (f"{PREFIX}{secret.upper()}" for secret in SECRETS) if name in os.environ]
+    if not names:
+        return
+    import ctypes  # noqa: PLC0415  (start time)
+
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    for name in names:
+        value = ctypes.c_void_p(libc.getenv(name.encode()))
+        if value:
+            ctypes.memset(value, 0, libc.strlen(value))
+        del os.environ[name]
 
 
 def origins_of(text: str) -> frozenset[str]:

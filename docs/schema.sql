@@ -434,6 +434,105 @@ CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS big
     $$;
 
 --
+-- Name: bucket_top(integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.bucket_top(bucket integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+        SELECT CASE WHEN bucket < 16 THEN bucket
+                    ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
+    $$;
+
+--
+-- Name: check_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.check_inbox() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $_$
+    DECLARE
+        one record;
+        fine boolean;
+        fault text;
+    BEGIN
+        BEGIN
+            SELECT bool_and((a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')
+                            AND (a.metadata IS NULL OR length(a.metadata) <= 256
+                                 OR holdfast.json_depth(a.metadata) <= 128)
+                            AND CASE WHEN (a.content_type IS NULL OR a.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
+                                    coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))::jsonb IS NOT NULL
+                                    AND (octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))) <= 256
+                                         OR length(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) - length(translate(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')), '[{', '')) <= 128
+                                         OR holdfast.json_depth(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) <= 128)
+                                WHEN a.content_type ILIKE 'text/%' THEN coalesce(a.payload_text, convert_from(a.payload, 'UTF8')) IS NOT NULL
+                                ELSE true END)
+            INTO fine FROM added a;
+        EXCEPTION WHEN data_exception OR statement_too_complex THEN
+            fine := false;
+        END;
+        IF fine THEN
+            RETURN NULL;
+        END IF;
+        FOR one IN SELECT x.*, row_number() OVER (ORDER BY x.place) AS number FROM added x ORDER BY x.place LOOP
+            BEGIN
+                fault := holdfast.find_fault(
+                    CASE WHEN (one.content_type IS NULL OR one.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') OR one.content_type ILIKE 'text/%'
+                         THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
+                    one.content_type, one.metadata);
+            EXCEPTION WHEN data_exception THEN
+                fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
+                         || ' must be here';
+            END;
+            IF fault IS NOT NULL THEN
+                RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
+                    USING ERRCODE = 'invalid_json_text';
+            END IF;
+        END LOOP;
+        RETURN NULL;
+    END $_$;
+
+--
+-- Name: commit_stages(text, text, bigint, bigint[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigint, attempts bigint[], rows bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET "holdfast.commits" TO 'on'
+    AS $$
+    DECLARE
+        counted bigint;
+    BEGIN
+        INSERT INTO holdfast.writes AS w (write_id, batch, jobs) VALUES (of_write, of_batch, rows)
+        ON CONFLICT (write_id) DO UPDATE
+        SET batch = excluded.batch, jobs = excluded.jobs, committed_at = excluded.committed_at
+        WHERE w.batch < excluded.batch;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        PERFORM 1 FROM holdfast.stages s WHERE s.attempt = ANY (attempts) AND s.run = of_run
+        ORDER BY s.attempt FOR UPDATE;
+        GET DIAGNOSTICS counted = ROW_COUNT;
+        IF counted = cardinality(attempts) THEN
+            DELETE FROM holdfast.staged s WHERE s.attempt = ANY (attempts);
+            GET DIAGNOSTICS counted = ROW_COUNT;
+            IF counted = rows THEN
+                DELETE FROM holdfast.stages s WHERE s.attempt = ANY (attempts);
+                RETURN true;
+            END IF;
+        END IF;
+        RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
+            rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
+    END $$;
+
+--
 -- Name: complete(text, json); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -495,8 +594,10 @@ CREATE FUNCTION holdfast.complete(token text, result json DEFAULT NULL::json) RE
             VALUES (completed, expires, job.topic, job.topic_id, job.seq, job.first_topic_id, job.first_seq,
                     job.lease_id, job.deliveries, job.node, handed_in);
         END IF;
-        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
-        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires);
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, began_at,
+                                           tenant)
+        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires,
+                job.leased_at, nullif(job.tenant, ''));
         
         INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
         SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries, holdfast.about(job)
@@ -633,6 +734,35 @@ CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer) RET
     END $$;
 
 --
+-- Name: drop_day_partitions(text, integer, boolean); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer, only_archived boolean, OUT gone integer, OUT held integer) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $$
+    DECLARE
+        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+        old record;
+    BEGIN
+        gone := 0;
+        held := 0;
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
+        FOR old IN
+            SELECT d.partition, d.archived FROM holdfast.day_partitions d
+            WHERE d.of_table = parent AND d.day < today - keep_days ORDER BY d.day
+        LOOP
+            IF only_archived AND NOT old.archived THEN
+                held := held + 1;
+                CONTINUE;
+            END IF;
+            EXECUTE format('DROP TABLE holdfast.%I', old.partition);
+            gone := gone + 1;
+        END LOOP;
+    END $$;
+
+--
 -- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -675,6 +805,73 @@ CREATE FUNCTION holdfast.drop_result_partitions() RETURNS integer
     END $$;
 
 --
+-- Name: drop_result_partitions(boolean); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_result_partitions(only_archived boolean, OUT gone integer, OUT held integer) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '200ms'
+    AS $$
+    DECLARE
+        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+        needed boolean;
+        old record;
+    BEGIN
+        gone := 0;
+        held := 0;
+        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.results', 0));
+        FOR old IN
+            SELECT d.partition, d.archived FROM holdfast.day_partitions d
+            WHERE d.of_table = 'results' AND d.day < today - 1 ORDER BY d.day
+        LOOP
+            EXECUTE format(
+                'SELECT EXISTS (SELECT 1 FROM holdfast.%I r WHERE (r.expires_at IS NULL OR r.expires_at > now())
+                                AND EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.id = r.topic_id))', old.partition)
+                INTO needed;
+            CONTINUE WHEN needed;
+            IF only_archived AND NOT old.archived THEN
+                held := held + 1;
+                CONTINUE;
+            END IF;
+            EXECUTE format('DROP TABLE holdfast.%I', old.partition);
+            gone := gone + 1;
+        END LOOP;
+    END $$;
+
+--
+-- Name: drop_stages(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET "holdfast.commits" TO 'off'
+    AS $$
+    DECLARE
+        dropped integer := 0;
+        gone integer;
+        one bigint;
+    BEGIN
+        FOR one IN
+            SELECT s.attempt FROM holdfast.stages s
+            WHERE s.run = of_run OR (of_run IS NULL AND s.started_at < clock_timestamp() - interval '1 day')
+            ORDER BY s.attempt LIMIT 1000 FOR UPDATE SKIP LOCKED
+        LOOP
+            DELETE FROM holdfast.staged s
+            WHERE s.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.staged x WHERE x.attempt = one LIMIT most - dropped));
+            GET DIAGNOSTICS gone = ROW_COUNT;
+            dropped := dropped + gone;
+            EXIT WHEN dropped >= most;
+            DELETE FROM holdfast.stages s WHERE s.attempt = one;
+        END LOOP;
+        RETURN dropped;
+    END $$;
+
+--
 -- Name: drop_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -685,6 +882,18 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
     BEGIN
         EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
     END $$;
+
+--
+-- Name: duration_bucket(bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.duration_bucket(ms bigint) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT CASE WHEN ms < 16 THEN ms::integer
+                    ELSE 8 * (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3)
+                         + (ms >> (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3))::integer END
+    $$;
 
 --
 -- Name: enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -758,6 +967,7 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
         drawn bigint[];
         renewed boolean[];
         place integer := 0;
+        newest bigint;
         r record;
         p record;
     BEGIN
@@ -864,19 +1074,22 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
             END IF;
         END LOOP;
         place := 0;
+        newest := head_seq;
         FOR i IN 1..cardinality(sizes) LOOP
+            head_seq := newest;
             seqs := jobs[place + 1:place + sizes[i]];
             updated := changed[place + 1:place + sizes[i]];
             duplicate := dropped[place + 1:place + sizes[i]];
             place := place + sizes[i];
             repeated := batch_keys[i] IS NOT NULL AND NOT wrote[i];
             IF repeated THEN
-                SELECT k.seqs INTO STRICT seqs FROM holdfast.idempotency k
+                SELECT k.seqs, coalesce(k.head_seq, 0) INTO STRICT seqs, head_seq
+                FROM holdfast.idempotency k
                 WHERE k.topic = of_topic AND k.key = batch_keys[i];
             ELSIF wrote[i] THEN
                 UPDATE holdfast.idempotency k
                 SET first_seq = enqueue_deduped.seqs[1], last_seq = enqueue_deduped.seqs[sizes[i]],
-                    seqs = enqueue_deduped.seqs
+                    seqs = enqueue_deduped.seqs, head_seq = newest
                 WHERE k.topic = of_topic AND k.key = batch_keys[i];
             END IF;
             RETURN NEXT;
@@ -1042,8 +1255,9 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
                     WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
                 DO NOTHING;
                 IF FOUND THEN
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until, detail)
-                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.producer, starts,
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, node, tenant,
+                                                       until, detail)
+                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.grp, r.most, r.producer, nullif(r.tenant, ''), starts,
                             CASE WHEN place = 'blocked' THEN 'blocked' END);
                     n_ready := n_ready + (place = 'ready')::integer;
                     n_scheduled := n_scheduled + (place = 'scheduled')::integer;
@@ -1111,8 +1325,8 @@ CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text
                    r.content_type
             FROM record r CROSS JOIN clock c
         ), event AS (
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-            SELECT $1, $2, r.seq, 'enqueued', 0, r.producer,
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node, tenant, until)
+            SELECT $1, $2, r.seq, 'enqueued', 0, r.max_deliveries, r.producer, nullif(r.tenant, ''),
                    CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                         THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
             FROM record r CROSS JOIN clock c
@@ -1238,6 +1452,85 @@ CREATE FUNCTION holdfast.events_from(of_topic_id integer) RETURNS timestamp with
     $$;
 
 --
+-- Name: fill_topic_stats(timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.fill_topic_stats(since timestamp with time zone, before timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_bitmapscan TO 'on'
+    SET enable_seqscan TO 'off'
+    SET enable_hashagg TO 'on'
+    SET enable_hashjoin TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET max_parallel_workers_per_gather TO '0'
+    SET work_mem TO '32MB'
+    AS $$
+    DECLARE
+        filled bigint;
+    BEGIN
+        WITH seen AS MATERIALIZED (
+            SELECT date_bin('1 minute', e.at, 'epoch') AS minute, e.topic_id, e.tenant, e.event,
+                   e.event = 'claimed' AND e.deliveries > 1 AS again,
+                   CASE WHEN e.event IN ('claimed', 'acked')
+                        THEN greatest((date_part('epoch', e.at - e.began_at) * 1000000)::bigint / 1000, 0) END AS ms,
+                   min(e.topic) AS topic, count(*) AS n
+            FROM holdfast.lease_events e
+            WHERE e.at >= since AND e.at < before
+              AND e.event IN ('enqueued', 'claimed', 'acked', 'failed', 'dead_lettered', 'expired', 'cancelled')
+            GROUP BY 1, 2, 3, 4, 5, 6
+        ), counted AS (
+            SELECT s.minute, s.topic_id, s.tenant, min(s.topic) AS topic,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'enqueued'), 0) AS enqueued,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'acked'), 0) AS completed,
+                   coalesce(sum(s.n) FILTER (WHERE s.event IN ('failed', 'dead_lettered')), 0) AS failed,
+                   coalesce(sum(s.n) FILTER (WHERE s.again), 0) AS retried,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'dead_lettered'), 0) AS dead_lettered,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'expired'), 0) AS expired,
+                   coalesce(sum(s.n) FILTER (WHERE s.event = 'cancelled'), 0) AS cancelled
+            FROM seen s GROUP BY s.minute, s.topic_id, s.tenant
+        ), ranked AS (
+            SELECT s.minute, s.topic_id, s.tenant, s.event, s.ms, sum(s.n) AS n,
+                   sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event ORDER BY s.ms) AS upto,
+                   sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event) AS total
+            FROM seen s WHERE s.ms IS NOT NULL GROUP BY s.minute, s.topic_id, s.tenant, s.event, s.ms
+        ), bucketed AS (
+            SELECT r.minute, r.topic_id, r.tenant, r.event, holdfast.duration_bucket(r.ms) AS bucket,
+                   sum(r.n)::bigint AS n, min(r.total) AS total,
+                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 50) AS p50,
+                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 95) AS p95,
+                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 99) AS p99
+            FROM ranked r GROUP BY 1, 2, 3, 4, 5
+        ), timed AS (
+            SELECT u.minute, u.topic_id, u.tenant, u.event, min(u.total) AS total, min(u.p50) AS p50, min(u.p95) AS p95,
+                   min(u.p99) AS p99, array_agg(u.bucket ORDER BY u.bucket) AS buckets,
+                   array_agg(u.n ORDER BY u.bucket) AS counts
+            FROM bucketed u GROUP BY u.minute, u.topic_id, u.tenant, u.event
+        )
+        INSERT INTO holdfast.topic_stats AS t
+        SELECT c.minute, c.topic_id, c.topic, coalesce(c.tenant, ''), c.enqueued, c.completed, c.failed, c.retried,
+               c.dead_lettered, c.expired, c.cancelled,
+               coalesce(w.total, 0), w.p50, w.p95, w.p99, coalesce(w.buckets, '{}'), coalesce(w.counts, '{}'),
+               coalesce(p.total, 0), p.p50, p.p95, p.p99, coalesce(p.buckets, '{}'), coalesce(p.counts, '{}')
+        FROM counted c
+        LEFT JOIN timed w ON w.minute = c.minute AND w.topic_id = c.topic_id
+            AND coalesce(w.tenant, '') = coalesce(c.tenant, '') AND w.event = 'claimed'
+        LEFT JOIN timed p ON p.minute = c.minute AND p.topic_id = c.topic_id
+            AND coalesce(p.tenant, '') = coalesce(c.tenant, '') AND p.event = 'acked'
+        ORDER BY c.topic_id, c.minute, coalesce(c.tenant, '')
+        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+        SET topic = excluded.topic, enqueued = excluded.enqueued, completed = excluded.completed,
+            failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered,
+            expired = excluded.expired, cancelled = excluded.cancelled, wait_count = excluded.wait_count,
+            wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms,
+            wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts,
+            processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms,
+            processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms,
+            processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts;
+        GET DIAGNOSTICS filled = ROW_COUNT;
+        RETURN filled;
+    END $$;
+
+--
 -- Name: find_fault(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1288,6 +1581,29 @@ CREATE FUNCTION holdfast.free_group() RETURNS trigger
     END $$;
 
 --
+-- Name: hold_stage(); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.hold_stage() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    DECLARE
+        first bigint;
+        last bigint;
+    BEGIN
+        SELECT min(x.attempt), max(x.attempt) INTO first, last FROM added x;
+        PERFORM 1 FROM holdfast.stages s WHERE s.attempt = first AND first = last FOR KEY SHARE;
+        IF NOT FOUND AND first IS NOT NULL THEN
+            RAISE EXCEPTION 'attempt % was given up, or these rows are of several', first
+                USING ERRCODE = 'object_not_in_prerequisite_state';
+        END IF;
+        RETURN NULL;
+    END $$;
+
+--
 -- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -1302,7 +1618,11 @@ CREATE TABLE holdfast.lease_events (
     lease_id uuid,
     topic text NOT NULL COLLATE pg_catalog."C",
     node text,
-    detail text
+    detail text,
+    began_at timestamp with time zone,
+    tenant text COLLATE pg_catalog."C",
+    grp text COLLATE pg_catalog."C",
+    max_deliveries integer
 )
 PARTITION BY RANGE (at);
 
@@ -1508,6 +1828,108 @@ CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text
     END $$;
 
 --
+-- Name: merge_latency(uuid, timestamp with time zone, timestamp with time zone, text, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.merge_latency(of_run uuid, since timestamp with time zone, before timestamp with time zone, of_topic text, expected bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'on'
+    SET enable_hashjoin TO 'on'
+    SET enable_hashagg TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+    DECLARE
+        told_to timestamptz;
+        staged bigint;
+        put bigint;
+        cleared bigint;
+    BEGIN
+        SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
+        IF before > told_to THEN
+            RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        END IF;
+        SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
+        WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
+        IF staged <> expected THEN
+            RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        END IF;
+        INSERT INTO holdfast.topic_stats AS t (minute, topic_id, topic, tenant, wait_count, wait_p50_ms, wait_p95_ms, wait_p99_ms, wait_buckets, wait_counts, processing_count, processing_p50_ms, processing_p95_ms, processing_p99_ms, processing_buckets, processing_counts)
+        SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
+               s.minute, s.topic_id, s.topic, s.tenant, s.wait_count, s.wait_p50_ms, s.wait_p95_ms, s.wait_p99_ms, s.wait_buckets, s.wait_counts, s.processing_count, s.processing_p50_ms, s.processing_p95_ms, s.processing_p99_ms, s.processing_buckets, s.processing_counts
+        FROM holdfast.topic_stats_staged s WHERE s.run = of_run
+        ORDER BY s.topic_id, s.minute, s.tenant
+        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+        SET wait_count = excluded.wait_count, wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms, wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts, processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms, processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms, processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts
+        WHERE (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts, t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets, t.processing_counts) IS DISTINCT FROM (excluded.wait_count, excluded.wait_p50_ms, excluded.wait_p95_ms, excluded.wait_p99_ms, excluded.wait_buckets, excluded.wait_counts, excluded.processing_count, excluded.processing_p50_ms, excluded.processing_p95_ms, excluded.processing_p99_ms, excluded.processing_buckets, excluded.processing_counts);
+        GET DIAGNOSTICS put = ROW_COUNT;
+        UPDATE holdfast.topic_stats t SET wait_count = 0, wait_p50_ms = NULL, wait_p95_ms = NULL, wait_p99_ms = NULL, wait_buckets = '{}', wait_counts = '{}', processing_count = 0, processing_p50_ms = NULL, processing_p95_ms = NULL, processing_p99_ms = NULL, processing_buckets = '{}', processing_counts = '{}'
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts, t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets, t.processing_counts) IS DISTINCT FROM (0, NULL, NULL, NULL, '{}', '{}', 0, NULL, NULL, NULL, '{}', '{}')
+          AND NOT EXISTS (
+              SELECT FROM holdfast.topic_stats_staged s
+              WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
+          );
+        GET DIAGNOSTICS cleared = ROW_COUNT;
+        DELETE FROM holdfast.topic_stats t
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count, t.processing_count)
+              = (0, 0, 0, 0, 0, 0, 0, 0, 0);
+        DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
+        RETURN put + cleared;
+    END $$;
+
+--
+-- Name: merge_throughput(uuid, timestamp with time zone, timestamp with time zone, text, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.merge_throughput(of_run uuid, since timestamp with time zone, before timestamp with time zone, of_topic text, expected bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'on'
+    SET enable_hashjoin TO 'on'
+    SET enable_hashagg TO 'on'
+    SET plan_cache_mode TO 'force_custom_plan'
+    AS $$
+    DECLARE
+        told_to timestamptz;
+        staged bigint;
+        put bigint;
+        cleared bigint;
+    BEGIN
+        SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
+        IF before > told_to THEN
+            RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        END IF;
+        SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
+        WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
+        IF staged <> expected THEN
+            RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        END IF;
+        INSERT INTO holdfast.topic_stats AS t (minute, topic_id, topic, tenant, enqueued, completed, failed, retried, dead_lettered, expired, cancelled)
+        SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
+               s.minute, s.topic_id, s.topic, s.tenant, s.enqueued, s.completed, s.failed, s.retried, s.dead_lettered, s.expired, s.cancelled
+        FROM holdfast.topic_stats_staged s WHERE s.run = of_run
+        ORDER BY s.topic_id, s.minute, s.tenant
+        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+        SET enqueued = excluded.enqueued, completed = excluded.completed, failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered, expired = excluded.expired, cancelled = excluded.cancelled
+        WHERE (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM (excluded.enqueued, excluded.completed, excluded.failed, excluded.retried, excluded.dead_lettered, excluded.expired, excluded.cancelled);
+        GET DIAGNOSTICS put = ROW_COUNT;
+        UPDATE holdfast.topic_stats t SET enqueued = 0, completed = 0, failed = 0, retried = 0, dead_lettered = 0, expired = 0, cancelled = 0
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM (0, 0, 0, 0, 0, 0, 0)
+          AND NOT EXISTS (
+              SELECT FROM holdfast.topic_stats_staged s
+              WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
+          );
+        GET DIAGNOSTICS cleared = ROW_COUNT;
+        DELETE FROM holdfast.topic_stats t
+        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count, t.processing_count)
+              = (0, 0, 0, 0, 0, 0, 0, 0, 0);
+        DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
+        RETURN put + cleared;
+    END $$;
+
+--
 -- Name: message_id(integer, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -1622,9 +2044,9 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
                     n_scheduled := n_scheduled + 1;
                     delays := delays || delay;
                     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
-                                                       detail)
+                                                       detail, began_at, tenant)
                     VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
-                            job.visible_at, r.error);
+                            job.visible_at, r.error, job.leased_at, nullif(job.tenant, ''));
                     fits := true;
                     EXIT;
                 END IF;
@@ -1635,6 +2057,23 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
         END LOOP;
         INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
         SELECT id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes WHERE n_leased < 0;
+    END $$;
+
+--
+-- Name: open_stage(text); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.open_stage(of_run text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+    DECLARE
+        opened bigint;
+    BEGIN
+        INSERT INTO holdfast.stages (run) VALUES (of_run) RETURNING attempt INTO opened;
+        RETURN opened;
     END $$;
 
 --
@@ -1902,8 +2341,9 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
                 VALUES (of_topic, of_id, kept.seq, 'requeued', kept.deliveries, kept.lease_id, kept.node,
                         'to ' || job.topic || ' ' || job.seq);
             END IF;
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until, detail)
-            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, CASE WHEN job.grp IS NULL THEN job.visible_at END,
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, tenant, until, detail)
+            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.grp, job.max_deliveries,
+                    nullif(job.tenant, ''), CASE WHEN job.grp IS NULL THEN job.visible_at END,
                     CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
                          ELSE 'was ' || kept.state END);
             n_scheduled := n_scheduled + (job.grp IS NULL)::integer;
@@ -1957,47 +2397,16 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     DECLARE
         g record;
         t record;
-        one record;
-        sequence regclass;
+        b record;
+        placed record;
         held record;
-        fine boolean;
-        fault text;
+        sequence regclass;
+        bounded boolean;
     BEGIN
-        BEGIN
-            SELECT bool_and((a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')
-                            AND (a.metadata IS NULL OR length(a.metadata) <= 256
-                                 OR holdfast.json_depth(a.metadata) <= 128)
-                            AND CASE WHEN (a.content_type IS NULL OR a.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
-                                    coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))::jsonb IS NOT NULL
-                                    AND (octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))) <= 256
-                                         OR length(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) - length(translate(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')), '[{', '')) <= 128
-                                         OR holdfast.json_depth(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) <= 128)
-                                WHEN a.content_type ILIKE 'text/%' THEN coalesce(a.payload_text, convert_from(a.payload, 'UTF8')) IS NOT NULL
-                                ELSE true END)
-            INTO fine FROM added a;
-        EXCEPTION WHEN data_exception OR statement_too_complex THEN
-            fine := false;
-        END;
-        IF NOT fine THEN
-            FOR one IN SELECT x.*, row_number() OVER (ORDER BY x.place) AS number FROM added x ORDER BY x.place LOOP
-                BEGIN
-                    fault := holdfast.find_fault(
-                        CASE WHEN (one.content_type IS NULL OR one.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') OR one.content_type ILIKE 'text/%'
-                             THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
-                        one.content_type, one.metadata);
-                EXCEPTION WHEN data_exception THEN
-                    fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
-                             || ' must be here';
-                END;
-                IF fault IS NOT NULL THEN
-                    RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
-                        USING ERRCODE = 'invalid_json_text';
-                END IF;
-            END LOOP;
-        END IF;
         FOR g IN
-            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked, bool_or(x.key IS NOT NULL) AS keyed,
-                   bool_or(x.priority > 0) AS lanes
+            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked,
+                   bool_or(x.key IS NOT NULL OR x."group" IS NOT NULL OR x.dedupe_id IS NOT NULL) AS singly,
+                   bool_or(x.priority > 0 OR x.tenant <> '') AS lanes
             FROM added x GROUP BY x.topic ORDER BY x.topic
         LOOP
             SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
@@ -2006,7 +2415,8 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                    o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
                    coalesce(o.max_deliveries, greatest(1, least(
                        coalesce(o.max_retries, d.max_retries),
-                       nullif(coalesce(o.dlq_threshold, d.dlq_threshold), 0)))) AS max_deliveries
+                       nullif(coalesce(o.dlq_threshold, d.dlq_threshold), 0)))) AS max_deliveries,
+                   o.dedupe_window_ms AS window_ms
             INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
             IF t.id IS NULL THEN
                 RAISE EXCEPTION 'there is no topic "%"', g.topic USING ERRCODE = 'undefined_object',
@@ -2017,10 +2427,11 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                     USING ERRCODE = 'wrong_object_type';
             END IF;
             IF t.schema_version <> g.checked THEN
-                INSERT INTO holdfast.inbox_unchecked (topic, payload, content_type, metadata, tag, node, priority,
-                                                      delay_ms, run_at, ttl_ms, max_deliveries, key)
+                INSERT INTO holdfast.inbox_unchecked (
+                    topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at, ttl_ms,
+                    max_deliveries, key, tenant, "group", dedupe_id, user_id, webhook)
                 SELECT a.topic, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')), a.content_type, a.metadata, a.tag, a.node, a.priority, a.delay_ms, a.run_at,
-                       a.ttl_ms, a.max_deliveries, a.key
+                       a.ttl_ms, a.max_deliveries, a.key, a.tenant, a."group", a.dedupe_id, a.user_id, a.webhook
                 FROM added a WHERE a.topic = g.topic;
                 CONTINUE;
             END IF;
@@ -2028,49 +2439,76 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
             IF sequence IS NULL THEN
                 RAISE EXCEPTION 'topic "%" was deleted meanwhile', g.topic USING ERRCODE = 'undefined_object';
             END IF;
-            IF t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0 THEN
-                -- As app/queue/sql/lock_depth.sql: whoever adds to this topic waits for the end of this transaction.
-                PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
-            END IF;
-            IF g.keyed THEN
-                PERFORM e.seqs FROM (
-                    SELECT array_agg(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) ORDER BY a.place) AS payloads, array_agg(a.tag ORDER BY a.place) AS tags,
-                           array_agg(a.node ORDER BY a.place) AS nodes,
-                           array_agg(a.metadata::json ORDER BY a.place) AS metadata,
-                           array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
-                           array_agg(a.delay_ms ORDER BY a.place) AS delays,
-                           array_agg(a.run_at ORDER BY a.place) AS runs,
-                           array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
-                           array_agg(a.max_deliveries ORDER BY a.place) AS limits,
-                           array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
-                           array_agg(a.key ORDER BY a.place) AS keys
-                    FROM added a WHERE a.topic = g.topic
-                ) r CROSS JOIN LATERAL holdfast.enqueue_keyed(
-                    g.topic, t.id, sequence, r.payloads, r.tags, r.nodes, r.metadata, '{}', r.priorities, r.delays,
-                    r.runs, r.ttls, r.limits, r.types, r.keys, t.ttl_ms, t.ends, t.max_deliveries) e;
+            bounded := t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0;
+            IF g.singly THEN
+                IF bounded THEN  -- before groups, keys and ids, as everybody takes it
+                    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
+                END IF;
+                IF (SELECT sum(octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')))) FROM added a WHERE a.topic = g.topic) > 268435456 THEN
+                    RAISE EXCEPTION 'these rows for topic "%" are placed one by one, for their keys, groups or dedupe '
+                        'ids, and are more than 256 MiB', g.topic USING ERRCODE = 'program_limit_exceeded',
+                        HINT = 'Write them in several parts.';
+                END IF;
+                SELECT count(*)::integer AS size,
+                       array_agg(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) ORDER BY a.place) AS payloads, array_agg(a.tag ORDER BY a.place) AS tags,
+                       array_agg(a.node ORDER BY a.place) AS nodes, array_agg(CASE WHEN a.user_id IS NULL THEN a.metadata::json
+    ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END ORDER BY a.place) AS metadata,
+                       array_agg(a.tenant ORDER BY a.place) AS tenants,
+                       array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
+                       array_agg(a.delay_ms ORDER BY a.place) AS delays, array_agg(a.run_at ORDER BY a.place) AS runs,
+                       array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
+                       array_agg(a.max_deliveries ORDER BY a.place) AS limits,
+                       array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
+                       array_agg(a.key ORDER BY a.place) AS keys, array_agg(a."group" ORDER BY a.place) AS grps,
+                       array_agg(coalesce(a.dedupe_id, CASE WHEN a.topic LIKE '%.fifo'
+                                     THEN encode(sha256(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))), 'hex') END) ORDER BY a.place) AS ids,
+                       array_agg(a.webhook ORDER BY a.place) AS hooks
+                INTO b FROM added a WHERE a.topic = g.topic;
+                IF t.window_ms > 0 AND num_nonnulls(VARIADIC b.ids) > 0 THEN
+                    SELECT e.seqs, e.duplicate INTO placed FROM holdfast.enqueue_deduped(
+                        g.topic, t.id, sequence, b.payloads, b.tags, b.nodes, b.metadata, b.tenants, b.priorities,
+                        b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries, b.grps,
+                        b.ids, t.window_ms, ARRAY[b.size], ARRAY[NULL]::text[], 0) e;
+                ELSE
+                    SELECT e.seqs, '{}'::boolean[] AS duplicate INTO placed FROM holdfast.enqueue_keyed(
+                        g.topic, t.id, sequence, b.payloads, b.tags, b.nodes, b.metadata, b.tenants, b.priorities,
+                        b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries,
+                        CASE WHEN num_nonnulls(VARIADIC b.grps) > 0 THEN b.grps ELSE '{}' END) e;
+                END IF;
+                IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as app/queue/sql/hook.sql
+                    UPDATE holdfast.jobs j SET webhook = h.url
+                    FROM (SELECT DISTINCT ON (u.seq) u.seq, u.url
+                          FROM unnest(placed.seqs, b.hooks, placed.duplicate) WITH ORDINALITY
+                              AS u(seq, url, dropped, ord)
+                          WHERE u.url IS NOT NULL AND u.dropped IS NOT TRUE ORDER BY u.seq, u.ord DESC) h
+                    WHERE j.topic = g.topic AND j.seq = h.seq;
+                END IF;
             ELSE
                 WITH clock AS MATERIALIZED (
                     SELECT clock_timestamp() AS at
                 ), job AS (
-                    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, priority, visible_at, created_at,
-                                               updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
-                                               content_type)
+                    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
+                                               created_at, updated_at, expires_at, max_deliveries, tag, producer,
+                                               metadata, payload, content_type, webhook)
                     SELECT r.topic, t.id, r.seq, r.seq,
                            CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                                 THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
-                           coalesce(r.priority, 0)::smallint,
+                           coalesce(r.tenant, ''), coalesce(r.priority, 0)::smallint,
                            greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
                            c.at + nullif(coalesce(r.ttl_ms, t.ttl_ms), 0) * interval '1 ms',
-                           r.max_deliveries, r.tag, r.node, r.metadata::json, r.bytes,
-                           nullif(r.content_type, 'application/json')
+                           r.max_deliveries, r.tag, r.node, r.meta, r.bytes, nullif(r.content_type, 'application/json'),
+                           r.webhook
                     FROM (
                         -- The rows as they came: what an INSERT has added is kept in its order.
-                        SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes, nextval(sequence) AS seq FROM added a WHERE a.topic = g.topic
+                        SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes, CASE WHEN a.user_id IS NULL THEN a.metadata::json
+    ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END AS meta, nextval(sequence) AS seq
+                        FROM added a WHERE a.topic = g.topic
                     ) r CROSS JOIN clock c
-                    RETURNING seq, state, visible_at, producer, octet_length(payload) AS size
+                    RETURNING seq, state, visible_at, producer, tenant, max_deliveries, octet_length(payload) AS size
                 ), event AS (
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.producer,
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node,
+                                                       tenant, until)
+                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, j.producer, nullif(j.tenant, ''),
                            CASE WHEN j.state = 'scheduled' THEN j.visible_at END
                     FROM job j
                 )
@@ -2080,15 +2518,20 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                 FROM job j;
             END IF;
             INSERT INTO holdfast.new_lanes (topic, tenant, priority)
-            SELECT g.topic, '', l.priority
+            SELECT g.topic, l.tenant, l.priority
             FROM (
-                SELECT 0 AS priority WHERE NOT g.lanes IS TRUE
-                UNION SELECT coalesce(a.priority, 0) FROM added a WHERE g.lanes AND a.topic = g.topic
+                SELECT '' AS tenant, 0 AS priority WHERE NOT g.lanes IS TRUE
+                UNION SELECT coalesce(a.tenant, ''), coalesce(a.priority, 0) FROM added a
+                      WHERE g.lanes AND a.topic = g.topic
             ) l
             WHERE NOT EXISTS (
-                SELECT 1 FROM holdfast.lanes k WHERE k.topic = g.topic AND k.tenant = '' AND k.priority = l.priority
+                SELECT 1 FROM holdfast.lanes k
+                WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
             );
-            IF t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0 THEN
+            IF bounded THEN
+                -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, and of
+                -- rows that look at nobody else's, not until now.
+                PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
                 SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
                 INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;
                 IF held.jobs > nullif(t.max_depth, 0) OR held.jobs > nullif(t.cap_records, 0)
@@ -2098,9 +2541,11 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                 END IF;
             END IF;
         END LOOP;
-        -- Of others, only rows that can't be seen lie between these.
-        DELETE FROM holdfast.inbox i
-        WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
+        IF TG_TABLE_NAME = 'inbox' THEN
+            -- Of others, only rows that can't be seen lie between these.
+            DELETE FROM holdfast.inbox i
+            WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
+        END IF;
         RETURN NULL;
     END $_$;
 
@@ -2312,6 +2757,21 @@ PARTITION BY RANGE (finished_at);
 ALTER TABLE ONLY holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
 
 --
+-- Name: archived_days; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.archived_days (
+    of_table text NOT NULL COLLATE pg_catalog."C",
+    day date NOT NULL,
+    rows bigint NOT NULL,
+    checksum numeric NOT NULL,
+    location text NOT NULL,
+    verified_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT archived_days_of_table_check CHECK ((of_table = ANY (ARRAY['lease_events'::text, 'results'::text, 'archive'::text]))),
+    CONSTRAINT archived_days_rows_check CHECK ((rows >= 0))
+);
+
+--
 -- Name: audit; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2352,6 +2812,112 @@ CREATE UNLOGGED TABLE holdfast.buckets (
     CONSTRAINT buckets_tokens_check CHECK ((tokens >= (0)::double precision))
 )
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: results; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.results (
+    completed_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    seq bigint NOT NULL,
+    first_seq bigint,
+    topic_id integer NOT NULL,
+    first_topic_id integer,
+    deliveries integer NOT NULL,
+    lease_id uuid NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    node text,
+    result json NOT NULL
+)
+PARTITION BY RANGE (completed_at);
+ALTER TABLE ONLY holdfast.results ALTER COLUMN result SET STORAGE EXTERNAL;
+
+--
+-- Name: day_partitions; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.day_partitions AS
+ SELECT d.of_table,
+    d.day,
+    d.partition,
+    (a.verified_at IS NOT NULL) AS archived,
+    (d.day < ((statement_timestamp() AT TIME ZONE 'UTC'::text))::date) AS over
+   FROM (( SELECT (p.relname)::text AS of_table,
+            (c.relname)::text AS partition,
+            to_date("right"((c.relname)::text, 8), 'YYYYMMDD'::text) AS day
+           FROM ((pg_inherits i
+             JOIN pg_class c ON ((c.oid = i.inhrelid)))
+             JOIN pg_class p ON ((p.oid = i.inhparent)))
+          WHERE (i.inhparent = ANY (ARRAY[('holdfast.lease_events'::regclass)::oid, ('holdfast.results'::regclass)::oid, ('holdfast.archive'::regclass)::oid]))) d
+     LEFT JOIN holdfast.archived_days a ON (((a.of_table = d.of_table) AND (a.day = d.day))));
+
+--
+-- Name: job_states; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.job_states AS
+ SELECT topic,
+    seq,
+    holdfast.state_now(state, visible_at, expires_at, cancelled_at) AS state,
+    tenant,
+    key,
+    grp,
+    priority,
+    tag,
+    created_at,
+    updated_at,
+    visible_at,
+    expires_at,
+    deliveries,
+    crashes,
+    max_deliveries,
+    node,
+    leased_at,
+    progress,
+    last_error,
+    original_topic,
+    original_seq,
+    original_deliveries,
+    dlq_moved_at,
+    content_type,
+    metadata,
+    payload
+   FROM holdfast.jobs j;
+
+--
+-- Name: dead_letters; Type: VIEW; Schema: holdfast; Owner: -
+--
+
+CREATE VIEW holdfast.dead_letters AS
+ SELECT topic,
+    seq,
+    state,
+    tenant,
+    key,
+    grp,
+    priority,
+    tag,
+    created_at,
+    updated_at,
+    visible_at,
+    expires_at,
+    deliveries,
+    crashes,
+    max_deliveries,
+    node,
+    leased_at,
+    progress,
+    last_error,
+    original_topic,
+    original_seq,
+    original_deliveries,
+    dlq_moved_at,
+    content_type,
+    metadata,
+    payload
+   FROM holdfast.job_states s
+  WHERE (dlq_moved_at IS NOT NULL);
 
 --
 -- Name: dedupe; Type: TABLE; Schema: holdfast; Owner: -
@@ -2456,7 +3022,8 @@ CREATE TABLE holdfast.idempotency (
     topic_id integer NOT NULL,
     topic text NOT NULL COLLATE pg_catalog."C",
     key text NOT NULL COLLATE pg_catalog."C",
-    seqs bigint[]
+    seqs bigint[],
+    head_seq bigint
 );
 
 --
@@ -2479,8 +3046,15 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     key text COLLATE pg_catalog."C",
     checked integer,
     place bigint NOT NULL,
+    tenant text COLLATE pg_catalog."C",
+    "group" text COLLATE pg_catalog."C",
+    dedupe_id text COLLATE pg_catalog."C",
+    user_id text,
+    webhook text,
     CONSTRAINT "content_type: type/subtype, of up to 255 characters" CHECK (((content_type ~ '^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$'::text) AND (length(content_type) < 256))),
+    CONSTRAINT "dedupe_id: 1 to 256 characters" CHECK (((char_length(dedupe_id) >= 1) AND (char_length(dedupe_id) <= 256))),
     CONSTRAINT "delay_ms: 0 to 315360000000, ten years" CHECK (((delay_ms >= 0) AND (delay_ms <= '315360000000'::bigint))),
+    CONSTRAINT "group: 1 to 128 characters" CHECK (((char_length("group") >= 1) AND (char_length("group") <= 128))),
     CONSTRAINT "key: 1 to 256 characters" CHECK (((char_length(key) >= 1) AND (char_length(key) <= 256))),
     CONSTRAINT "max_deliveries: 0 to 10000" CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
     CONSTRAINT "metadata: 16 KiB at most" CHECK ((octet_length(metadata) <= 16384)),
@@ -2490,10 +3064,13 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     CONSTRAINT "priority: 0 to 9" CHECK (((priority >= 0) AND (priority <= 9))),
     CONSTRAINT "run_at: a time of these millennia" CHECK (((run_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at > '-infinity'::timestamp with time zone))),
     CONSTRAINT "tag: 256 bytes at most" CHECK ((octet_length(tag) <= 256)),
-    CONSTRAINT "topic: .fifo asks for groups, which the inbox does not take" CHECK ((topic !~~ '%.fifo'::text)),
+    CONSTRAINT "tenant: 128 characters at most" CHECK ((char_length(tenant) <= 128)),
     CONSTRAINT "topic: holdfast. is kept for the service's own" CHECK ((topic !~~ 'holdfast.%'::text)),
     CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK ((topic !~~ '%.dlq'::text)),
-    CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
+    CONSTRAINT "topic: names that end in .fifo ask for a group" CHECK (((topic !~~ '%.fifo'::text) OR ("group" IS NOT NULL))),
+    CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint))),
+    CONSTRAINT "user_id: 1 to 128 characters" CHECK (((char_length(user_id) >= 1) AND (char_length(user_id) <= 128))),
+    CONSTRAINT "webhook: an http:// or https:// URL of up to 2048 characters" CHECK (((webhook ~* '^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&*+,;=%-]+)(:[1-9][0-9]{0,4})?([/?][!-"$-~]*)?$'::text) AND (octet_length(webhook) <= 2048)))
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
 
@@ -2529,7 +3106,12 @@ CREATE TABLE holdfast.inbox_rejects (
     node text,
     key text COLLATE pg_catalog."C",
     payload bytea NOT NULL,
-    reason text NOT NULL
+    reason text NOT NULL,
+    tenant text COLLATE pg_catalog."C",
+    "group" text COLLATE pg_catalog."C",
+    dedupe_id text COLLATE pg_catalog."C",
+    user_id text,
+    webhook text
 );
 
 --
@@ -2550,7 +3132,12 @@ CREATE TABLE holdfast.inbox_unchecked (
     tag text,
     node text,
     key text COLLATE pg_catalog."C",
-    payload bytea NOT NULL
+    payload bytea NOT NULL,
+    tenant text COLLATE pg_catalog."C",
+    "group" text COLLATE pg_catalog."C",
+    dedupe_id text COLLATE pg_catalog."C",
+    user_id text,
+    webhook text
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 
@@ -2785,26 +3372,6 @@ CREATE TABLE holdfast.replays (
 WITH (fillfactor='50');
 
 --
--- Name: results; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.results (
-    completed_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    seq bigint NOT NULL,
-    first_seq bigint,
-    topic_id integer NOT NULL,
-    first_topic_id integer,
-    deliveries integer NOT NULL,
-    lease_id uuid NOT NULL,
-    topic text NOT NULL COLLATE pg_catalog."C",
-    node text,
-    result json NOT NULL
-)
-PARTITION BY RANGE (completed_at);
-ALTER TABLE ONLY holdfast.results ALTER COLUMN result SET STORAGE EXTERNAL;
-
---
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -2832,6 +3399,80 @@ CREATE TABLE holdfast.schedules (
     CONSTRAINT schedules_missed_check CHECK ((missed = ANY (ARRAY['skip'::text, 'once'::text, 'all'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: staged; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE UNLOGGED TABLE holdfast.staged (
+    topic text CONSTRAINT inbox_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    payload bytea,
+    payload_text text,
+    content_type text,
+    metadata text,
+    tag text,
+    node text,
+    priority integer,
+    delay_ms bigint,
+    run_at timestamp with time zone,
+    ttl_ms bigint,
+    max_deliveries integer,
+    key text COLLATE pg_catalog."C",
+    checked integer,
+    place bigint CONSTRAINT inbox_place_not_null NOT NULL,
+    tenant text COLLATE pg_catalog."C",
+    "group" text COLLATE pg_catalog."C",
+    dedupe_id text COLLATE pg_catalog."C",
+    user_id text,
+    webhook text,
+    attempt bigint NOT NULL,
+    CONSTRAINT "content_type: type/subtype, of up to 255 characters" CHECK (((content_type ~ '^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$'::text) AND (length(content_type) < 256))),
+    CONSTRAINT "dedupe_id: 1 to 256 characters" CHECK (((char_length(dedupe_id) >= 1) AND (char_length(dedupe_id) <= 256))),
+    CONSTRAINT "delay_ms: 0 to 315360000000, ten years" CHECK (((delay_ms >= 0) AND (delay_ms <= '315360000000'::bigint))),
+    CONSTRAINT "group: 1 to 128 characters" CHECK (((char_length("group") >= 1) AND (char_length("group") <= 128))),
+    CONSTRAINT "key: 1 to 256 characters" CHECK (((char_length(key) >= 1) AND (char_length(key) <= 256))),
+    CONSTRAINT "max_deliveries: 0 to 10000" CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
+    CONSTRAINT "metadata: 16 KiB at most" CHECK ((octet_length(metadata) <= 16384)),
+    CONSTRAINT "node: 128 bytes at most" CHECK ((octet_length(node) <= 128)),
+    CONSTRAINT "payload and metadata: 1 MiB at most" CHECK (((COALESCE(octet_length(payload), octet_length(payload_text)) + COALESCE(octet_length(metadata), 0)) <= 1048576)),
+    CONSTRAINT "payload or payload_text: one of them" CHECK ((num_nonnulls(payload, payload_text) = 1)),
+    CONSTRAINT "priority: 0 to 9" CHECK (((priority >= 0) AND (priority <= 9))),
+    CONSTRAINT "run_at: a time of these millennia" CHECK (((run_at < '10000-01-01 00:00:00+00'::timestamp with time zone) AND (run_at > '-infinity'::timestamp with time zone))),
+    CONSTRAINT "tag: 256 bytes at most" CHECK ((octet_length(tag) <= 256)),
+    CONSTRAINT "tenant: 128 characters at most" CHECK ((char_length(tenant) <= 128)),
+    CONSTRAINT "topic: holdfast. is kept for the service's own" CHECK ((topic !~~ 'holdfast.%'::text)),
+    CONSTRAINT "topic: names that end in .dlq are kept for dead letters" CHECK ((topic !~~ '%.dlq'::text)),
+    CONSTRAINT "topic: names that end in .fifo ask for a group" CHECK (((topic !~~ '%.fifo'::text) OR ("group" IS NOT NULL))),
+    CONSTRAINT "ttl_ms: 0 to 315360000000, ten years" CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint))),
+    CONSTRAINT "user_id: 1 to 128 characters" CHECK (((char_length(user_id) >= 1) AND (char_length(user_id) <= 128))),
+    CONSTRAINT "webhook: an http:// or https:// URL of up to 2048 characters" CHECK (((webhook ~* '^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&*+,;=%-]+)(:[1-9][0-9]{0,4})?([/?][!-"$-~]*)?$'::text) AND (octet_length(webhook) <= 2048)))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: stages; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.stages (
+    attempt bigint NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    run text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT "run: 1 to 256 characters" CHECK (((char_length(run) >= 1) AND (char_length(run) <= 256)))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+
+--
+-- Name: stages_attempt_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE holdfast.stages ALTER COLUMN attempt ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.stages_attempt_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 --
 -- Name: sweeps; Type: TABLE; Schema: holdfast; Owner: -
@@ -2924,6 +3565,82 @@ CREATE TABLE holdfast.topic_schemas (
 );
 
 --
+-- Name: topic_stats; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_stats (
+    minute timestamp with time zone NOT NULL,
+    topic_id integer NOT NULL,
+    topic text NOT NULL COLLATE pg_catalog."C",
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    enqueued bigint DEFAULT 0 NOT NULL,
+    completed bigint DEFAULT 0 NOT NULL,
+    failed bigint DEFAULT 0 NOT NULL,
+    retried bigint DEFAULT 0 NOT NULL,
+    dead_lettered bigint DEFAULT 0 NOT NULL,
+    expired bigint DEFAULT 0 NOT NULL,
+    cancelled bigint DEFAULT 0 NOT NULL,
+    wait_count bigint DEFAULT 0 NOT NULL,
+    wait_p50_ms bigint,
+    wait_p95_ms bigint,
+    wait_p99_ms bigint,
+    wait_buckets integer[] DEFAULT '{}'::integer[] NOT NULL,
+    wait_counts bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    processing_count bigint DEFAULT 0 NOT NULL,
+    processing_p50_ms bigint,
+    processing_p95_ms bigint,
+    processing_p99_ms bigint,
+    processing_buckets integer[] DEFAULT '{}'::integer[] NOT NULL,
+    processing_counts bigint[] DEFAULT '{}'::bigint[] NOT NULL
+);
+
+--
+-- Name: topic_stats_progress; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_stats_progress (
+    one boolean DEFAULT true NOT NULL,
+    filled_to timestamp with time zone NOT NULL,
+    guessed_to timestamp with time zone NOT NULL,
+    marked_at timestamp with time zone NOT NULL,
+    mark xid8 NOT NULL,
+    CONSTRAINT topic_stats_progress_one_check CHECK (one)
+)
+WITH (fillfactor='25');
+
+--
+-- Name: topic_stats_staged; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.topic_stats_staged (
+    minute timestamp with time zone CONSTRAINT topic_stats_minute_not_null NOT NULL,
+    topic_id integer CONSTRAINT topic_stats_topic_id_not_null NOT NULL,
+    topic text CONSTRAINT topic_stats_topic_not_null NOT NULL COLLATE pg_catalog."C",
+    tenant text CONSTRAINT topic_stats_tenant_not_null NOT NULL COLLATE pg_catalog."C",
+    enqueued bigint DEFAULT 0 CONSTRAINT topic_stats_enqueued_not_null NOT NULL,
+    completed bigint DEFAULT 0 CONSTRAINT topic_stats_completed_not_null NOT NULL,
+    failed bigint DEFAULT 0 CONSTRAINT topic_stats_failed_not_null NOT NULL,
+    retried bigint DEFAULT 0 CONSTRAINT topic_stats_retried_not_null NOT NULL,
+    dead_lettered bigint DEFAULT 0 CONSTRAINT topic_stats_dead_lettered_not_null NOT NULL,
+    expired bigint DEFAULT 0 CONSTRAINT topic_stats_expired_not_null NOT NULL,
+    cancelled bigint DEFAULT 0 CONSTRAINT topic_stats_cancelled_not_null NOT NULL,
+    wait_count bigint DEFAULT 0 CONSTRAINT topic_stats_wait_count_not_null NOT NULL,
+    wait_p50_ms bigint,
+    wait_p95_ms bigint,
+    wait_p99_ms bigint,
+    wait_buckets integer[] DEFAULT '{}'::integer[] CONSTRAINT topic_stats_wait_buckets_not_null NOT NULL,
+    wait_counts bigint[] DEFAULT '{}'::bigint[] CONSTRAINT topic_stats_wait_counts_not_null NOT NULL,
+    processing_count bigint DEFAULT 0 CONSTRAINT topic_stats_processing_count_not_null NOT NULL,
+    processing_p50_ms bigint,
+    processing_p95_ms bigint,
+    processing_p99_ms bigint,
+    processing_buckets integer[] DEFAULT '{}'::integer[] CONSTRAINT topic_stats_processing_buckets_not_null NOT NULL,
+    processing_counts bigint[] DEFAULT '{}'::bigint[] CONSTRAINT topic_stats_processing_counts_not_null NOT NULL,
+    run uuid NOT NULL,
+    staged_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+--
 -- Name: topics_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
 --
 
@@ -3004,6 +3721,18 @@ CREATE TABLE holdfast.webhook_secrets (
 );
 
 --
+-- Name: writes; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.writes (
+    batch bigint NOT NULL,
+    jobs bigint NOT NULL,
+    committed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    write_id text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT "write_id: 1 to 256 characters" CHECK (((char_length(write_id) >= 1) AND (char_length(write_id) <= 256)))
+);
+
+--
 -- Name: alembic_version alembic_version_pkc; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -3030,6 +3759,13 @@ ALTER TABLE ONLY holdfast.api_keys
 
 ALTER TABLE ONLY holdfast.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+--
+-- Name: archived_days archived_days_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.archived_days
+    ADD CONSTRAINT archived_days_pkey PRIMARY KEY (of_table, day);
 
 --
 -- Name: audit audit_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -3172,6 +3908,20 @@ ALTER TABLE ONLY holdfast.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (name);
 
 --
+-- Name: staged staged_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.staged
+    ADD CONSTRAINT staged_pkey PRIMARY KEY (attempt, place);
+
+--
+-- Name: stages stages_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.stages
+    ADD CONSTRAINT stages_pkey PRIMARY KEY (attempt);
+
+--
 -- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -3205,6 +3955,20 @@ ALTER TABLE ONLY holdfast.topic_reads
 
 ALTER TABLE ONLY holdfast.topic_schemas
     ADD CONSTRAINT topic_schemas_pkey PRIMARY KEY (topic_id);
+
+--
+-- Name: topic_stats topic_stats_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_stats
+    ADD CONSTRAINT topic_stats_pkey PRIMARY KEY (topic_id, minute, tenant);
+
+--
+-- Name: topic_stats_progress topic_stats_progress_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.topic_stats_progress
+    ADD CONSTRAINT topic_stats_progress_pkey PRIMARY KEY (one);
 
 --
 -- Name: topics topics_id_key; Type: CONSTRAINT; Schema: holdfast; Owner: -
@@ -3247,6 +4011,13 @@ ALTER TABLE ONLY holdfast.watches
 
 ALTER TABLE ONLY holdfast.webhook_secrets
     ADD CONSTRAINT webhook_secrets_pkey PRIMARY KEY (topic_id);
+
+--
+-- Name: writes writes_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.writes
+    ADD CONSTRAINT writes_pkey PRIMARY KEY (write_id);
 
 --
 -- Name: api_keys_page; Type: INDEX; Schema: holdfast; Owner: -
@@ -3417,6 +4188,12 @@ CREATE INDEX results_job ON ONLY holdfast.results USING btree (topic, topic_id, 
 CREATE INDEX schedules_due ON holdfast.schedules USING btree (due_at) WHERE (due_at IS NOT NULL);
 
 --
+-- Name: stages_run; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX stages_run ON holdfast.stages USING btree (run);
+
+--
 -- Name: user_events_of; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -3435,6 +4212,12 @@ CREATE UNIQUE INDEX users_username ON holdfast.users USING btree (username) WHER
 CREATE INDEX watches_expiring ON holdfast.watches USING btree (expires_at);
 
 --
+-- Name: writes_old; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX writes_old ON holdfast.writes USING btree (committed_at);
+
+--
 -- Name: new_lanes add_new_lanes; Type: TRIGGER; Schema: holdfast; Owner: -
 --
 
@@ -3445,6 +4228,18 @@ CREATE CONSTRAINT TRIGGER add_new_lanes AFTER INSERT ON holdfast.new_lanes DEFER
 --
 
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON holdfast.audit FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
+
+--
+-- Name: inbox check_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER check_inbox AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.check_inbox();
+
+--
+-- Name: staged check_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER check_inbox AFTER INSERT ON holdfast.staged REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.check_inbox();
 
 --
 -- Name: jobs free_group_of_deleted; Type: TRIGGER; Schema: holdfast; Owner: -
@@ -3459,16 +4254,34 @@ CREATE TRIGGER free_group_of_deleted AFTER DELETE ON holdfast.jobs FOR EACH ROW 
 CREATE TRIGGER free_group_of_ended AFTER UPDATE OF state ON holdfast.jobs FOR EACH ROW WHEN (((old.grp IS NOT NULL) AND (old.original_topic IS NULL) AND (old.state = ANY (ARRAY['ready'::holdfast.job_state, 'scheduled'::holdfast.job_state, 'leased'::holdfast.job_state])) AND (new.state = ANY (ARRAY['failed'::holdfast.job_state, 'expired'::holdfast.job_state])))) EXECUTE FUNCTION holdfast.free_group();
 
 --
+-- Name: staged hold_stage; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER hold_stage AFTER INSERT ON holdfast.staged REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.hold_stage();
+
+--
 -- Name: inbox refuse_drained; Type: TRIGGER; Schema: holdfast; Owner: -
 --
 
 CREATE TRIGGER refuse_drained AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_drained();
 
 --
+-- Name: staged refuse_drained; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER refuse_drained AFTER DELETE ON holdfast.staged REFERENCING OLD TABLE AS added FOR EACH STATEMENT WHEN ((current_setting('holdfast.commits'::text, true) = 'on'::text)) EXECUTE FUNCTION holdfast.refuse_drained();
+
+--
 -- Name: inbox take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
 --
 
 CREATE TRIGGER take_inbox AFTER INSERT ON holdfast.inbox REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION holdfast.take_inbox();
+
+--
+-- Name: staged take_inbox; Type: TRIGGER; Schema: holdfast; Owner: -
+--
+
+CREATE TRIGGER take_inbox AFTER DELETE ON holdfast.staged REFERENCING OLD TABLE AS added FOR EACH STATEMENT WHEN ((current_setting('holdfast.commits'::text, true) = 'on'::text)) EXECUTE FUNCTION holdfast.take_inbox();
 
 --
 -- Name: endings tell; Type: TRIGGER; Schema: holdfast; Owner: -

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark.errors import PySparkException
+
 from spark import pipelines
-from spark.errors import Mistake
+from spark.errors import Mistake, told
 from spark.session import session
 
 DSN = "HOLDFAST_DATABASE_URL"
@@ -26,6 +28,12 @@ def main(argv: Sequence[str]) -> int:
             return pipeline.main(spark, dsn, args)
     except Mistake as mistake:
         print(f"spark: {mistake}", file=sys.stderr)
+        return REFUSED
+    except PySparkException as error:
+        mistake_within = told(error)
+        if mistake_within is None:
+            raise
+        print(f"spark: {mistake_within}", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
         return 130

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark.errors import Mistake
 
 JAR = "POSTGRES_JDBC_JAR"
 DEBIANS_JAR = Path("/usr/share/java/postgresql.jar")
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the driver that it starts
 PACKAGE = Path(__file__).parent
 
 # A laptop's: quick to start, quiet, reachable from nowhere. On a cluster spark-submit and its files decide.
@@ -31,6 +32,9 @@ LOCAL = {
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # else the data source never learns of filters
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # topics' names are folders: 1e5 is no number
+    "spark.ui.showConsoleProgress": "false",  # spark.progress says more, in fewer lines
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as everybody else writes them
 }
 
 
@@ -40,10 +44,12 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
 
     `master` is Spark's: local[*] if neither it nor spark-submit names one. Raises Mistake without Java.
     """
+    if SUBMITTED in os.environ:  # its JVM is there, and knows what spark-submit was told; else there is none to ask yet
+        SparkContext._ensure_initialized()
     conf = SparkConf()
     given = master or conf.get("spark.master", None)
     is_local = given is None or given.startswith("local[") or given == "local"
-    if not conf.contains("spark.submit.pyFiles") and _java() is None:
+    if SUBMITTED not in os.environ and _java() is None:
         raise Mistake("Spark needs Java 17 or newer: install a JRE (apt-get install openjdk-17-jre-headless)")
     # Without it the executors run the first python3 of their PATH, which lacks the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -58,7 +64,8 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
     try:
         spark.sparkContext.setLogLevel("ERROR")
         with TemporaryDirectory() as folder:
-            if not is_local:
+            came_in_an_archive = not PACKAGE.is_dir()  # by --py-files: the executors have it, too
+            if not is_local and not came_in_an_archive:
                 spark.sparkContext.addPyFile(str(zipped(Path(folder))))
             yield spark
     finally:
@@ -76,9 +83,9 @@ def driver_jar() -> Path | None:
 
 
 def zipped(folder: Path) -> Path:
-    """This package as an archive that Python imports from: what --py-files takes."""
+    """This package as an archive that Python imports from: what --py-files takes. `make spark-zip` calls it."""
     path = folder / "holdfast-spark.zip"
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
                 archive.write(file, file.relative_to(PACKAGE.parent))

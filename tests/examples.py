@@ -46,6 +46,7 @@ _PAGES = (
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/api/operations/", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/v0/topics/{topic}/stats/history", "docs/stats.md"),
     ("/v0/topics/{topic}/stats", "docs/tenants.md"),
     ("/v0/topics/{topic}/failures", "docs/failures.md"),
     ("/v0/topics/{topic}/jobs/{seq}/result", "docs/results.md"),

@@ -22,7 +22,7 @@ VARIABLE = {
     *("visibility_timeout", "updated_at", "acked_at", "from_time", "until_time", "first_seen", "last_seen"),
     "user_id",
     *("until", "idle_ms", "closes_in_ms", "oldest_claimable_age_ms", "visible_at", "leased_at"),
-    *("dlq_moved_at", "completed_at", "started_at", "ended_at", "fire_at", "next_fire", "next_fires"),
+    *("dlq_moved_at", "told_to", "completed_at", "started_at", "ended_at", "fire_at", "next_fire", "next_fires"),
 }
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

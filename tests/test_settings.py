@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from app.errors import ConfigurationError
-from app.settings import Settings, is_loopback
+from app.keys import digest_of
+from app.settings import SECRETS, Settings, is_loopback
 
 
 def refused(**environ: str) -> str:
@@ -75,6 +77,42 @@ def test_secrets_are_not_shown() -> None:
     )
     assert "topsecret" not in repr(settings)
     assert "topsecret" not in refused(DATABASE_URL="mysql://u:topsecret@localhost/x")
+
+
+def test_the_text_of_a_key_is_not_kept() -> None:
+    settings = Settings.from_env({"HOLDFAST_API_KEYS": "topsecret:read"})
+    assert [key.digest for key in settings.api_keys] == [digest_of(b"topsecret")]
+    assert b"topsecret" not in pickle.dumps(settings)
+
+
+def test_whatever_is_secret_may_come_in_a_file(tmp_path: Path) -> None:
+    kinds = {name: str(field.annotation) for name, field in Settings.model_fields.items()}
+    assert {name for name, kind in kinds.items() if "SecretStr" in kind} | {"api_keys"} == set(SECRETS)
+    file = tmp_path / "url"
+    file.write_text("postgresql://u:topsecret@localhost/x\n")
+    settings = Settings.from_env({"HOLDFAST_DATABASE_URL_FILE": str(file)})
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == "postgresql://u:topsecret@localhost/x"
+
+
+def test_keys_in_a_file_may_have_a_line_each(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("first:read\r\nsecond:rw:mail.|images.\n\nthird,fourth\n")
+    found = Settings.from_env({"HOLDFAST_API_KEYS_FILE": str(file)}).api_keys
+    assert [key.digest for key in found] == [digest_of(text) for text in (b"first", b"second", b"third", b"fourth")]
+    assert found[1].prefixes == ("mail.", "images.")
+
+
+def test_a_file_that_says_nothing_refuses_to_start(tmp_path: Path) -> None:
+    """An empty one must not open a service that was meant to be closed."""
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    assert refused(API_KEYS_FILE=str(tmp_path / "empty")) == f"HOLDFAST_API_KEYS_FILE: {tmp_path / 'empty'} is empty"
+    assert "can't be read" in refused(API_KEYS_FILE=str(tmp_path / "bytes"))
+    assert "No such file" in refused(API_KEYS_FILE=str(tmp_path / "none"))
+    both = refused(API_KEYS="topsecret", API_KEYS_FILE=str(tmp_path / "empty"))
+    assert both == "HOLDFAST_API_KEYS and HOLDFAST_API_KEYS_FILE are both set"
+    assert "is not a setting" in refused(PORT_FILE=str(tmp_path / "empty"))
 
 
 def test_every_setting_is_described() -> None:

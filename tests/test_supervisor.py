@@ -76,6 +76,41 @@ def test_keys_are_asked_for_in_the_printed_line(serve: Serve) -> None:
     assert "a-key-of-some-length" not in service.words
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="what a process was started with is seen in /proc")
+def test_secrets_are_in_no_environment_once_it_runs(serve: Serve) -> None:
+    """Neither in that of the supervisor and its server, nor in what PostgreSQL inherits; and a server that is started
+    again has them all the same."""
+    key = "a-key-of-some-length"
+    service = serve(API_KEYS=key)
+    url = service.up()
+
+    def nowhere() -> bool:
+        pids = [service.process.pid, service.server(), service.postgres()]
+        assert all(pids), pids
+        return not any(key.encode() in Path(f"/proc/{pid}/environ").read_bytes() for pid in pids)
+
+    assert nowhere()
+    first = service.server()
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: service.server() not in {None, first}, 10)
+    ask = urllib.request.Request(f"{url}/v0/topics", headers={"authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(ask) as answer:
+        assert answer.status == 200
+    assert nowhere()
+
+
+def test_keys_come_from_a_file(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("from-a-file:read\n")
+    url = serve(API_KEYS_FILE=str(tmp_path / "keys")).up()
+    ask = urllib.request.Request(f"{url}/v0/topics", headers={"authorization": "Bearer from-a-file"})
+    with urllib.request.urlopen(ask) as answer:
+        assert answer.status == 200
+    with pytest.raises(HTTPError) as refused:
+        urllib.request.urlopen(f"{url}/v0/topics")
+    assert refused.value.code == 401
+
+
 def test_a_taken_port_is_one_line(serve: Serve) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

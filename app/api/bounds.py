@@ -84,6 +84,6 @@ LeaseIds = Annotated[
 ]
 Errors = Annotated[
     list[Annotated[str, text("Kept as the job's last_error.", most=MAX_ERROR_BYTES)] | None],
-    about("One for each seq, or null for all."),
+    about("One for each seq, or null for all.", maxItems=MAX_SEQS),
 ]
 LeaseMs = Annotated[Count, about("Length of the leases in ms, clamped to 100 to 86400000.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -18,16 +19,22 @@ from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 
 log = logging.getLogger(__name__)
 
-Render = Callable[[HoldfastError], bytes]  # an error as JSON
-
 # Where a topic's name follows, which has no slash and is not empty.
 BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a dialect shows an error: as JSON, after it was made the one that its clients know it by."""
+
+    render: Callable[[HoldfastError], bytes]
+    named: Callable[[HoldfastError], HoldfastError] = lambda error: error
 
 
 class Errors:
     """The application's handlers of whatever its routes let go."""
 
-    def __init__(self, otherwise: Render, dialects: Mapping[str, Render]) -> None:
+    def __init__(self, otherwise: Dialect, dialects: Mapping[str, Dialect]) -> None:
         """`dialects`: by the start of their paths; all other paths are shown their errors by `otherwise`."""
         self._otherwise = otherwise
         self._dialects = tuple(dialects.items())
@@ -56,17 +63,19 @@ class Errors:
         if shown is None:
             log.error("%s %s failed", request.method, request.url.path, exc_info=error)
             shown = HoldfastError("Something went wrong here; the service's log says what.")
+        dialect = self.dialect(request.url.path)
+        shown = dialect.named(shown)
         ended_with(request, shown.code)
         headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
         if isinstance(shown, MethodNotAllowed):
             headers["allow"] = ", ".join(_allowed(request))
-        return Response(self.renderer(request.url.path)(shown), shown.status, headers, "application/json")
+        return Response(dialect.render(shown), shown.status, headers, "application/json")
 
-    def renderer(self, path: str) -> Render:
-        """That of the dialect which a path is of."""
-        for start, render in self._dialects:
+    def dialect(self, path: str) -> Dialect:
+        """The one that a path is of."""
+        for start, dialect in self._dialects:
             if path == start or path.startswith(f"{start}/"):
-                return render
+                return dialect
         return self._otherwise
 
 

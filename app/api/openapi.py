@@ -89,9 +89,21 @@ def operation(
     return described
 
 
-def events(description: str, frames: str) -> dict[str, Any]:
-    """An answer that is a stream of server-sent events; `frames` is one of each kind, as they are sent."""
-    schema = {"type": "string", "description": "Frames, each ended by an empty line."}
+def events(description: str, frames: str, kinds: Mapping[str, type[msgspec.Struct]] | None = None) -> dict[str, Any]:
+    """An answer that is a stream of server-sent events; `frames` is one of each kind, as they are sent, and `kinds`
+    what their data is, by their names, where those are known."""
+    json_text = {"type": "string", "contentMediaType": _JSON}
+    schema: dict[str, Any] = {
+        "description": "One event; its data is JSON.",
+        "type": "object",
+        "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": json_text},
+        "required": ["event", "data"],
+    }
+    if kinds:
+        schema["oneOf"] = [
+            {"properties": {"event": {"const": name}, "data": {**json_text, "contentSchema": _reference(struct)}}}
+            for name, struct in kinds.items()
+        ]
     return {"description": description, "content": {"text/event-stream": {"schema": schema, "example": frames}}}
 
 

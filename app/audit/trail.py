@@ -39,6 +39,7 @@ class Action(Enum):
     CRON_DELETED = "cron.deleted"
     CRON_RUN = "cron.run"
     JOBS_CANCELLED = "jobs.cancelled"
+    RECORDS_DELETED = "records.deleted"
     TOPIC_PURGED = "topic.purged"
     CLUSTER_PURGED = "cluster.purged"
     LOG_PURGED = "log.purged"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import shutil
 import signal
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from app.demo import attach, files, verdict
 from app.demo.client import AWAY, Client, Refused
 from app.demo.run import Plan, run
+from app.keys import entries
+from app.settings import read
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -42,11 +45,12 @@ def main(argv: list[str], settings: Settings) -> int:
     journals = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
         with _service(args.url, settings, journals) as url:
-            client = Client(url, _key(args.key, settings))
+            key = _key(args.key)
+            client = Client(url, key)
             topic = f"demo-{secrets.token_hex(4)}"
             plan = Plan(folder, found.files, topic, args.workers, args.batch, args.kill)
             try:
-                return run(plan, client, _key(args.key, settings), journals)
+                return run(plan, client, key, journals)
             finally:
                 if args.keep:
                     print(f"Kept: topic {topic}, and what the workers wrote in {journals}")
@@ -117,8 +121,9 @@ def _service(url: str | None, settings: Settings, logs: Path) -> Iterator[str]:
         yield own
 
 
-def _key(given: str | None, settings: Settings) -> str:
-    return given or settings.api_keys.get_secret_value().partition(",")[0].strip().partition(":")[0]
+def _key(given: str | None) -> str:
+    """The first of the environment's: the settings keep none."""
+    return given or next(iter(entries(read(os.environ).get("api_keys", ""))), "").partition(":")[0]
 
 
 def _delete(client: Client, topic: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -53,11 +54,12 @@ class _Deep(msgspec.Struct):
 class Counters:
     """Counts by topic. Callers that ask at the same time share a count that starts after they asked."""
 
-    def __init__(self, pools: Pools, cursors: Cursors, *, max_waiting: int) -> None:
+    def __init__(self, pools: Pools, cursors: Cursors) -> None:
         self._pools = pools
         self._cursors = cursors
         self._deep: dict[int, _Deep] = {}
-        self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=max_waiting, most=max_waiting)
+        # Not bounded: most who ask have done something before, and must not hear now that nothing was done.
+        self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=sys.maxsize, most=sys.maxsize)
 
     async def read(self, policy: Policy) -> Counts:
         """The topic's counts. Raises Unavailable."""

@@ -65,13 +65,15 @@ class Engine:
         most_topics: int = MOST_TOPICS,
         max_total_bytes: int = 0,
         signs: bool = False,
+        to_files: bool = False,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
+        self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
         self.lanes = Lanes()
         self.cursors = Cursors()
         self.marks = Marks(pools, self.cursors)
-        self.counters = Counters(pools, self.cursors, max_waiting=max_waiting)
+        self.counters = Counters(pools, self.cursors)
         self.fairness = Fairness()
         self.looks = Looks(pools, self.cursors, self.fairness)
         self.waiters = Waiters(pools, self.cursors)
@@ -124,7 +126,9 @@ class Engine:
         self.outcomes = Outcomes(shared, self.settlements)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements)
-        self.levels = Levels(pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics)
+        self.levels = Levels(
+            pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics, to_files=to_files
+        )
         self.metrics.levels.append(self._levels)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:

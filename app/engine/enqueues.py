@@ -97,9 +97,9 @@ class Enqueues:
                 raise
             return await self._place(fresh, write, size)
 
-    async def place_there(self, policy: Policy, batch: Batch, size: int) -> list[Seq] | Placed:
+    async def place_there(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
         """As `place`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
-        return await self._place(policy, _write(policy, batch, None), size)
+        return await self._place(policy, _write(policy, batch, key), size)
 
     async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
         batch = write.batch

@@ -6,7 +6,8 @@ others are: idleness earns nothing, and who takes what others leave owes nothing
 
 A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
 at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
-now and then says which of them have something (see looks.py). docs/adr/0032.
+now and then says which of them have something (see looks.py). A claim of many jobs asks for that read before it shares
+them out, wherever it is cheap. docs/adr/0032, 0044.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ GUESSES: Final = 64  # of them, most that had nothing, where others have somethi
 # How soon a tenant that had nothing is asked again, if nothing is heard of it. A claim that has got nothing so far does
 # not wait for that where it can ask all of them, as on a topic without tenants.
 REST_SECONDS: Final = 0.4
+LARGE: Final = 100  # jobs: worth a look who of those that rest has something, before they are shared out
 LEARNING: Final = 0.1  # what a new measurement counts, beside those before
 LEAST_MS: Final = 1.0  # what a job takes at least
 
@@ -58,7 +60,8 @@ class _Tenant:
 
 class Turn(msgspec.Struct):
     """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be. `looks`:
-    those who rest are too many to be asked, and it is time to look which of them have something."""
+    those who rest are too many to be asked, and it is time to look which of them have something. `large`: so much is
+    shared out that it is worth a look before."""
 
     at: float
     open: bool
@@ -66,6 +69,7 @@ class Turn(msgspec.Struct):
     most: list[int] = msgspec.field(default_factory=list)
     owed: list[int] = msgspec.field(default_factory=list)  # how many of those are due to them, whatever others leave
     looks: bool = False
+    large: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -173,20 +177,22 @@ class Tenants:
             busy = [tenant for tenant in named if tenant.name in self._busy]
             resting = iter(sorted((one for one in named if one.name in self._resting), key=lambda one: one.asked))
         busy = heapq.nsmallest(min(max(wanted, FEW), MOST), busy, key=lambda tenant: tenant.time)
+        large = wanted >= LARGE and among is None and bool(busy and self._resting) and self._looked < since
         rested = max(at - REST_SECONDS, self._heard)
         if not few:
             # While others have something, no hint of who knows whom makes looks more frequent.
             looks = self._looked <= (at - REST_SECONDS if busy else rested) and self._looked < since
-            return Turn(at, open=True, tenants=busy, looks=looks)
+            return Turn(at, open=True, tenants=busy, looks=looks, large=large)
         before = at if empty and not busy else rested
         rest = itertools.takewhile(lambda tenant: tenant.asked <= before and tenant.asked < since, resting)
         guesses = (tenant for tenant in rest if tenant.lanes)
-        return Turn(at, among is None, [*itertools.islice(guesses, GUESSES if busy else MOST), *busy])
+        asked = [*itertools.islice(guesses, GUESSES if busy else MOST), *busy]
+        return Turn(at, among is None, asked, large=large)
 
     def looked(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
         """A look that was begun `at` found that these lanes have something, or will have in so many seconds, and no
         others: those of tenants which were taken to have nothing. Who is not asked at all now, since it is paused, is
-        left."""
+        left, and so is who was found at its limit a moment ago."""
         self._looked, woken = at, list[Lane]()
         for lane, seconds in working:
             tenant = self._all.get(lane.tenant)
@@ -194,7 +200,7 @@ class Tenants:
                 continue
             if seconds > 0:
                 self.due([tenant.name], seconds)
-            elif tenant.name in self._resting:
+            elif tenant.name in self._resting and (tenant.name not in self._full or tenant.asked <= at - REST_SECONDS):
                 woken.append(lane)
         for lane in woken:
             self._wake(self._all[lane.tenant])

@@ -11,7 +11,7 @@ from app import tasks
 from app.db.pool import UNREACHABLE
 from app.errors import HoldfastError
 from app.metrics import catalogue
-from app.queue import inspector, survey
+from app.queue import archive, inspector, survey
 from app.queue import log as records
 from app.topics import store
 from app.topics.config import Policy, TopicType
@@ -48,6 +48,7 @@ class Levels:
         metrics: Metrics,
         *,
         most_topics: int,
+        to_files: bool = False,
     ) -> None:
         self._pools = pools
         self._defaults = policies.defaults
@@ -55,6 +56,8 @@ class Levels:
         self._counters = counters
         self._metrics = metrics
         self._most_topics = most_topics
+        self._to_files = to_files
+        self._unarchived: dict[str, int] = {}
         self._census: dict[tuple[str, str], int] = {}
         self._policies: list[Policy] = []
         self._depths: dict[str, Depth] = {}
@@ -91,6 +94,8 @@ class Levels:
         merged.level(catalogue.TRUNCATED, (), int(total > self._most_topics or self._metrics.full))
         if self._looked:
             merged.level(catalogue.TOPIC_AGE, (), time.monotonic() - self._looked)
+        for table, days in self._unarchived.items():
+            merged.level(catalogue.UNARCHIVED, (table,), days)
         for name, depth in self._depths.items():
             merged.level(catalogue.TOPIC_READY, (name,), depth.ready)
             merged.level(catalogue.TOPIC_IN_FLIGHT, (name,), depth.in_flight)
@@ -136,6 +141,8 @@ class Levels:
     async def _read_topics(self) -> None:
         counted = self._metrics.topics()
         self._census = await store.census(self._pools.rest)
+        if self._to_files:
+            self._unarchived = await archive.unarchived(self._pools.rest)
         self._policies = await store.shown(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
         # Only those that were known before: a topic that was made meanwhile is not gone.

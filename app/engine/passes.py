@@ -187,6 +187,9 @@ class Passes:
             if turn.looks and not turn.tenants:
                 await self._shared.looks.join(policy.topic)
                 continue
+            if turn.large and self._shared.looks.cheap(policy.topic):
+                await self._shared.looks.glance(policy.topic)
+                continue
             if turn.looks:
                 self._shared.looks.begin(policy.topic)
             if not turn.tenants:

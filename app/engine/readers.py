@@ -31,23 +31,32 @@ log = logging.getLogger(__name__)
 
 class Parked:
     """A reader: which seq it has of each topic, and what ends its wait. `asks` are reads, by topic, that it wants to be
-    woken with; for another topic it is woken at once. `changed` and `reads` are what it was woken for."""
+    woken with; for another topic it is woken at once. `takes` a read where it stands, and it goes on waiting, or says
+    no. `changed` and `reads` are what it was woken for."""
 
-    __slots__ = ("asks", "changed", "reads", "seen", "woken")
+    __slots__ = ("asks", "changed", "reads", "seen", "takes", "woken")
 
-    def __init__(self, seen: Mapping[int, int], asks: Mapping[int, Ask]) -> None:
+    def __init__(
+        self, seen: Mapping[int, int], asks: Mapping[int, Ask], takes: Callable[[Read], bool] = lambda _read: False
+    ) -> None:
         self.seen = seen
         self.asks = asks
+        self.takes = takes
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.changed: set[int] = set()
         self.reads: dict[int, Read] = {}
 
-    def hand(self, topic_id: int, read: Read | None) -> None:
-        """Wake it with this read; None: it is to read for itself."""
-        if not self.woken.done():
-            if read is not None:
-                self.reads[topic_id] = read
-            self.woken.set_result(None)
+    def hand(self, topic_id: int, read: Read | None, *, newest: bool) -> None:
+        """Wake it with this read, unless it takes it where it stands, which it may where nothing newer is known; None:
+        it is to read for itself."""
+        if self.woken.done():
+            return
+        if read is not None:
+            if newest and self.takes(read):
+                self.changed.discard(topic_id)
+                return
+            self.reads[topic_id] = read
+        self.woken.set_result(None)
 
 
 class _Topic:

@@ -96,8 +96,10 @@ class SharedReads:
         except Exception:  # noqa: S110  who is woken without a read reads for itself, and meets the same
             pass
         finally:
-            for parked in self._parked.pop((policy.topic.id, ask)):
-                parked.hand(policy.topic.id, read)
+            topic_id = policy.topic.id
+            newest = read is not None and not self._readers.changed(topic_id, read.mark)
+            for parked in self._parked.pop((topic_id, ask)):
+                parked.hand(topic_id, read, newest=newest)
 
     async def _fly(self, flight: _Flight, policy: Policy, ask: Ask) -> Read:
         async with self._gate:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -59,6 +60,8 @@ class Watch:
         self.moved = False  # since they were saved
         self.error: HoldfastError | None = None
         self.on_end: Callable[[], None] = lambda: None
+        # Told of news while it waits: whether the connection took them at once.
+        self.takes: Callable[[Told], bool] = lambda _told: False
         self.mark = 0
         self.seen: dict[int, int] = {}
         self.policies: dict[int, Policy] = {}
@@ -80,6 +83,14 @@ class Watch:
             place = self.places.get(topic)
             if place is not None and seq < place.seq:
                 self.places[topic] = Place(place.topic_id, seq, chosen=True)
+
+    def read(self, topic_id: int, read: Read) -> tuple[int, int]:
+        """It has this read, of a topic: its head, and how far was looked."""
+        head, at = read.diff.extent.head_seq, read.diff.records.next_seq
+        self.seen[topic_id] = head
+        self.policies[topic_id] = read.policy
+        self.asks[topic_id] = _ask(self.options, read.policy, at)
+        return head, at
 
     def advance(self, told: Told) -> None:
         """The client has been sent this."""
@@ -172,7 +183,8 @@ class Watches:
             if left <= 0:
                 return None
             left = min(left, AGAIN_SECONDS) if watch.again else left
-            news = await readers.park(Parked(watch.seen, watch.asks), watch.policies, watch.mark, left)
+            parked = Parked(watch.seen, watch.asks, partial(self._told_at_once, watch))
+            news = await readers.park(parked, watch.policies, watch.mark, left)
             # At once, or from when the reads are: what changes from then on wakes the next wait.
             watch.mark = readers.mark()
             if news.reads:
@@ -231,10 +243,7 @@ class Watches:
             except TopicNotFound:
                 watch.seen.pop(place.topic_id, None)
                 return Told(name, place, None, None)
-        head, at = read.diff.extent.head_seq, read.diff.records.next_seq
-        watch.seen[place.topic_id] = head
-        watch.policies[place.topic_id] = read.policy
-        watch.asks[place.topic_id] = _ask(watch.options, read.policy, at)
+        head, at = watch.read(place.topic_id, read)
         caught_up = False
         if at == head:
             caught_up = name in watch.behind
@@ -248,6 +257,23 @@ class Watches:
         if at == place.seq and not caught_up:
             return None
         return Told(name, place, Place(place.topic_id, at), read, caught_up)
+
+    def _told_at_once(self, watch: Watch, read: Read) -> bool:
+        """Tell a watch of one topic, which waits and has everything else, without waking it: with a hundred of them on
+        one log, waking is a third of what a write costs."""
+        if len(watch.places) != 1:
+            return False
+        [(name, place)] = watch.places.items()
+        head, at = read.diff.extent.head_seq, read.diff.records.next_seq
+        if at != head or name in watch.behind:
+            return False
+        if at != place.seq:
+            told = Told(name, place, Place(place.topic_id, at), read)
+            if not watch.takes(told):
+                return False
+            watch.advance(told)
+        watch.read(place.topic_id, read)
+        return True
 
     async def _policy(self, name: str, topic_id: int) -> Policy:
         """The policy of the topic with this id. Raises TopicNotFound, also where it was made anew."""

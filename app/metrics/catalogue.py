@@ -122,6 +122,13 @@ SWEEP_LAST: Final = _gauge(
     "sweep_last_run_timestamp_seconds", "sweep", "When a sweep last succeeded, in s since 1970.", Merge.MOST
 )
 
+UNARCHIVED: Final = _gauge(
+    "unarchived_days",
+    "table",
+    "Days that are over and not in files. Absent where HOLDFAST_ARCHIVE_TO_FILES is not set.",
+    Merge.MOST,
+)
+
 # Schedules.
 SCHEDULE_FIRES: Final = _counter(
     "schedule_fires", "outcome", "Jobs that schedules were to make: fired, or refused, which is tried again."

@@ -1,4 +1,5 @@
-"""The inbox's rows for topics that have a schema, which wait until somebody has looked at them. docs/sql.md."""
+"""The inbox's rows for topics that have a schema, which wait until somebody has looked at them; and what is left of
+rows that were staged to be put in together. docs/sql.md, docs/adr/0046."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ _TAKE = sql.load(__package__, "inbox_take")
 _ADMIT = sql.load(__package__, "inbox_admit")
 _REJECT = sql.load(__package__, "inbox_reject")
 _FORGET = sql.load(__package__, "inbox_forget")
+_DROP = sql.load(__package__, "staged_drop")
+_FORGET_WRITES = sql.load(__package__, "writes_forget")
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +38,11 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     ttl_ms: int | None
     max_deliveries: int | None
     key: str | None
+    tenant: str | None
+    group: str | None
+    dedupe_id: str | None
+    user_id: str | None
+    webhook: str | None
 
 
 _COLUMNS = [*(name for name in Row.__struct_fields__ if name not in ("id", "inserted_at")), "inserted_at"]
@@ -75,6 +83,18 @@ async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Seque
 async def forget(db: Connection, kept: timedelta, limit: int) -> int:
     """Forget up to `limit` rejected rows that are kept no longer: how many."""
     count: int = await db.fetchval(_FORGET, kept, limit)
+    return count
+
+
+async def drop_staged(db: Connection, limit: int) -> int:
+    """Drop up to `limit` rows that somebody staged more than a day ago and never committed: how many."""
+    count: int = await db.fetchval(_DROP, limit)
+    return count
+
+
+async def forget_writes(db: Connection, kept: timedelta, limit: int) -> int:
+    """Forget up to `limit` writes that were committed longer ago: how many. They could be repeated then."""
+    count: int = await db.fetchval(_FORGET_WRITES, kept, limit)
     return count
 
 

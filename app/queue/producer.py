@@ -33,7 +33,7 @@ class Placed(msgspec.Struct, frozen=True):
 
     `head_seq` is the last seq drawn, as far as is known. `ready` and `due` jobs became claimable; `touched` ones
     waited already, and were locked meanwhile, so that a claim went past them. `repeated`: a batch of the same
-    idempotency key was there before, and the seqs are its; all records are duplicates.
+    idempotency key was there before, and the seqs and the head are its; all records are duplicates.
     """
 
     seqs: list[Seq]

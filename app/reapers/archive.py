@@ -10,6 +10,7 @@ import asyncpg
 
 from app.db import sql
 from app.queue import archive
+from app.reapers import days
 from app.reapers.pace import Pace
 
 if TYPE_CHECKING:
@@ -25,24 +26,23 @@ log = logging.getLogger(__name__)
 _KEPT = sql.load(__package__, "archive_kept")
 _LEAVING = sql.load(__package__, "archive_leaving")
 _OVERDUE = sql.load(__package__, "archive_overdue")
-_DROP = sql.load(__package__, "drop_partitions")
 
 
-async def sweep(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete what is past its topic's replay window: how many rows; of days that went as a whole, up to COUNTED.
 
-    A day goes once no topic's window reaches into it. Rows that lie in a day which goes by tomorrow are left to it;
-    nobody is shown them. A day that is being read for long goes another time.
+    A day goes once no topic's window reaches into it and, where days are kept as files, it is. Rows that lie in a day
+    which goes by tomorrow are left to it; nobody is shown them. A day that is being read for long goes another time.
     """
     pace = pace or Pace()
     kept: int | None = await pools.rest.fetchval(_KEPT)
     if kept is not None:
         try:
-            await pace.batch(partial(_drop, pools, kept))
+            await pace.batch(partial(_drop, pools, kept, engine.to_files))
         except asyncpg.LockNotAvailableError:
             log.info("days of the archive that are to go are being read, and go another time")
     topic, topic_id = "", 0
-    while found := await pools.rest.fetch(_OVERDUE, topic, topic_id, PAGE, kept):
+    while found := await pools.rest.fetch(_OVERDUE, topic, topic_id, PAGE, kept, engine.to_files):
         for topic, topic_id, since, before in found:
             if since < before:
                 await pace.drain(partial(archive.delete, pools.rest, (topic, topic_id), since, before, BATCH), BATCH)
@@ -50,7 +50,7 @@ async def sweep(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     return pace.moved
 
 
-async def _drop(pools: Pools, kept: int) -> int:
-    rows: int = await pools.rest.fetchval(_LEAVING, kept, COUNTED)
-    await pools.rest.fetchval(_DROP, "archive", kept)
+async def _drop(pools: Pools, kept: int, to_files: bool) -> int:
+    rows: int = await pools.rest.fetchval(_LEAVING, kept, COUNTED, to_files)
+    await days.drop(pools.rest, "archive", kept, only_archived=to_files)
     return rows

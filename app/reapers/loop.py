@@ -17,7 +17,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import archive, groups, inbox, reads, runs, sweeps, timetable
+from app.reapers import archive, groups, inbox, reads, runs, stats, sweeps, timetable
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -50,6 +50,8 @@ SWEEPS: Final = (
     Sweep("watches", sweeps.watches, 60),
     Sweep("user_events", sweeps.user_events, 15),
     Sweep("requeues", sweeps.requeues, 20),
+    Sweep("stats", stats.fill, 20, EASE),
+    Sweep("old_stats", stats.forget, 3600, EASE),
 )
 
 
@@ -135,6 +137,7 @@ async def run_once(
     told: Callable[[str, Outcome | Exception], None],
     *,
     defaults: Defaults = DEFAULTS,
+    to_files: bool = False,
     times: Times | None = None,
 ) -> bool:
     """Run these sweeps one after the other, or join their runs; without names, all that run by themselves. For cron.
@@ -145,7 +148,7 @@ async def run_once(
     pools = await open_pools(url, hot=2, rest=3, prepared_statements=False)
     fine = True
     try:
-        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000)
+        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000, to_files=to_files)
         runner = Runner(pools, engine, times)
         try:
             for sweep in wanted:

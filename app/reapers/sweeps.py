@@ -14,6 +14,7 @@ from app.engine.exits import BATCH
 from app.queue import exits, inbox, inspector, operations, producer, redrive
 from app.queue import log as records
 from app.queue import user_events as events
+from app.reapers import days
 from app.reapers.pace import Pace
 from app.topics import store
 from app.topics import watches as watched
@@ -29,6 +30,7 @@ BY_DAY: Final = ("lease_events", "archive", "results")
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days, where there is no topic
 REJECTED_KEPT: Final = timedelta(days=14)
+WRITES_KEPT: Final = timedelta(days=366)
 OPERATIONS_KEPT: Final = timedelta(days=14)
 USER_EVENTS_KEPT: Final = timedelta(minutes=5)
 MOST_USER_EVENTS: Final = 100_000  # of all users
@@ -41,9 +43,7 @@ log = logging.getLogger(__name__)
 
 _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
-_DROP_PARTITIONS = sql.load(__package__, "drop_partitions")
 _EVENTS_KEPT = sql.load(__package__, "events_kept")
-_DROP_RESULTS = sql.load(__package__, "drop_results")
 _EXPIRING = sql.load(__package__, "expiring")
 
 
@@ -55,14 +55,14 @@ async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) ->
     return pace.moved
 
 
-async def retention(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Drop the days of events and results that nobody is shown any more: how many. One that is being read for long
-    fails it, and goes another time."""
+async def retention(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """Drop the days of events and results that nobody is shown any more: how many. Where days are kept as files, one
+    that is not yet stays. One that is being read for long fails it, and goes another time."""
     pace = pace or Pace()
     kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
     if kept is not None:
-        await pace.batch(partial(pools.rest.fetchval, _DROP_PARTITIONS, "lease_events", kept))
-    await pace.batch(partial(pools.rest.fetchval, _DROP_RESULTS))
+        await pace.batch(partial(days.drop, pools.rest, "lease_events", kept, only_archived=engine.to_files))
+    await pace.batch(partial(days.drop_results, pools.rest, only_archived=engine.to_files))
     return pace.moved
 
 
@@ -123,9 +123,11 @@ async def _delete_from(
 
 async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Delete jobs that failed or expired longer ago than their topic keeps them, dead letters that nobody wanted for so
-    long, and rejected rows of the inbox: how many."""
+    long, rejected rows of the inbox, and what is left of writes of many connections: how many."""
     pace = pace or Pace()
     await pace.drain(partial(inbox.forget, pools.rest, REJECTED_KEPT, BATCH), BATCH)
+    await pace.drain(partial(inbox.drop_staged, pools.rest, BATCH), BATCH)
+    await pace.drain(partial(inbox.forget_writes, pools.rest, WRITES_KEPT, BATCH), BATCH)
     async for policy in _queues(pools, engine):
         keep = timedelta(milliseconds=policy.config.dead_ttl_ms)
         if keep:

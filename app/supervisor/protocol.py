@@ -243,7 +243,7 @@ async def watch(connections: set[BoundedProtocol], limits: Settings) -> None:
 def _shown(error: HoldfastError, target: bytes) -> bytes:
     """The whole answer, in the envelope of the dialect that was asked, as far as the request's target has come."""
     path = target.partition(b"?")[0].decode("latin-1")
-    body = ERRORS.renderer(path)(error)
+    body = ERRORS.dialect(path).render(error)
     again = b"" if error.retry_after is None else b"retry-after: %d\r\n" % error.retry_after
     return b"%bcontent-type: application/json\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
         STATUS_LINE[error.status],

@@ -11,7 +11,17 @@ from typing import Protocol, cast
 
 from pyspark.sql import SparkSession
 
-NAMES: tuple[str, ...] = ()
+NAMES: tuple[str, ...] = (
+    "archive",
+    "audit",
+    "failures",
+    "forecast",
+    "ingest",
+    "latency",
+    "redrive",
+    "replay",
+    "throughput",
+)
 
 
 class Pipeline(Protocol):

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx
+import msgspec
 
+from app.api.v0.frames import WATCH, WORK
 from tests.api.dialect import Body, Topic
 
 HEARTBEAT = ": hb"
+KINDS = {**WORK, **WATCH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,13 @@ class Frame:
 
     @property
     def data(self) -> Body:
-        body: Body = json.loads(self.fields["data"])
+        """Its data; where the description says what that is of such an event, it must be that."""
+        fields = self.fields
+        body: Body = json.loads(fields["data"])
+        struct = KINDS.get(fields["event"])
+        if struct is not None:
+            msgspec.json.decode(fields["data"], type=struct)
+            assert body.keys() <= {field.encode_name for field in msgspec.structs.fields(struct)}, self.text
         return body
 
 

@@ -25,6 +25,7 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
         "explain?",
         "explain?group=g&",
         f"asof?{at}&",
+        "stats/history?step=60&",
     ):
         path = f"{queue.path}/{end}"
         accepted(await http.get(path))

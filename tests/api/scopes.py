@@ -58,6 +58,7 @@ TABLE = {
     ("POST", f"{T}/resume"): Row("admin", 403),
     ("POST", f"{T}/drain"): Row("admin", 403),
     ("GET", f"{T}/stats"): Row("read", 403, query="?by=tenant"),
+    ("GET", f"{T}/stats/history"): Row("read", 403),
     ("DELETE", f"{T}/failures/{{cluster}}"): Row("delete", 403),
     ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
     ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),

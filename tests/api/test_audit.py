@@ -66,7 +66,7 @@ async def test_a_topic_made_by_a_write_is_its_writers(http: httpx.AsyncClient, t
     assert (entry["action"], entry["actor"], entry["actor_name"]) == ("topic.created", made["id"], "producers")
 
 
-async def test_purges_replays_and_cancellations_are_in_it(http: httpx.AsyncClient, topic: str) -> None:
+async def test_purges_replays_cancellations_and_deletions_are_in_it(http: httpx.AsyncClient, topic: str) -> None:
     assert (await http.put(f"/api/topic-configs/{topic}", json={"replayable": True})).is_success
     message = {"topic": topic, "payload": "x"}
     assert (await http.post("/api/messages", json=message)).is_success
@@ -77,12 +77,16 @@ async def test_purges_replays_and_cancellations_are_in_it(http: httpx.AsyncClien
     before = "2026-01-01T00:00:00Z"
     assert (await http.delete(f"/api/topics/{topic}/message-log", params={"before": before})).is_success
     assert (await http.post(f"/v0/topics/{topic}/cancel", json={"filter": {"older_than_ms": 0}})).is_success
-    cancel, log, purge, replay = (await entries(http, subject=topic))[:4]
+    accepted(await http.post(f"/v0/topics/{topic}/delete", json={"match": "order-*"}))
+    refused(await http.post("/v0/topics/nowhere/delete", json={"match": "order-*"}), 404, "topic_not_found")
+    deletion, cancel, log, purge, replay = (await entries(http, subject=topic))[:5]
+    assert (deletion["action"], deletion["detail"]) == ("records.deleted", {"before_seq": None, "match": "order-*"})
+    assert await entries(http, subject="nowhere") == []
     assert (cancel["action"], cancel["detail"]) == ("jobs.cancelled", {"filter": {"older_than_ms": 0}})
     assert (log["action"], log["detail"]) == ("log.purged", {"before": "2026-01-01T00:00:00+00:00"})
     assert (purge["action"], purge["detail"]) == ("topic.purged", {"statuses": ["pending"]})
     assert (replay["action"], sorted(replay["detail"])) == ("replay.started", ["from_time", "until_time"])
-    assert {entry["actor"] for entry in (cancel, log, purge, replay)} == {ROOT}
+    assert {entry["actor"] for entry in (deletion, cancel, log, purge, replay)} == {ROOT}
 
 
 async def test_a_dead_letter_topic_is_made_by_the_service(http: httpx.AsyncClient, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""dedupe_id in both dialects, and what the answers say. docs/semantics.md, section 8."""
+"""dedupe_id and idempotency keys in both dialects, and what the answers say. docs/semantics.md, section 8."""
 
 from __future__ import annotations
 
@@ -85,6 +85,80 @@ async def test_both_dialects_know_the_same_ids(queue: Topic) -> None:
     await queue.append({"data": "x", "dedupe_id": "a"})
     body = {"topic": queue.name, "payload": "x", "dedupe_id": "a"}
     assert done(await queue.http.post("/api/messages", json=body), 201)["duplicate"] is True
+
+
+def keyed(http: httpx.AsyncClient, body: Body, key: str, *, in_body: bool = False) -> asyncio.Future[httpx.Response]:
+    """A message, or several, with an idempotency key."""
+    path = "/api/messages/batch" if "messages" in body else "/api/messages"
+    fields, headers = ({"idempotency_key": key}, {}) if in_body else ({}, {"idempotency-key": key})
+    return asyncio.ensure_future(http.post(path, json=body | fields, headers=headers))
+
+
+@pytest.mark.parametrize("in_body", [False, True], ids=["header", "field"])
+async def test_a_message_with_an_idempotency_key_is_enqueued_once(
+    in_body: bool, http: httpx.AsyncClient, topic: str
+) -> None:
+    messages, body = Messages(http, topic), {"topic": topic, "payload": "x"}
+    first = done(await keyed(http, body, "k", in_body=in_body), 201)
+    assert set(first) == {"id"}
+    again = done(await keyed(http, body | {"payload": "other"}, "k", in_body=in_body), 201)
+    assert again == first | {"duplicate": True}
+    assert done(await keyed(http, body, "k2", in_body=in_body), 201)["id"] != first["id"]
+    assert (await messages.take())["id"] == first["id"]
+    await messages.ack(first["id"])
+    assert done(await keyed(http, body, "k", in_body=in_body), 201) == again  # done, and not done again
+    assert [message["payload"] for message in await messages.dequeue(9)] == ["x"]
+
+
+@pytest.mark.parametrize("in_body", [False, True], ids=["header", "field"])
+async def test_a_batch_of_messages_with_one_is_enqueued_once(
+    in_body: bool, http: httpx.AsyncClient, topic: str
+) -> None:
+    body: Body = {"topic": topic, "messages": [{"payload": "x"}, {"payload": "y", "dedupe_id": "a"}]}
+    first = done(await keyed(http, body, "k", in_body=in_body), 201)
+    assert set(first) == {"ids"}
+    fewer = body | {"messages": [{"payload": "z"}]}
+    assert done(await keyed(http, fewer, "k", in_body=in_body), 201) == first | {"deduped": True}
+    # One message has the first of them.
+    one = {"topic": topic, "payload": "z"}
+    assert done(await keyed(http, one, "k", in_body=in_body), 201) == {"id": first["ids"][0], "duplicate": True}
+    assert len(await Messages(http, topic).dequeue(9)) == 2
+
+
+async def test_idempotency_keys_are_the_same_in_both_dialects(queue: Topic) -> None:
+    await queue.append({"data": "x"}, idempotency_key="k")
+    body = {"topic": queue.name, "payload": "x"}
+    assert done(await keyed(queue.http, body, "k"), 201)["duplicate"] is True
+    await keyed(queue.http, body, "m")
+    assert (await queue.append({"data": "x"}, idempotency_key="m"))["deduped"] is True
+    # Of two, the body's goes first.
+    headers, both = {"idempotency-key": "new"}, body | {"idempotency_key": "k"}
+    assert done(await queue.http.post("/api/messages", json=both, headers=headers), 201)["duplicate"] is True
+
+
+async def test_fifty_messages_of_one_idempotency_key_at_once(http: httpx.AsyncClient, topic: str) -> None:
+    await Messages(http, topic).put()
+    body = {"topic": topic, "payload": "x"}
+    answers = [done(answer, 201) for answer in await asyncio.gather(*(keyed(http, body, "k") for _ in range(50)))]
+    assert len({answer["id"] for answer in answers}) == 1
+    assert sum("duplicate" not in answer for answer in answers) == 1
+    assert len(await Messages(http, topic).dequeue(9)) == 2
+
+
+async def test_without_a_window_idempotency_keys_of_messages_mean_nothing(http: httpx.AsyncClient, topic: str) -> None:
+    done(await http.put(f"/api/topic-configs/{topic}", json={"idempotency_window_ms": 0}))
+    body = {"topic": topic, "payload": "x"}
+    assert len({done(await keyed(http, body, "k"), 201)["id"] for _ in range(2)}) == 2
+
+
+@pytest.mark.parametrize("key", ["", "a" * 257, 5, "\0"])
+async def test_what_is_no_idempotency_key_of_messages(key: object, http: httpx.AsyncClient, topic: str) -> None:
+    one: Body = {"topic": topic, "payload": "x", "idempotency_key": key}
+    refused(await http.post("/api/messages", json=one), 400, "invalid_request")
+    many: Body = {"topic": topic, "messages": [{"payload": "x"}], "idempotency_key": key}
+    refused(await http.post("/api/messages/batch", json=many), 400, "invalid_request")
+    if key in {"", "a" * 257}:
+        refused(await keyed(http, {"topic": topic, "payload": "x"}, str(key)), 400, "invalid_request")
 
 
 async def test_fifty_at_once_over_http(queue: Topic) -> None:

@@ -70,6 +70,42 @@ def test_every_field_of_a_v0_request_says_what_it_is_for(document: Body) -> None
     assert {name: watch[name]["default"] for name in defaults} == defaults
 
 
+def test_every_number_and_list_that_is_sent_has_a_bound(document: Body) -> None:
+    """In its schema, or in words: what is clamped may be sent as it is."""
+    schemas, unbounded, reached = document["components"]["schemas"], [], set[str]()
+
+    def look(schema: Body, where: str, words: str) -> None:
+        words += schema.get("description", "")
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            if name not in reached:
+                reached.add(name)
+                look(schemas[name], name, "")
+        whole = {"minimum", "maximum"} <= schema.keys() or "clamped" in words or "no limit" in words or "seq" in where
+        listed = {"maxItems", "prefixItems"} & schema.keys() or {"enum", "const"} & schema.get("items", {}).keys()
+        if (schema.get("type") == "integer" and not whole) or (
+            schema.get("type") == "array" and not listed and not re.search(r"[Oo]ne for each|up to|\d to \d", words)
+        ):
+            unbounded.append(where)
+        for one in (
+            schema.get("oneOf") or schema.get("anyOf") or ()
+        ):  # the one is more than the type, where there are both
+            look(one, where, words)
+        for name, one in schema.get("properties", {}).items():
+            look(one, f"{where}.{name}", "")
+        if isinstance(schema.get("items"), dict):
+            look(schema["items"], f"{where}[]", words)
+
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            for parameter in operation.get("parameters", ()):
+                look(parameter["schema"], f"{method} {path} {parameter['name']}", parameter["description"])
+            for kind in operation.get("requestBody", {}).get("content", {}).values():
+                look(kind["schema"], f"{method} {path}", "")
+    assert len(reached) > 20
+    assert unbounded == []
+
+
 def test_every_body_and_every_answer_has_an_example(document: Body) -> None:
     without = [
         where

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import httpx
@@ -13,12 +14,19 @@ import pytest
 
 from app.api.v0 import events
 from tests.api.dialect import Body, Topic, eventually
+from tests.api.events import HEARTBEAT, Frame
 from tests.api.process import Process
 from tests.api.raw import Raw, raw
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from tests.conftest import Running
+
+    Connect = Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]
+
+BLOCKED = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
 
 STREAMS = 1_000
 BYTES_A_STREAM = 64 * 1024
@@ -81,6 +89,117 @@ async def test_a_thousand_streams_in_one_process_each_have_every_record(process:
             told = await asyncio.gather(*reading)
         assert told == [[0, 1, 2, 3]] * STREAMS
         assert server.memory_info().rss <= before + STREAMS * BYTES_A_STREAM
+
+
+async def test_who_waits_is_told_where_it_stands_and_stays_there(log: Topic, service: Running) -> None:
+    """Nobody is woken by a write that can be told at once, nor by one that is left out."""
+    watches = [await made(log.http, log, **options) for options in ({}, {}, {"limit": 3}, {"node": "n"})]
+    readers = service.context.engine.readers
+    topic_id = (await service.context.policies.get(log.name)).topic.id
+
+    async def all_wait() -> bool:
+        return readers.parked(log.name) == len(watches)
+
+    async with contextlib.AsyncExitStack() as stack:
+        streams = [await opened(service.url, watch, stack) for watch in watches]
+        await eventually(all_wait)
+        where = set(readers._topics[topic_id].parked)
+        for seq in range(1, 6):
+            await log.append({"data": seq, "node": "n" if seq == 3 else "m"})
+            for stream in streams:
+                if seq == 3 and stream is streams[-1]:
+                    continue
+                async for told in records(stream):
+                    assert [record["$seq"] for record in told["records"]] == [seq]
+                    assert (told["from_seq"], told["to_seq"]) == (seq - 1, seq)
+                    break
+        assert set(readers._topics[topic_id].parked) == where
+    for watch in watches:
+        await eventually(lambda: left(service, watch["wid"]))  # noqa: B023  (it is awaited here)
+        async with watching(log.http, watch) as again:
+            await again.event("caught-up")  # and nothing before it: where it stood is known
+
+
+async def test_a_stream_that_is_told_something_beats_only_once_it_is_quiet(log: Topic) -> None:
+    async with watching(log.http, await made(log.http, log, heartbeat_ms=1_000)) as stream:
+        await stream.event("caught-up")
+
+        async def write() -> None:
+            for i in range(8):
+                await log.append({"data": i})
+                await asyncio.sleep(0.3)
+
+        writing = asyncio.create_task(write())
+        frames: list[Frame] = []
+        while not (writing.done() and frames[-1].text == HEARTBEAT):
+            frame = await stream.frame()
+            assert frame is not None
+            frames.append(frame)
+        await writing
+        assert [frame.data["to_seq"] for frame in frames if frame.text != HEARTBEAT][-1] == 8
+        for before, beat in itertools.pairwise(frames):
+            assert beat.text != HEARTBEAT or beat.at - before.at > 0.5
+
+
+async def test_what_changes_while_it_is_read_is_looked_for_again(
+    log: Topic, service: Running, connect: Connect
+) -> None:
+    readers = service.context.engine.readers
+    topic_id = (await service.context.policies.get(log.name)).topic.id
+    db, observer = await connect(), await connect()
+
+    def waiting() -> set[object]:
+        return set(readers._topics[topic_id].parked) if topic_id in readers._topics else set()
+
+    async def waits() -> bool:
+        return len(waiting()) == 1
+
+    async def read_is_sent() -> bool:
+        return bool(await observer.fetchval(BLOCKED, db.get_server_pid()))
+
+    async def looked_again() -> bool:
+        return len(waiting()) == 1 and waiting() != where
+
+    async with contextlib.AsyncExitStack() as stack:
+        await opened(service.url, await made(log.http, log), stack)
+        await eventually(waits)
+        where = waiting()
+        async with db.transaction():
+            await db.execute("LOCK TABLE holdfast.records IN ACCESS EXCLUSIVE MODE")
+            readers.wake(topic_id)
+            await eventually(read_is_sent)
+            readers.wake(topic_id)
+        await eventually(looked_again, 5)  # sooner than it beats
+
+
+async def test_in_a_storm_of_writes_each_has_every_record_once_and_in_order(log: Topic, service: Running) -> None:
+    """Told where they wait, or woken, or behind: some read frames of three records, some take their time."""
+    watchers, writers, each = 12, 5, 40
+    watches = [await made(log.http, log, limit=3 if i % 3 == 0 else 256) for i in range(watchers)]
+
+    async def read(stream: Raw, lazy: bool) -> list[int]:
+        seqs: list[int] = []
+        place = 0
+        async for told in records(stream):
+            assert told["from_seq"] == place
+            place = told["to_seq"]
+            seqs += [record["$seq"] for record in told["records"]]
+            if lazy:
+                await asyncio.sleep(0.01)
+            if len(seqs) >= writers * each:
+                break
+        return seqs
+
+    async def write() -> None:
+        for i in range(each):
+            await log.append({"data": i})
+
+    async with contextlib.AsyncExitStack() as stack:
+        streams = [await opened(service.url, watch, stack) for watch in watches]
+        reading = [asyncio.create_task(read(stream, i % 4 == 0)) for i, stream in enumerate(streams)]
+        await asyncio.gather(*(write() for _ in range(writers)))
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*reading) == [list(range(1, writers * each + 1))] * watchers
 
 
 async def test_a_reader_that_takes_nothing_is_dropped_and_told_why(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import time
@@ -263,6 +264,29 @@ async def test_a_batch_with_keys_is_written_once(queue: Topic) -> None:
     for deduped in (False, True):
         answer = await queue.append({"data": 1, "key": "b"}, {"data": 2, "key": "a"}, idempotency_key="once")
         assert (answer["seqs"], answer["deduped"], answer["head_seq"]) == ([1, 2], deduped, 2)
+
+
+async def test_a_repeated_batch_answers_the_head_that_the_first_did(queue: Topic) -> None:
+    await queue.append({"data": 1, "key": "a"}, {"data": 2})
+    only_updates = {"data": 3, "key": "a"}
+    first = await queue.append(only_updates, idempotency_key="once")
+    assert (first["seqs"], first["head_seq"]) == ([1], 2), "the topic's, not the updated job's"
+    await queue.append({"data": 4})
+    again = await queue.append(only_updates, idempotency_key="once")
+    assert (again["seqs"], again["head_seq"], again["deduped"]) == ([1], 2, True)
+    other = await queue.append(only_updates, idempotency_key="another")
+    assert (other["seqs"], other["head_seq"]) == ([1], 3), "what others have drawn since"
+
+
+async def test_heads_of_callers_that_share_a_statement_are_their_own(queue: Topic) -> None:
+    """Repeated batches and new ones at once: each answers its own head, whichever of them are written together."""
+    await queue.append({"data": 0})
+    firsts = [await queue.append({"data": i}, idempotency_key=f"k{i}") for i in range(5)]
+    assert [first["head_seq"] for first in firsts] == [2, 3, 4, 5, 6]
+    keys = [key for i in range(5) for key in (f"k{i}", f"new{i}")]
+    answers = await asyncio.gather(*(queue.append({"data": 9}, idempotency_key=key) for key in keys))
+    assert [answer["head_seq"] for answer in answers[::2]] == [2, 3, 4, 5, 6]
+    assert all(answer["head_seq"] >= answer["last_seq"] > 6 for answer in answers[1::2])
 
 
 @pytest.mark.parametrize("key", [5, "", "a\0", "x" * 257])

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.launch import services
 
@@ -20,6 +21,7 @@ EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "15")
 SEED = os.environ.get("HOLDFAST_TEST_SEED", "1")
 
 
+@pytest.mark.timeout(900)
 async def test_the_service_is_as_its_description_says(
     new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ CONFINED = {
     ("POST", "/v0/topics/{topic}/extend"),
     ("GET", "/v0/topics/{topic}/work"),
     ("GET", "/v0/topics/{topic}/stats"),
+    ("GET", "/v0/topics/{topic}/stats/history"),
     ("POST", "/api/messages"),
     ("POST", "/api/messages/batch"),
     ("POST", "/api/messages/dequeue"),
@@ -98,6 +99,9 @@ async def test_an_idempotency_key_is_its_tenants_own(queue: Topic, acme: httpx.A
     mine = await queue.through(acme).append({"data": 1}, idempotency_key="k")
     assert (theirs["deduped"], mine["deduped"]) == (False, False)
     assert (await queue.through(acme).append({"data": 1}, idempotency_key="k"))["seqs"] == mine["seqs"]
+    body = {"topic": queue.name, "payload": "1", "idempotency_key": "m"}
+    ids = [done(await http.post("/api/messages", json=body), 201)["id"] for http in (queue.http, acme, acme)]
+    assert ids[0] != ids[1] == ids[2]
 
 
 async def test_it_claims_and_settles_its_tenants_jobs_alone(queue: Topic, acme: httpx.AsyncClient) -> None:

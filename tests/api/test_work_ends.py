@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
+from app.api.v0 import events
 from tests.api.dialect import Body, Topic, refused, until_waiting
 from tests.api.events import working
+from tests.api.raw import raw
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
+    from tests.conftest import Running
 
 
 async def test_leaving_releases_what_was_not_settled(queue: Topic) -> None:
@@ -127,3 +131,25 @@ async def test_a_stopping_service_says_so_and_gives_deliveries_back(serve: Serve
         jobs += (await queue.claim("other", max=10, wait_ms=10_000))["claimed"]
     assert sorted((job["$seq"], job["deliveries"]) for job in jobs) == [(2, 1), (3, 1), (4, 1)]
     assert (await queue.ack("w", [1], lease_ids=[claimed["lease_id"]]))["acked"] == 1
+
+
+async def test_a_stream_that_takes_nothing_is_told_why_and_its_jobs_go_to_others(
+    queue: Topic, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SEND_SECONDS", 0.5)
+    count = 150
+    async with raw(service.url, receive_bytes=4096) as sleeper:
+        await sleeper.send(f"GET {queue.path}/work?node=asleep&max=1000 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        await sleeper.reader.readuntil(b": hb\n\n")
+        sleeper.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(count):  # each is a frame of its own, more together than lies between the two
+            await queue.append({"data": "x" * 60_000})
+        found: set[int] = set()
+        while len(found) < count:
+            found |= {job["$seq"] for job in (await queue.claim("awake", max=count, wait_ms=10_000))["claimed"]}
+        sleeper.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        told = await sleeper.closed()
+    frames = [frame for frame in told.split(b"\n\n") if b"event: error" in frame]
+    assert len(frames) == 1
+    last = json.loads(frames[0].partition(b"data: ")[2])
+    assert (last["code"], last["error"]) == (408, "slow_reader")

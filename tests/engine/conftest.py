@@ -16,8 +16,8 @@ async def start(pools: Pools) -> AsyncIterator[Callable[..., Machine]]:
     """Starts an engine as a process of its own would have it."""
     started: list[Machine] = []
 
-    def make(**settings: int) -> Machine:
-        machine = new_machine(pools, **settings)
+    def make(max_waiting: int = 10_000) -> Machine:
+        machine = new_machine(pools, max_waiting=max_waiting)
         started.append(machine)
         return machine
 

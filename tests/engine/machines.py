@@ -117,12 +117,12 @@ class Machine:
         return await self.engine.claims.claim(Claimer(policy, node, most, lease_ms, tenants=among), wait)
 
 
-def new_machine(pools: Pools, *, max_waiting: int = 10_000) -> Machine:
+def new_machine(pools: Pools, *, max_waiting: int = 10_000, to_files: bool = False) -> Machine:
     """An engine like that of a process just started. Stop and drain it."""
     log = Log()
     watched = Pools(*(cast("Pool", Watched(pool, log)) for pool in (pools.hot, pools.hot_async, pools.rest)))
     policies = Policies(watched.rest)
-    engine = Engine(watched, policies, max_waiting=max_waiting)
+    engine = Engine(watched, policies, max_waiting=max_waiting, to_files=to_files)
     return Machine(engine, policies, watched, log)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import pytest
 
 from app.db.pool import Pools
 from app.engine.fairness import REST_SECONDS
+from app.engine.looks import CHEAP_SHARE
+from app.queue import turns
 from app.queue.consumer import Return
 from app.queue.model import Batch, Lane
 from app.topics.config import Policy
@@ -220,3 +223,77 @@ async def pause(pools: Pools, machine: Machine, queue: Policy, tenants: list[str
     async with pools.rest.acquire() as db:
         await db.execute("UPDATE holdfast.topics SET paused_tenants = $2 WHERE name = $1", queue.topic.name, tenants)
     machine.policies.forget(queue.topic.name)
+
+
+async def test_a_large_claim_looks_who_of_those_that_rest_has_something(
+    pools: Pools, machine: Machine, start: Start, queue: Policy
+) -> None:
+    """All are out within two claims of a thousand, and nobody said that they were there."""
+    small = {f"t{n}": 10 for n in range(1, 101)}
+    await ever_seen(pools, queue, len(small))
+    await machine.enqueue(queue, jobs_of("large", 5_000))
+    assert by_tenant(await machine.claim(queue, 1_000)) == {"large": 1_000}
+    await start().enqueue(queue, Batch(payloads=[b"1"] * 1_000, tenants=list[str | None](small) * 10))
+    await until_cheap(machine, queue)
+    jobs = await machine.claim(queue, 1_000) + await machine.claim(queue, 1_000)
+    assert len(jobs) == 2_000
+    assert {tenant: n for tenant, n in by_tenant(jobs).items() if tenant != "large"} == small
+
+
+async def test_looks_before_large_claims_have_a_bounded_share_of_the_time(
+    pools: Pools, machine: Machine, queue: Policy
+) -> None:
+    await ever_seen(pools, queue, 100)
+    await machine.enqueue(queue, jobs_of("large", 2_000))
+    machine.log.before["working"] = partial(asyncio.sleep, 0.02)
+    began = time.monotonic()
+    for _ in range(20):
+        assert len(await machine.claim(queue, 100)) == 100
+    looks = machine.log.count("working")
+    assert 1 <= looks <= 1 + (time.monotonic() - began) * CHEAP_SHARE / 0.02
+    await machine.enqueue(queue, jobs_of("large", 50))
+    await until_cheap(machine, queue)
+    assert len(await machine.claim(queue, 50)) == 50
+    assert machine.log.count("working") == looks, "a claim of few looked"
+
+
+async def test_a_look_before_a_large_claim_holds_nothing_up(pools: Pools, machine: Machine, queue: Policy) -> None:
+    await ever_seen(pools, queue, 100)
+    await machine.enqueue(queue, jobs_of("large", 300))
+    over = asyncio.Event()
+
+    async def until_over() -> None:
+        await over.wait()
+        raise OSError("the connection was lost")
+
+    machine.log.before["working"] = until_over
+    for _ in range(2):
+        assert len(await machine.claim(queue, 100)) == 100
+    over.set()
+    await machine.engine.looks.drain()
+    assert len(await machine.claim(queue, 100)) == 100
+    assert machine.log.count("working") == 1
+
+
+async def test_a_look_before_a_large_claim_does_not_ask_who_is_at_its_limit(
+    pools: Pools, machine: Machine, topic: str, make_queue: MakeQueue
+) -> None:
+    """Else each would be a transaction that counts, one at a time."""
+    queue = await make_queue(topic, tenant_limits={"few": 1})
+    await machine.enqueue(queue, jobs_of("few", 2))
+    await machine.enqueue(queue, jobs_of("large", 2_000))
+    assert by_tenant(await machine.claim(queue, 100)) == {"few": 1, "large": 99}
+    assert len(await machine.claim(queue, 100)) == 100  # which finds it at its limit
+    looks = machine.log.count("working")
+    async with pools.rest.acquire() as db, db.transaction():
+        await turns.room_of(db, queue.topic, {"few": 1})  # whoever else counts waits
+        await until_cheap(machine, queue)
+        assert by_tenant(await machine.claim(queue, 100)) == {"large": 100}
+    assert machine.log.count("working") == looks + 1
+
+
+async def until_cheap(machine: Machine, queue: Policy) -> None:
+    """Wait until the next large claim may look."""
+    async with asyncio.timeout(10):
+        while not machine.engine.looks.cheap(queue.topic):
+            await asyncio.sleep(0.001)

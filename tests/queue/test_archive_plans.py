@@ -56,7 +56,7 @@ class World:
             "count_archive": (topic.name, topic.id, 0, N),
             "delete_archived": (topic.name, topic.id, ever, middle, N),
             "replay": (topic.name, topic.id, topic.sequence, None, run.until_time, middle, 0, N, MOST, 0),
-            "archive_overdue": ("", 0, 500, 7),
+            "archive_overdue": ("", 0, 500, 7, False),
         }
         found = {}
         # Where the replay is: in the middle.

@@ -10,6 +10,7 @@ import pytest
 
 from app.db.pool import Pools, open_pools
 from app.queue import ledger
+from app.reapers import days as gone_days
 from app.reapers import sweeps
 from app.topics import store
 from app.topics.asked import Asked, resolve
@@ -60,8 +61,8 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
     async with fresh.rest.acquire() as first:
         dropping = first.transaction()
         await dropping.start()
-        assert await first.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -3) == 3
-        second = asyncio.create_task(fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -3))
+        assert await first.fetchval(gone_days._DROP, "lease_events", -3, False) == 3
+        second = asyncio.create_task(fresh.rest.fetchval(gone_days._DROP, "lease_events", -3, False))
         waits = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
         pid = first.get_server_pid()
         await until(lambda: fresh.rest.fetchval(waits, pid), "the second waits")
@@ -71,8 +72,8 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
 
 
 async def test_only_old_ones_are_dropped(fresh: Pools) -> None:
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", 0) == 0
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", sweeps.EVENTS_KEPT) == 0
+    assert await fresh.rest.fetchval(gone_days._DROP, "lease_events", 0, False) == 0
+    assert await fresh.rest.fetchval(gone_days._DROP, "lease_events", sweeps.EVENTS_KEPT, False) == 0
     assert await days(fresh) == [0, 1, 2, 3]
 
 
@@ -103,17 +104,17 @@ async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
     async with fresh.rest.acquire() as reader, reader.transaction():
         await reader.fetchval("SELECT count(*) FROM holdfast.lease_events")
         with pytest.raises(asyncpg.LockNotAvailableError):
-            await asyncio.wait_for(fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -1), 2)
+            await asyncio.wait_for(fresh.rest.fetchval(gone_days._DROP, "lease_events", -1, False), 2)
         await asyncio.wait_for(reader.fetchval("SELECT count(*) FROM holdfast.lease_events"), 1)
     assert await days(fresh) == [0, 1, 2, 3]
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "lease_events", -1) == 1
+    assert await fresh.rest.fetchval(gone_days._DROP, "lease_events", -1, False) == 1
 
 
 async def test_no_table_but_one_by_day_has_days(fresh: Pools) -> None:
     with pytest.raises(asyncpg.PostgresError):
         await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "topics", 1)
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "topics", -9) == 0
-    assert await fresh.rest.fetchval(sweeps._DROP_PARTITIONS, "none", -9) == 0
+    assert await fresh.rest.fetchval(gone_days._DROP, "topics", -9, False) == 0
+    assert await fresh.rest.fetchval(gone_days._DROP, "none", -9, False) == 0
 
 
 async def test_processes_of_the_version_before_find_what_they_call(fresh: Pools) -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
+import asyncpg
+import httpx
 import pytest
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from app.settings import Settings
 from spark.session import driver_jar, session
+from tests.conftest import Running
+from tests.spark.mixed_load import MixedLoad
+from tests.spark.past import World
 
 ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
+LIVED_EVENTS = 4_000
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +35,44 @@ def spark() -> Iterator[SparkSession]:
         yield spark
 
 
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """A database that a service has worked on and left: `began` and `ended` enclose all that happened there."""
+
+    dsn: str
+    events: int  # rows of holdfast.lease_events
+    began: datetime
+    ended: datetime
+
+
+@pytest.fixture(scope="session")
+async def lived(new_database: Callable[[], Awaitable[str]]) -> Lived:
+    """Some thousand events of a mixed load (mixed_load.py), in a database of their own. For reading only."""
+    dsn = await new_database()
+    database = await asyncpg.connect(dsn)
+    began = await database.fetchval("SELECT clock_timestamp()")
+    service = Running(Settings.model_validate({"database_url": SecretStr(dsn)}))
+    await service.start()
+    await MixedLoad(service.url, batch=12).run(LIVED_EVENTS)
+    await service.stop()
+    row = await database.fetchrow("SELECT count(*) AS events, clock_timestamp() AS ended FROM holdfast.lease_events")
+    await database.close()
+    assert row is not None
+    return Lived(dsn, row["events"], began, row["ended"])
+
+
+@pytest.fixture(scope="module")
+async def world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
+    """A service on a database that no other module's tests look at."""
+    dsn = await new_database()
+    service = Running(Settings.model_validate({"database_url": SecretStr(dsn)}))
+    await service.start()
+    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+        yield World(dsn, service.context.pools, http)
+    await service.stop()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/spark/" in item.nodeid and "spark" in getattr(item, "fixturenames", ()):
+        if "tests/spark/" in item.nodeid and {"spark", "lived"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)

@@ -23,13 +23,13 @@ async def user(database_url: str) -> AsyncIterator[Callable[[], Awaitable[Db]]]:
         f"""
         CREATE ROLE {role};
         GRANT USAGE ON SCHEMA holdfast TO {role};
-        GRANT INSERT ON holdfast.inbox TO {role};
+        GRANT INSERT ON holdfast.inbox, holdfast.staged TO {role};
         GRANT SELECT ON holdfast.messages TO {role};
         """
     )
     for function in await owner.fetch(
         "SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace "
-        "AND proname IN ('enqueue', 'complete', 'assert_lease')"
+        "AND proname IN ('enqueue', 'complete', 'assert_lease', 'open_stage', 'commit_stages', 'drop_stages')"
     ):
         await owner.execute(f"GRANT EXECUTE ON FUNCTION {function['name']} TO {role}")
     opened: list[Db] = []

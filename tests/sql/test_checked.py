@@ -94,15 +94,19 @@ async def test_what_fits_goes_in_and_the_rest_is_kept_with_the_reason(
 async def test_every_column_comes_through(sql: Db, db: Session, pools: Pools, engine: Engine, checked: Policy) -> None:
     await sql.execute(
         "INSERT INTO holdfast.inbox (topic, payload_text, metadata, tag, node, priority, ttl_ms, max_deliveries, key, "
-        """run_at) VALUES ($1, '{"n":1}', '{"a":"b"}', 't', 'n', 3, 60000, 4, 'k', now() - interval '1 hour')""",
+        'run_at, tenant, "group", dedupe_id, user_id, webhook) '
+        """VALUES ($1, '{"n":1}', '{"a":"b"}', 't', 'n', 3, 60000, 4, 'k', now() - interval '1 hour', 'acme', 'g', """
+        "'d', 'u', 'https://example.org/')",
         checked.topic.name,
     )
     await inbox.run_once(pools, engine)
     found = await db.fetchrow("SELECT * FROM holdfast.jobs WHERE topic = $1", checked.topic.name)
     assert found is not None
-    assert [found[name] for name in ("metadata", "tag", "producer", "priority", "max_deliveries", "key", "state")] == [
-        *('{"a":"b"}', "t", "n", 3, 4, "k", "ready")
+    columns = ("tag", "producer", "priority", "max_deliveries", "key", "state", "tenant", "grp", "webhook", "metadata")
+    assert [found[name] for name in columns] == [
+        *("t", "n", 3, 4, "k", "ready", "acme", "g", "https://example.org/", '{"a": "b", "$user_id": "u"}')
     ]
+    assert await db.fetchval("SELECT dedupe_id FROM holdfast.dedupe WHERE topic_id = $1", checked.topic.id) == "d"
     assert found["expires_at"] is not None
 
 

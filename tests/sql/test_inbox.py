@@ -39,6 +39,9 @@ RECORDS = [
     ({"ttl_ms": 0}, {"ttls_ms": [0]}),
     ({"content_type": "text/plain"}, {"content_types": ["text/plain"]}),
     ({"content_type": "application/json"}, {}),
+    ({"tenant": "acme"}, {"tenants": ["acme"]}),
+    ({"user_id": "u"}, {"metadata": ['{"$user_id": "u"}']}),
+    ({"user_id": "u", "metadata": '{"a":1}'}, {"metadata": ['{"a": 1, "$user_id": "u"}']}),
 ]
 
 
@@ -46,7 +49,7 @@ async def insert(db: Db, topic: str, **columns: object) -> None:
     if not columns.keys() & {"payload", "payload_text"}:
         columns["payload"] = b'{"n":1}'
     places = ", ".join(f"${n}" for n in range(2, len(columns) + 2))
-    names = ", ".join(columns)
+    names = ", ".join(f'"{name}"' for name in columns)
     await db.execute(
         f"INSERT INTO holdfast.inbox (topic, {names}) VALUES ($1, {places})",
         topic,
@@ -144,6 +147,13 @@ async def test_a_key_updates_what_waits(sql: Db, db: Session, queue: Policy) -> 
         ({"delay_ms": -1}, asyncpg.CheckViolationError, "delay_ms: 0 to"),
         ({"ttl_ms": -1}, asyncpg.CheckViolationError, "ttl_ms: 0 to"),
         ({"max_deliveries": 10_001}, asyncpg.CheckViolationError, "max_deliveries: 0 to 10000"),
+        ({"tenant": "x" * 129}, asyncpg.CheckViolationError, "tenant: 128 characters"),
+        ({"group": ""}, asyncpg.CheckViolationError, "group: 1 to 128"),
+        ({"dedupe_id": "x" * 257}, asyncpg.CheckViolationError, "dedupe_id: 1 to 256"),
+        ({"user_id": ""}, asyncpg.CheckViolationError, "user_id: 1 to 128"),
+        ({"webhook": "ftp://host/"}, asyncpg.CheckViolationError, "webhook: an http"),
+        ({"webhook": "https://u:p@host/"}, asyncpg.CheckViolationError, "webhook: an http"),
+        ({"webhook": "https://host/#part"}, asyncpg.CheckViolationError, "webhook: an http"),
         ({"key": ""}, asyncpg.CheckViolationError, "key: 1 to 256 characters"),
         ({"tag": "é" * 129}, asyncpg.CheckViolationError, "tag: 256 bytes"),
         ({"content_type": "json"}, asyncpg.CheckViolationError, "content_type: type/subtype"),
@@ -201,7 +211,7 @@ async def test_topics_that_take_none(sql: Db, pools: Pools, topic: str, make_que
         await insert(sql, topic + "-log")
     with pytest.raises(asyncpg.CheckViolationError, match="kept for dead letters"):
         await insert(sql, topic + ".dlq")
-    with pytest.raises(asyncpg.CheckViolationError, match="asks for groups"):
+    with pytest.raises(asyncpg.CheckViolationError, match="ask for a group"):
         await insert(sql, topic + ".fifo")
 
 

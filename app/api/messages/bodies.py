@@ -13,6 +13,7 @@ from app.api.bounds import (
     MAX_META_KEYS,
     MAX_RECORDS,
     MAX_SEQS,
+    BatchKey,
     DedupeId,
     Group,
     Key,
@@ -106,6 +107,7 @@ class EnqueueBody(Enqueued, kw_only=True, gc=False):
     """A message and its topic, which is made if it is absent."""
 
     topic: NewTopicName
+    idempotency_key: BatchKey | None = None
 
 
 class BatchMessage(Enqueued, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -117,10 +119,12 @@ class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
     topic: NewTopicName
     messages: Annotated[list[BatchMessage], about(f"1 to {MAX_RECORDS}.", minItems=1, maxItems=MAX_RECORDS)]
+    idempotency_key: BatchKey | None = None
 
 
 class EnqueueAnswer(msgspec.Struct):
-    """The message's id. duplicate: it is that of an earlier message with the same dedupe_id; nothing was enqueued."""
+    """The message's id. duplicate: it is that of an earlier message with the same dedupe_id, or of an earlier call with
+    the same idempotency key; nothing was enqueued."""
 
     id: str
     duplicate: Literal[True] | UnsetType = UNSET
@@ -128,10 +132,12 @@ class EnqueueAnswer(msgspec.Struct):
 
 class BatchAnswer(msgspec.Struct):
     """The messages' ids, in their order. duplicates: the places, from 0, of those that were not enqueued, and whose ids
-    are those of earlier messages with the same dedupe_id; absent if there are none."""
+    are those of earlier messages with the same dedupe_id; absent if there are none. deduped: these are those of an
+    earlier call with the same idempotency key, perhaps more or fewer; nothing was enqueued."""
 
     ids: list[str]
     duplicates: list[int] | UnsetType = UNSET
+    deduped: Literal[True] | UnsetType = UNSET
 
 
 class DequeueBody(msgspec.Struct):
@@ -160,7 +166,10 @@ class AckBatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
     ids: Annotated[list[str], about(f"At most {MAX_SEQS}.", maxItems=MAX_SEQS)]
     lease_ids: Annotated[list[LeaseId] | None, about("One for each id, or none at all.", maxItems=MAX_SEQS)] = None
-    results: Annotated[list[HandedIn] | None, about("What each is completed with; one for each id.")] = None
+    results: Annotated[
+        Annotated[list[HandedIn], about("One for each id.", maxItems=MAX_SEQS)] | None,
+        about("What each is completed with."),
+    ] = None
 
 
 class AckBatchAnswer(msgspec.Struct):

@@ -68,11 +68,13 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
     replayable: Annotated[bool | None, about("Whether acknowledged jobs are kept for a replay.", False)] = None
     durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
     type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
-    lease_ms: Annotated[Unbounded | None, about("In place of visibility_timeout_seconds.")] = None
+    lease_ms: Annotated[Unbounded | None, about("In place of visibility_timeout_seconds, clamped as that is.")] = None
     ttl_ms: Annotated[Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("In place of message_ttl_seconds.")] = (
         None
     )
-    replay_window_ms: Annotated[Unbounded | None, about("In place of replay_window_seconds.")] = None
+    replay_window_ms: Annotated[Unbounded | None, about("In place of replay_window_seconds, clamped as that is.")] = (
+        None
+    )
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
         about("Where dead letters go: another topic. null: <topic>.dlq."),

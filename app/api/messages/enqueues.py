@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, tenancy
+from app.api import direct, idempotency, tenancy
 from app.api.body import has_nul, read_json
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
@@ -41,7 +42,9 @@ _many = msgspec.json.Decoder(BatchBody)
     "/api/messages",
     status_code=201,
     response_class=Response,
-    openapi_extra=operation(body=EnqueueBody, answers={201: EnqueueAnswer}, errors=ERRORS),
+    openapi_extra=operation(
+        parameters=[idempotency.HEADER], body=EnqueueBody, answers={201: EnqueueAnswer}, errors=ERRORS
+    ),
 )
 async def enqueue(request: Request) -> Response:
     """Enqueue a message. Its topic is made if it is absent."""
@@ -50,15 +53,15 @@ async def enqueue(request: Request) -> Response:
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     must_cover(key, body.topic)
-    (shown,), duplicates = await _enqueue(request, context, key, body.topic, [body])
-    return _created(b'{"id":"%b"%b}' % (shown.encode(), b',"duplicate":true' if duplicates else b""))
+    done = await _enqueue(request, context, key, body, [body])
+    return _created(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
 
 
 @router.post(
     "/api/messages/batch",
     status_code=201,
     response_class=Response,
-    openapi_extra=operation(body=BatchBody, answers={201: BatchAnswer}, errors=ERRORS),
+    openapi_extra=operation(parameters=[idempotency.HEADER], body=BatchBody, answers={201: BatchAnswer}, errors=ERRORS),
 )
 async def enqueue_batch(request: Request) -> Response:
     """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
@@ -71,21 +74,33 @@ async def enqueue_batch(request: Request) -> Response:
         raise InvalidRequest("messages must hold at least one message.")
     if len(body.messages) > MAX_RECORDS:
         raise BatchTooLarge(f"At most {MAX_RECORDS} messages a call.")
-    ids, duplicates = await _enqueue(request, context, key, body.topic, body.messages)
-    return _created(encode({"ids": ids, "duplicates": duplicates} if duplicates else {"ids": ids}))
+    done = await _enqueue(request, context, key, body, body.messages)
+    if done.repeated:
+        return _created(encode(BatchAnswer(done.ids, deduped=True)))
+    return _created(encode(BatchAnswer(done.ids, done.duplicates or UNSET)))
+
+
+class _Done(NamedTuple):
+    """The messages' ids; the places of those that are duplicates of earlier ones; and whether the ids are an earlier
+    call's, with the same idempotency key."""
+
+    ids: list[str]
+    duplicates: list[int]
+    repeated: bool
 
 
 async def _enqueue(
-    request: Request, context: Context, key: Key | None, name: str, messages: Sequence[Enqueued]
-) -> tuple[list[str], list[int]]:
-    """Their ids, and the places of those that are duplicates of earlier ones."""
+    request: Request, context: Context, by: Key | None, body: EnqueueBody | BatchBody, messages: Sequence[Enqueued]
+) -> _Done:
+    name = body.topic
     batch, size = _columns(messages)
     check_groups(name, batch)
-    tenancy.enqueued_by(key, batch)
+    tenancy.enqueued_by(by, batch)
+    key = idempotency.key_of(request, by, body.idempotency_key)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
     try:
-        found = await enqueues.place_there(policy, batch, size)
+        found = await enqueues.place_there(policy, batch, size, key)
     except Gone:
         # The topic may have been deleted through another process: then it is made anew.
         context.policies.forget(name)
@@ -93,11 +108,12 @@ async def _enqueue(
         if fresh.topic.id == policy.topic.id:
             raise
         policy = fresh
-        found = await enqueues.place_there(policy, batch, size)
+        found = await enqueues.place_there(policy, batch, size, key)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
-    seqs, duplicates = (found.seqs, found.duplicates) if isinstance(found, Placed) else (found, [])
-    return [id_of(topic_id, seq) for seq in seqs], duplicates
+    if isinstance(found, Placed):
+        return _Done([id_of(topic_id, seq) for seq in found.seqs], found.duplicates, found.repeated)
+    return _Done([id_of(topic_id, seq) for seq in found], [], repeated=False)
 
 
 async def _queue(request: Request, context: Context, name: str) -> Policy:

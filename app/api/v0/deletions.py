@@ -17,6 +17,8 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DeleteBody, RecordsDeletedAnswer
 from app.api.v0.fields import answer
 from app.api.v0.topics import extent_of
+from app.audit import trail
+from app.audit.trail import Action
 from app.edge.context import context_of
 from app.errors import InvalidRequest
 from app.keys import Scope
@@ -50,9 +52,12 @@ async def delete(request: Request) -> Response:
     if body.before_seq is None and body.match is None:
         raise InvalidRequest("before_seq or match is needed: what is to be deleted?")
     match = match_of(body.match)
-    logs = context.engine.logs
+    logs, by = context.engine.logs, context.access.actor(request)
 
     async def deleted(policy: Policy) -> dict[str, Any]:
+        # Ahead of it: what breaks off has done a part.
+        asked = {"before_seq": body.before_seq, "match": body.match}
+        await trail.record(context.pools.rest, by, Action.RECORDS_DELETED, name, asked)
         if policy.config.type is TopicType.LOG:
             done = {"deleted": await logs.delete(policy, body.before_seq, match)}
         else:

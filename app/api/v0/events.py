@@ -30,22 +30,37 @@ class EventStream(Response, ABC):
             headers={"cache-control": "no-store", "x-accel-buffering": "no"}, media_type="text/event-stream"
         )
         del self.headers["content-length"]
+        self._flow: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until `_serve` returns, which it has to do soon once the reader has left."""
         leaving = asyncio.ensure_future(gone(receive))
+        self._flow = _flow(receive)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await push(send, BEGINNING)
             await self._serve(send, leaving)
         except SlowReader as error:
-            _let_last_words_pass(receive)
+            if self._flow is not None:
+                self._flow.resume_writing()  # behind what was not read: uvicorn would wait with it for ever
             await close(send, error_frame(error))
         except (OSError, TimeoutError):
             pass  # the reader is gone, or as good as
         finally:
             leaving.cancel()
             await asyncio.shield(asyncio.ensure_future(self._release()))
+
+    def push_at_once(self, send: Send, frame: bytes) -> bool:
+        """Send a frame where the connection takes it without a wait; False: it was not sent."""
+        if self._flow is None or self._flow.write_paused or len(frame) > SLICE_BYTES:
+            return False
+        try:
+            next(send({"type": "http.response.body", "body": frame, "more_body": True}).__await__())
+        except StopIteration:
+            return True
+        except OSError:
+            return False  # it has left: who is to send the next one is told so
+        raise AssertionError("a connection that was not paused was waited for")
 
     @abstractmethod
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
@@ -91,11 +106,9 @@ def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any,
             return
 
 
-def _let_last_words_pass(receive: Receive) -> None:
-    """Let a last frame be written behind what a slow reader has not read: uvicorn would wait with it for ever."""
-    flow = getattr(getattr(receive, "__self__", None), "flow", None)
-    if flow is not None:
-        flow.resume_writing()
+def _flow(receive: Receive) -> Any:
+    """Uvicorn's word on whether a connection takes more; None under another server."""
+    return getattr(getattr(receive, "__self__", None), "flow", None)
 
 
 async def close(send: Send, frame: bytes) -> None:

@@ -39,7 +39,9 @@ MAX_LIMIT: Final = 1_000
 STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")
 LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 100})
 ORDER: Final = query(
-    "order", "By seq: in the order of enqueueing, or the other way.", {"type": "string", "enum": ["newest", "oldest"]}
+    "order",
+    "By seq: in the order of enqueueing, or the other way.",
+    {"type": "string", "enum": ["newest", "oldest"], "default": "newest"},
 )
 FILTERS: Final = [
     query("state", "Only those, by the database's clock.", {"type": "string", "enum": [*STATES]}),

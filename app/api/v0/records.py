@@ -9,18 +9,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, tenancy
+from app.api import direct, idempotency, tenancy
 from app.api.body import read_json
-from app.api.bounds import MAX_KEY_BYTES
 from app.api.calls import count_as
 from app.api.fields import encode, flag, topic_in
-from app.api.openapi import TOPIC, header, operation, query
+from app.api.openapi import TOPIC, operation, query
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer, fsync_since
 from app.api.v0.record_bodies import AppendAnswer, AppendBody, LogAppendBody
 from app.api.v0.topics import configure, extent_of
 from app.edge.context import Context, context_of
-from app.errors import Forbidden, InvalidRequest, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
+from app.errors import Forbidden, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.keys import Scope
 from app.queue.log import Outcome
 from app.queue.model import Batch, Seq
@@ -31,12 +30,6 @@ from app.topics.config import NAME, Config, Policy, TopicType, check_name
 from app.topics.fifo import check_groups
 
 router = direct.router("records")
-
-BATCH_KEY = header(
-    "Idempotency-Key",
-    f"As idempotency_key in the body, which goes first. 1 to {MAX_KEY_BYTES} bytes.",
-    {"type": "string", "minLength": 1, "maxLength": MAX_KEY_BYTES},
-)
 
 _jobs = msgspec.json.Decoder(AppendBody)
 _records = msgspec.json.Decoder(LogAppendBody)
@@ -67,7 +60,7 @@ _either = _Either()
         parameters=[
             TOPIC,
             query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean", "default": True}),
-            BATCH_KEY,
+            idempotency.HEADER,
         ],
         body=[AppendBody, LogAppendBody],
         answers={200: AppendAnswer, 201: AppendAnswer},
@@ -94,7 +87,7 @@ async def append(request: Request) -> Response:
     if isinstance(body, AppendBody):
         check_groups(name, batch)
     tenancy.enqueued_by(by, batch)
-    key = tenancy.batch_key(by, _key(request, body.idempotency_key))
+    key = idempotency.key_of(request, by, body.idempotency_key)
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
         # Which counts for nothing here; but what makes no sense is said every time.
@@ -119,10 +112,9 @@ async def append(request: Request) -> Response:
             raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
         if not isinstance(found, Placed):
             seqs = found
-        elif found.repeated:
-            seqs, deduped = found.seqs, True
         else:
-            seqs, head, duplicates = found.seqs, found.head_seq, found.duplicates
+            seqs, head, deduped = found.seqs, found.head_seq, found.repeated
+            duplicates = [] if deduped else found.duplicates
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     if duplicates:
@@ -156,15 +148,6 @@ async def _append(context: Context, policy: Policy, batch: Batch, size: int, key
     appended = await context.engine.logs.append(policy, batch, size, key)
     seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
     return seqs, appended.outcome is Outcome.DEDUPED
-
-
-def _key(request: Request, given: str | None) -> str | None:
-    """The batch's idempotency key; the body's goes before the header's. Raises InvalidRequest."""
-    sent = request.headers.get("idempotency-key")
-    for key in (given, sent):
-        if key is not None and not 0 < len(key.encode()) <= MAX_KEY_BYTES:
-            raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes.")
-    return sent if given is None else given
 
 
 async def _known(context: Context, name: str) -> Policy | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.api.bounds import Count, Errors, Holder, LeaseIds, LeaseMs, Seqs, about
+from app.api.bounds import MAX_SEQS, Count, Errors, Holder, LeaseIds, LeaseMs, Seqs, about
 from app.api.results import HandedIn, ProgressBody
 from app.api.v0.bodies import Performance
 from app.queue.backoff import MOST_REFUNDS
@@ -19,7 +19,10 @@ class AckBody(msgspec.Struct):
     node: Holder
     seqs: Seqs
     lease_ids: LeaseIds | None = None
-    results: Annotated[list[HandedIn] | None, about("What each job is completed with; one for each seq.")] = None
+    results: Annotated[
+        Annotated[list[HandedIn], about("One for each seq.", maxItems=MAX_SEQS)] | None,
+        about("What each job is completed with."),
+    ] = None
 
 
 class NackBody(msgspec.Struct):
@@ -55,7 +58,8 @@ class ExtendBody(msgspec.Struct):
     lease_ms: LeaseMs
     lease_ids: LeaseIds | None = None
     progress: Annotated[
-        list[ProgressBody | None] | None, about("How far each job is; one for each seq, null: as it was.")
+        Annotated[list[ProgressBody | None], about("One for each seq; null: as it was.", maxItems=MAX_SEQS)] | None,
+        about("How far each job is."),
     ] = None
 
 

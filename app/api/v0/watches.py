@@ -18,7 +18,7 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import Seq, seq_within
 from app.api.fields import encode, flag
-from app.api.openapi import events, operation, path, query
+from app.api.openapi import events, header, operation, path, query
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
 from app.api.v0.events import (
@@ -32,6 +32,7 @@ from app.api.v0.events import (
     push,
 )
 from app.api.v0.fields import answer
+from app.api.v0.frames import WATCH
 from app.edge.context import context_of
 from app.engine.watches import Told, Watch, Watches
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
@@ -75,7 +76,9 @@ _seqs = msgspec.json.Decoder(dict[str, Seq])
     "/v0/watch",
     response_class=Response,
     openapi_extra=operation(
-        parameters=[query("lenient", "true: leave out topics that don't exist.", {"type": "boolean"})],
+        parameters=[
+            query("lenient", "true: leave out topics that don't exist.", {"type": "boolean", "default": False})
+        ],
         body=WatchBody,
         answers={200: WatchAnswer},
         errors=[400, 401, 403, 404, 413, 415, 429, 503],
@@ -117,11 +120,14 @@ async def make_watch(request: Request) -> Response:
         parameters=[
             path("wid", "The watch.", {"type": "string"}),
             query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+            header(
+                "Last-Event-ID", "The last event that the client has, to go back to. Never ahead.", {"type": "string"}
+            ),
         ],
         answers={},
         errors=[400, 401, 403, 404, 406, 429, 503],
     ),
-    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES)},
+    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH)},
 )
 async def watch(request: Request) -> Response:
     """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""
@@ -148,6 +154,7 @@ class WatchStream(EventStream):
         self._watch = watch
         self._left = left
         self._pushing = False
+        self._quiet_since = 0.0
 
     async def _release(self) -> None:
         self._left()
@@ -158,6 +165,7 @@ class WatchStream(EventStream):
         telling = asyncio.ensure_future(self._tell(send))
         leaving.add_done_callback(lambda _: telling.cancel())
         watch.on_end = lambda: self._interrupt(telling)
+        watch.takes = lambda told: self._push_at_once(send, told)
         try:
             if watch.error is None:
                 await asyncio.wait([telling])
@@ -179,24 +187,38 @@ class WatchStream(EventStream):
         await push(send, frames)
         self._pushing = False
 
+    def _push_at_once(self, send: Send, told: Told) -> bool:
+        """Send what is one frame at most, and what the connection takes without a wait; False: nothing was sent."""
+        frames = self._frames(told)
+        if len(frames) > 1:
+            return False
+        for event, frame in frames:
+            if not self.push_at_once(send, frame):
+                return False
+            self._watches.sent[event].add()
+            self._quiet_since = time.monotonic()
+        return True
+
     async def _tell(self, send: Send) -> None:
         watch, watches = self._watch, self._watches
         patience = watch.options.heartbeat_ms / 1000
-        quiet_since = time.monotonic()
+        self._quiet_since = time.monotonic()
         while watch.error is None:
             try:
-                told = await watches.next(watch, quiet_since + patience - time.monotonic())
+                told = await watches.next(watch, self._quiet_since + patience - time.monotonic())
             except Unavailable as error:  # advice: the stream goes on
                 await self._push(send, "error", error_frame(error, 429))
                 await asyncio.sleep(ADVICE_SECONDS)
                 continue
             if told is None:
+                if time.monotonic() - self._quiet_since < patience:
+                    continue  # it was told something where it stood
                 await self._push(send, "heartbeat", HEARTBEAT)
-                quiet_since = time.monotonic()
+                self._quiet_since = time.monotonic()
                 continue
             for event, frame in self._frames(told):
                 await self._push(send, event, frame)
-                quiet_since = time.monotonic()
+                self._quiet_since = time.monotonic()
             watch.advance(told)
 
     def _tells_alone(self, told: Told) -> bool:

@@ -27,6 +27,7 @@ from app.api.v0.events import (
     push,
 )
 from app.api.v0.fields import check_node, job_fields
+from app.api.v0.frames import WORK
 from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import InvalidRequest, Unavailable
@@ -79,6 +80,7 @@ _described["responses"]["200"] = events(
     "with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) is the "
     "last.",
     _FRAMES,
+    WORK,
 )
 
 

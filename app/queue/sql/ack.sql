@@ -21,8 +21,8 @@ WITH picked AS MATERIALIZED (
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.tenant
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
-    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, began_at, tenant)
+    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node, leased_at, nullif(tenant, '') FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0

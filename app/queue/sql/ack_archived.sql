@@ -28,8 +28,8 @@ WITH picked AS MATERIALIZED (
            d.key, d.content_type, d.first_topic_id, d.first_seq, d.grp
     FROM done d CROSS JOIN clock c
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
-    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, began_at, tenant)
+    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node, leased_at, nullif(tenant, '') FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0

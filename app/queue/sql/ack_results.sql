@@ -39,8 +39,8 @@ WITH picked AS MATERIALIZED (
            d.key, d.content_type, d.first_topic_id, d.first_seq, d.grp
     FROM done d CROSS JOIN clock c WHERE $7::boolean
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
-    SELECT $1, d.topic_id, d.seq, 'acked', d.deliveries, d.lease_id, d.node,
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, began_at, tenant, until)
+    SELECT $1, d.topic_id, d.seq, 'acked', d.deliveries, d.lease_id, d.node, d.leased_at, nullif(d.tenant, ''),
            CASE WHEN ($5::json[])[d.ord::integer] IS NOT NULL THEN c.expires_at END
     FROM done d CROSS JOIN clock c
 ), told AS (

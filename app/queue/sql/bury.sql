@@ -28,7 +28,7 @@ WITH picked AS MATERIALIZED (
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.error, p.lease_id, p.node, p.held, p.crashed, j.crashes + p.crashed AS crashes, j.topic_id, j.seq, j.priority, j.deliveries, j.created_at, j.tag,
-              j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.grp, j.tenant, j.max_deliveries,
+              j.producer, j.last_error, j.metadata, j.payload, j.content_type, j.key, j.grp, j.tenant, j.leased_at, j.max_deliveries,
               coalesce(j.ttl_ms, extract(epoch FROM j.expires_at - j.created_at) * 1000, 0)::bigint AS ttl_ms,
               coalesce(j.first_topic_id, j.topic_id) AS first_topic_id, coalesce(j.first_seq, j.seq) AS first_seq,
               j.webhook,
@@ -57,10 +57,11 @@ WITH picked AS MATERIALIZED (
     UNION ALL
     SELECT $7, count(*), 0, 0, 0, sum(octet_length(payload)) FROM gone HAVING count(*) > 0
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-    SELECT $1, topic_id, seq, 'dead_lettered'::holdfast.job_event, deliveries, lease_id, node, coalesce(error, last_error) FROM arriving
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail, began_at, tenant)
+    SELECT $1, topic_id, seq, 'dead_lettered'::holdfast.job_event, deliveries, lease_id, node, coalesce(error, last_error),
+           CASE WHEN held > crashed THEN leased_at END, nullif(tenant, '') FROM arriving
     UNION ALL
-    SELECT $6, $7, new_seq, 'enqueued', 0, NULL, NULL, 'from ' || $1 || ' ' || seq FROM arriving
+    SELECT $6, $7, new_seq, 'enqueued', 0, NULL, NULL, 'from ' || $1 || ' ' || seq, NULL, NULL FROM arriving
 ), told AS (
     INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, error, about)
     SELECT $1, topic_id, seq, 'dead_lettered', deliveries, coalesce(error, last_error), about FROM arriving

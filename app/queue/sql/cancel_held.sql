@@ -12,10 +12,11 @@ WITH picked AS MATERIALIZED (
     ) x
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
-    RETURNING p.ord, p.error, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, octet_length(j.payload) AS bytes
+    RETURNING p.ord, p.error, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at, j.tenant,
+              octet_length(j.payload) AS bytes
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-    SELECT $1, topic_id, seq, 'cancelled', deliveries, lease_id, node, error FROM gone
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail, began_at, tenant)
+    SELECT $1, topic_id, seq, 'cancelled', deliveries, lease_id, node, error, leased_at, nullif(tenant, '') FROM gone
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM gone HAVING count(*) > 0

@@ -22,17 +22,17 @@ WITH picked AS MATERIALIZED (
     ) x
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND NOT p.held
-    RETURNING p.ord, p.was, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+    RETURNING p.ord, p.was, p.lease_id, p.node, j.topic_id, j.seq, j.deliveries, j.tenant, octet_length(j.payload) AS bytes
 ), marked AS (
     UPDATE holdfast.jobs j
     SET cancelled_at = coalesce(j.cancelled_at, clock_timestamp()), expires_at = least(j.expires_at, now())
     FROM picked p WHERE j.ctid = p.tid AND p.held
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-    SELECT $1, topic_id, seq, 'cancelled'::holdfast.job_event, deliveries, lease_id, node, NULL FROM gone
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail, tenant)
+    SELECT $1, topic_id, seq, 'cancelled'::holdfast.job_event, deliveries, lease_id, node, NULL, nullif(tenant, '') FROM gone
     UNION ALL
-    SELECT $1, topic_id, seq, 'updated', deliveries, lease_id, node, 'to be cancelled' FROM marked
+    SELECT $1, topic_id, seq, 'updated', deliveries, lease_id, node, 'to be cancelled', NULL FROM marked
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
     SELECT min(topic_id), -count(*) FILTER (WHERE was = 'ready'), -count(*) FILTER (WHERE was = 'scheduled'),

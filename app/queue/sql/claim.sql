@@ -31,7 +31,7 @@ WITH picked AS MATERIALIZED (
             WITH ORDINALITY AS l(tenant, priority, after, due_after, most_due, ord)
         CROSS JOIN LATERAL (
             SELECT * FROM (
-                SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again,
+                SELECT ctid AS tid, 0 AS part, j.state::text = 'leased' AS again, j.visible_at AS began_at,
                        (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
                        octet_length(j.payload) AS size,
                        CASE WHEN j.expires_at <= now() THEN 'expired'
@@ -46,7 +46,7 @@ WITH picked AS MATERIALIZED (
             ) due
             UNION ALL
             SELECT * FROM (
-                SELECT ctid, 1, false, j.position, j.seq, octet_length(j.payload),
+                SELECT ctid, 1, false, j.visible_at, j.position, j.seq, octet_length(j.payload),
                        CASE WHEN j.expires_at <= now() THEN 'expired' END
                 FROM holdfast.jobs j
                 WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
@@ -56,7 +56,7 @@ WITH picked AS MATERIALIZED (
         ) x LIMIT share.most
     ) y LIMIT $2::integer
 ), seat AS MATERIALIZED (
-    SELECT tid, ord, part, again, place, seq, row_number() OVER w AS slot, sum(size) OVER w - size AS before
+    SELECT tid, ord, part, again, began_at, place, seq, row_number() OVER w AS slot, sum(size) OVER w - size AS before
     FROM picked WHERE spent IS NULL WINDOW w AS (ORDER BY ord, part, place ROWS UNBOUNDED PRECEDING)
 ), leased AS (
     UPDATE holdfast.jobs j
@@ -65,8 +65,8 @@ WITH picked AS MATERIALIZED (
         lease_id = ($7::uuid[])[s.slot], node = ($9::text[])[($8::integer[])[s.slot]],
         visible_at = clock_timestamp() + ($10::bigint[])[($8::integer[])[s.slot]] * interval '1 ms'
     FROM seat s WHERE j.ctid = s.tid AND s.before < $18::bigint
-    RETURNING s.slot, s.ord, s.part, s.again, s.place, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
-              j.created_at, j.tag, j.metadata, j.payload, j.content_type,
+    RETURNING s.slot, s.ord, s.part, s.again, s.began_at, s.place, j.tenant, j.topic_id, j.seq, j.deliveries, j.lease_id,
+              j.node, j.visible_at, j.created_at, j.tag, j.metadata, j.payload, j.content_type,
               CASE WHEN j.key IS NOT NULL OR j.grp IS NOT NULL OR j.original_topic IS NOT NULL OR j.crashes > 0
                    THEN ROW(j.original_topic, j.original_seq, j.original_deliveries, j.key, j.grp, j.crashes,
                             j.original_crashes) END AS rare,
@@ -74,8 +74,8 @@ WITH picked AS MATERIALIZED (
                    THEN ROW(j.last_error, (date_part('epoch', j.expires_at) * 1000)::bigint, j.max_deliveries,
                             (date_part('epoch', j.dlq_moved_at) * 1000)::bigint, j.first_topic_id, j.first_seq) END AS more
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until)
-    SELECT $1, topic_id, seq, 'claimed', deliveries, lease_id, node, visible_at FROM leased
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, began_at, tenant)
+    SELECT $1, topic_id, seq, 'claimed', deliveries, lease_id, node, visible_at, began_at, nullif(tenant, '') FROM leased
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased)
     SELECT min(topic_id), -sum(part), sum(part + again::integer - 1), sum(1 - again::integer) FROM leased

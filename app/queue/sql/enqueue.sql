@@ -27,8 +27,8 @@ WITH clock AS MATERIALIZED (
            r.content_type
     FROM record r CROSS JOIN clock c
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, until)
-    SELECT $1, $2, r.seq, 'enqueued', 0, r.producer,
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node, tenant, until)
+    SELECT $1, $2, r.seq, 'enqueued', 0, r.max_deliveries, r.producer, nullif(r.tenant, ''),
            CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
                 THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
     FROM record r CROSS JOIN clock c

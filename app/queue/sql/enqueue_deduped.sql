@@ -9,10 +9,10 @@
 --   for each caller, in order:  $22 how many of the records  $23 its batch's key, or NULL  $24 for how many ms keys are kept
 -- Answers one row for each caller, in order: seqs, updated and duplicate, in the order of its records; head_seq; ready,
 -- due and touched of all callers in the first row, and 0 in the others; repeated: nothing of its batch was written, all
--- are duplicates, and the seqs are those of then, of which there may be more or fewer.
+-- are duplicates, and the seqs, of which there may be more or fewer, and the head are those of then.
 -- Waits for others that write the same ids or keys, up to their commits. Raises undefined_object when the topic was
 -- deleted meanwhile, and serialization_failure.
--- The function is in migration 0023. Indexes: primary keys of dedupe and idempotency; as enqueue_keyed.
+-- The function is in migrations 0023 and 0039. Indexes: primary keys of dedupe and idempotency; as enqueue_keyed.
 SELECT d.seqs, d.updated, d.head_seq, d.ready, d.due, d.touched, d.duplicate, d.repeated
 FROM holdfast.enqueue_deduped($1::text, $2::integer, $3::oid, $4::bytea[], $5::text[], $6::text[], $7::json[],
                               $8::text[], $9::smallint[], $10::bigint[], $11::timestamptz[], $12::bigint[],

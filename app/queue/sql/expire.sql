@@ -13,17 +13,19 @@ WITH picked AS MATERIALIZED (
     SET state = 'expired', updated_at = clock_timestamp(), lease_id = NULL, node = NULL,
         crashes = j.crashes + (p.was = 'leased')::integer
     FROM picked p WHERE j.ctid = p.tid AND NOT p.cancelled
-    RETURNING p.lease_id, p.node, p.was, j.crashes, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+    RETURNING p.lease_id, p.node, p.was, j.crashes, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes,
+              j.tenant
 ), gone AS (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND p.cancelled
-    RETURNING p.lease_id, p.node, p.was, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
+    RETURNING p.lease_id, p.node, p.was, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes, j.tenant
 ), ended AS (
-    SELECT lease_id, node, was, topic_id, seq, deliveries, bytes, 1 AS expired FROM done
+    SELECT lease_id, node, was, topic_id, seq, deliveries, bytes, tenant, 1 AS expired FROM done
     UNION ALL
-    SELECT lease_id, node, was, topic_id, seq, deliveries, bytes, 0 FROM gone
+    SELECT lease_id, node, was, topic_id, seq, deliveries, bytes, tenant, 0 FROM gone
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node)
-    SELECT $1, topic_id, seq, (ARRAY['cancelled', 'expired'])[1 + expired]::holdfast.job_event, deliveries, lease_id, node
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, tenant)
+    SELECT $1, topic_id, seq, (ARRAY['cancelled', 'expired'])[1 + expired]::holdfast.job_event, deliveries, lease_id, node,
+           nullif(tenant, '')
     FROM ended
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, expired, bytes, ttl_lost_to)

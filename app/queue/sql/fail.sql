@@ -26,11 +26,13 @@ WITH picked AS MATERIALIZED (
         cluster = holdfast.error_cluster(coalesce(p.error, j.last_error)), failed_in = $1, failed_at = clock_timestamp()
     FROM picked p WHERE j.ctid = p.tid
     RETURNING p.ord, p.lease_id, p.node, p.held, p.crashed, j.crashes, j.topic_id, j.seq, j.deliveries, j.last_error,
+              j.leased_at, j.tenant,
               octet_length(j.payload) AS bytes,
               CASE WHEN $6::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-    SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail, began_at, tenant)
+    SELECT $1, topic_id, seq, 'failed', deliveries, lease_id, node, last_error,
+           CASE WHEN held > crashed THEN leased_at END, nullif(tenant, '') FROM done
 ), told AS (
     INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, error, about)
     SELECT $1, topic_id, seq, 'failed', deliveries, last_error, about FROM done WHERE about IS NOT NULL

@@ -6,5 +6,5 @@ WITH next AS MATERIALIZED (
     DELETE FROM holdfast.inbox_unchecked u USING next n WHERE u.topic = $1 AND u.id = n.id RETURNING u.*
 )
 SELECT g.id, g.inserted_at, g.payload, g.content_type, g.metadata, g.tag, g.node, g.priority, g.delay_ms, g.run_at,
-       g.ttl_ms, g.max_deliveries, g.key
+       g.ttl_ms, g.max_deliveries, g.key, g.tenant, g."group", g.dedupe_id, g.user_id, g.webhook
 FROM gone g ORDER BY g.id

@@ -5,14 +5,15 @@
 WITH gone AS (
     DELETE FROM holdfast.jobs j USING unnest($2::tid[], $3::text[]) AS r(tid, error) WHERE j.ctid = r.tid
     RETURNING r.error, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held, j.topic_id, j.seq, j.deliveries,
-              j.last_error, octet_length(j.payload) AS bytes,
+              j.tenant, j.last_error, octet_length(j.payload) AS bytes,
               CASE WHEN $4::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, scheduled, leased, dead_lettered, bytes)
     SELECT min(topic_id), sum(held - 1), -sum(held), count(*), -sum(bytes) FROM gone HAVING count(*) > 0
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-    SELECT $1, topic_id, seq, 'dead_lettered', deliveries, lease_id, node, coalesce(error, last_error) FROM gone
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail, tenant)
+    SELECT $1, topic_id, seq, 'dead_lettered', deliveries, lease_id, node, coalesce(error, last_error), nullif(tenant, '')
+    FROM gone
 ), told AS (
     INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, error, about)
     SELECT $1, topic_id, seq, 'dead_lettered', deliveries, coalesce(error, last_error), about FROM gone

@@ -38,10 +38,12 @@ WITH picked AS MATERIALIZED (
         last_error = coalesce(p.error, j.last_error),
         cluster = CASE WHEN j.cluster IS NULL OR p.error IS NULL THEN j.cluster ELSE holdfast.error_cluster(p.error) END
     FROM picked p WHERE j.ctid = p.tid AND NOT p.spent AND NOT p.keyed
-    RETURNING p.ord, p.refunded, p.delay_ms, j.topic_id, j.seq, j.deliveries, p.lease_id, p.node, j.visible_at, p.error
+    RETURNING p.ord, p.refunded, p.delay_ms, j.topic_id, j.seq, j.deliveries, p.lease_id, p.node, j.visible_at, p.error,
+              j.leased_at, j.tenant
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, detail)
-    SELECT $1, topic_id, seq, 'released', deliveries, lease_id, node, visible_at, error FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, detail, began_at, tenant)
+    SELECT $1, topic_id, seq, 'released', deliveries, lease_id, node, visible_at, error, leased_at, nullif(tenant, '')
+    FROM done
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, scheduled, leased)
     SELECT min(topic_id), count(*), -count(*) FROM done HAVING count(*) > 0

@@ -63,8 +63,8 @@ WITH run AS MATERIALIZED (
     DO NOTHING
     RETURNING seq, grp, octet_length(payload) AS bytes
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, node, detail)
-    SELECT $1, $2, r.new_seq, 'enqueued', 0, r.producer,
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, node, tenant, detail)
+    SELECT $1, $2, r.new_seq, 'enqueued', 0, r.grp, r.max_deliveries, r.producer, nullif(r.tenant, ''),
            'replay of ' || r.seq || CASE WHEN r.grp IS NULL THEN '' ELSE ', blocked' END
     FROM record r
     WHERE r.key IS NULL OR r.new_seq IN (SELECT seq FROM job)

@@ -1,0 +1,194 @@
+"""Days of tables by day in the database: which are closed, what they hold, and which are marked as kept in files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from psycopg import sql
+from pyspark.sql.types import StructType
+
+from spark.checksums import Sum, in_sql
+from spark.source.connection import Connection, connect
+
+PATIENCE_SECONDS: Final = 10.0  # for transactions that may still write
+LOOK_SECONDS: Final = 0.02
+FIRST_BLOCKS: Final = 64  # of a page of a checksum
+PAGE_SECONDS: Final = 0.5  # a page is to take
+
+# Every writer of these tables takes this lock on one of them before it looks at the clock, and keeps it to the end.
+_WRITERS: Final = """
+    SELECT l.virtualtransaction, min(a.xact_start), coalesce(
+        min('prepared transaction ' || p.gid), min('transaction of pid ' || l.pid || ', ' || a.application_name))
+    FROM pg_catalog.pg_locks l
+    LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+    LEFT JOIN pg_catalog.pg_locks x ON x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction
+    LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = x.transactionid
+    WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
+      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+      AND l.relation IN ('holdfast.jobs'::regclass, 'holdfast.lease_events'::regclass, 'holdfast.results'::regclass,
+                         'holdfast.archive'::regclass)
+      AND l.pid IS DISTINCT FROM pg_backend_pid()
+    GROUP BY l.virtualtransaction
+"""
+_PARTS: Final = "SELECT of_table, day, partition FROM holdfast.day_partitions WHERE over AND NOT archived ORDER BY 2, 1"
+_MARKS: Final = """
+    SELECT of_table, day, rows, checksum, location FROM holdfast.archived_days ORDER BY day, of_table
+"""
+_MARK: Final = """
+    INSERT INTO holdfast.archived_days (of_table, day, rows, checksum, location) VALUES (%s, %s, %s, %s, %s)
+"""
+# Only while there is something to archive anew.
+_UNMARK: Final = """
+    DELETE FROM holdfast.archived_days a WHERE a.of_table = %s AND a.day = %s AND EXISTS (
+        SELECT FROM holdfast.day_partitions d WHERE d.of_table = a.of_table AND d.day = a.day)
+"""
+_COLUMNS: Final = """
+    SELECT attname FROM pg_catalog.pg_attribute
+    WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """A day of a table."""
+
+    day: date
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.day}"
+
+    @property
+    def start(self) -> datetime:
+        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+
+    @property
+    def end(self) -> datetime:
+        return self.start + timedelta(days=1)
+
+    @property
+    def partition(self) -> str:
+        """The name of its table in the database."""
+        return f"{self.table}_{self.day:%Y%m%d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """That a day is kept in files: what they hold, and where they are."""
+
+    held: Sum
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A transaction that may still write. `since` is None where this role may not know."""
+
+    since: datetime | None
+    name: str
+
+    def may_write_before(self, end: datetime) -> bool:
+        return self.since is None or self.since < end
+
+
+def unmarked(dsn: str) -> tuple[list[Part], list[Writer]]:
+    """Days that are over and not marked, the oldest first; and who may still write into one.
+
+    Who writes a time of yesterday has taken a lock before, and holds it until that can be seen. So the transactions
+    that hold one are waited for; of those that are still there after PATIENCE_SECONDS the caller is told.
+    """
+    with connect(dsn, read_only=True, purpose="archive") as db:
+        parts = [Part(day, table) for table, day, _ in db.execute(_PARTS)]
+        return parts, settled(db) if parts else []
+
+
+def settled(db: Connection, patience: float | None = None) -> list[Writer]:
+    """Wait for the end of every transaction that may write something with a time before now; those that are still there
+    after `patience` seconds, PATIENCE_SECONDS if left out."""
+    awaited: set[str] | None = None
+    until = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
+    while True:
+        there = {row[0]: Writer(row[1], row[2] or "a transaction") for row in db.execute(_WRITERS)}
+        awaited = set(there) if awaited is None else awaited & set(there)
+        if not awaited:
+            return []
+        if time.monotonic() >= until:
+            return [there[name] for name in sorted(awaited)]
+        time.sleep(LOOK_SECONDS)
+
+
+def marks(dsn: str) -> dict[Part, Mark]:
+    """Every day that is marked, the oldest first."""
+    with connect(dsn, read_only=True, purpose="archive") as db:
+        return {
+            Part(day, table): Mark(Sum(rows, int(checksum)), location)
+            for table, day, rows, checksum, location in db.execute(_MARKS)
+        }
+
+
+def columns(db: Connection, table: str) -> list[str]:
+    """A table's columns in their order, as the database has them."""
+    return [name for (name,) in db.execute(_COLUMNS, [f"holdfast.{table}"])]
+
+
+def sums(db: Connection, part: Part, schema: StructType, done: Callable[[int], None]) -> dict[str, Sum]:
+    """The sums of a day's rows by topic, as the database makes them; `done` hears of rows as they are counted.
+
+    Made of pages by place, each a short statement: nothing is held from one to the next.
+    """
+    partition = sql.Identifier("holdfast", part.partition)
+    page = sql.SQL(
+        "SELECT d.topic, count(*), sum({number}) FROM {partition} d"
+        " WHERE d.ctid >= %s::tid AND d.ctid < %s::tid GROUP BY 1"
+    ).format(number=in_sql(schema), partition=partition)
+    size = "SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::bigint"
+    blocks = next(iter(db.execute(size, [f"holdfast.{part.partition}"])))[0]
+    found: dict[str, Sum] = {}
+    block, step = 0, FIRST_BLOCKS
+    while block < blocks:
+        began = time.monotonic()
+        for topic, rows, checksum in db.execute(page, [f"({block},0)", f"({block + step},0)"]):
+            found[topic] = found.get(topic, Sum()) + Sum(rows, int(checksum))
+            done(rows)
+        block += step
+        step = max(1, min(2 * step, int(step * PAGE_SECONDS / (time.monotonic() - began + 0.001))))
+    return found
+
+
+class Marking:
+    """The right to archive one day: whoever has it holds a lock, and marks in the same transaction."""
+
+    def __init__(self, db: Connection, part: Part) -> None:
+        self._db = db
+        self._part = part
+
+    def mark(self, held: Sum, location: str) -> None:
+        """Raises what the database raises; so it does if the lock was lost meanwhile."""
+        self._db.execute(_MARK, [self._part.table, self._part.day, held.rows, held.checksum, location])
+
+
+@contextmanager
+def marking(dsn: str, part: Part) -> Iterator[Marking | None]:
+    """None if another run has this day, or has marked it."""
+    with connect(dsn, read_only=False, purpose="archive") as db, db.transaction():
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        name = f"holdfast archive {part}"
+        [(is_ours,)] = db.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+        is_marked = (
+            is_ours
+            and db.execute(
+                "SELECT 1 FROM holdfast.archived_days WHERE of_table = %s AND day = %s", [part.table, part.day]
+            ).fetchone()
+        )
+        yield Marking(db, part) if is_ours and not is_marked else None
+
+
+def unmark(dsn: str, part: Part) -> bool:
+    """Take a mark back, if the day is still in the database. Whether it was."""
+    with connect(dsn, read_only=False, purpose="archive") as db:
+        return db.execute(_UNMARK, [part.table, part.day]).rowcount > 0

@@ -1,0 +1,172 @@
+"""Closed days of events, results and archived jobs become Parquet files, and are marked once these are verified."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+import psycopg
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark import days, source
+from spark.checksums import Sum, of_frame, total
+from spark.days import Part
+from spark.errors import Mistake, reason
+from spark.files import Files, Manifest
+from spark.progress import Progress
+from spark.source.connection import connect
+from spark.windows import Window, instant
+
+HELP = "closed days become Parquet files that are verified and marked, so that retention may drop them"
+TABLES: Final = ("lease_events", "results", "archive")
+TIMES: Final = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
+SPARKS: Final = (PySparkException, Py4JJavaError)
+ATTEMPTS: Final = 2  # a sweep may delete rows of a deleted topic while a day is being written
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--to", required=True, metavar="DIR", help="a folder of any file system that Spark reaches")
+    parser.add_argument("--day", metavar="DATE", help="only this day, as 2026-11-21; every closed one, if left out")
+    parser.add_argument("--table", choices=TABLES, help="only this one; all three, if left out")
+    parser.add_argument("--verify", action="store_true", help="read what is marked again, and write nothing")
+
+
+def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
+    """0; 1 if a day that is over could not be archived, or files are not what was marked."""
+    only = Only(None if args.day is None else instant(args.day, "--day").date(), args.table)
+    files = Files(spark, args.to)
+    return verify(dsn, files, only) if args.verify else run(spark, dsn, files, only)
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Which days are meant; None: any."""
+
+    day: date | None = None
+    table: str | None = None
+
+    def covers(self, part: Part) -> bool:
+        return self.day in (None, part.day) and self.table in (None, part.table)
+
+
+EVERY: Final = Only()
+
+
+class Left(Exception):
+    """Why a day is left to another run."""
+
+
+def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
+    """Archive every day that is closed and not marked, the oldest first; a line for each on stdout."""
+    parts, writers = days.unmarked(dsn)
+    parts = [part for part in parts if only.covers(part)]
+    left = 0
+    with Progress("days", len(parts)) as progress:
+        for part in parts:
+            try:
+                for writer in writers:
+                    if writer.may_write_before(part.end):
+                        raise Left(f"not closed: {writer.name} may still write")
+                print(_line(part, archive(spark, dsn, files, part), "verified"), flush=True)
+            except (Left, psycopg.Error, OSError, *SPARKS) as error:
+                left += 1
+                progress.say(f"{part}: {reason(error)}")
+            progress.advance()
+    return 1 if left else 0
+
+
+def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum]:
+    """Write a day, read it back, mark it: its sums by topic. Killed anywhere, it goes again.
+
+    Raises Left, and what the database, the file system and Spark raise.
+    """
+    with days.marking(dsn, part) as marking:
+        if marking is None:
+            raise Left("another run has it")
+        for attempt in range(ATTEMPTS):
+            frame = extract(spark, dsn, part)
+            wanted = Manifest(frame.schema, _sums(dsn, part, frame.schema))
+            kept = files.manifest(part)
+            if kept is not None and kept.topics != wanted.topics and attempt == 0:
+                raise Left(
+                    f"{files.folder(part).path} is finished and holds something else. Does it belong to another "
+                    "database? Name another folder, or remove that one"
+                )
+            if kept is None or attempt or _held(files, part, kept) != wanted.topics:
+                load(files, part, frame, wanted)
+            if _held(files, part, wanted) == wanted.topics:
+                marking.mark(total(wanted.topics), files.finish(part, wanted))
+                return wanted.topics
+        raise Left("what was read back is not what the database has, twice: is somebody writing to that folder?")
+
+
+def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
+    """A day's rows, with every column that the table has. Raises Mistake for a column that the data source has not."""
+    frame = source.frame(spark, dsn, part.table, window=Window(part.start, part.end))
+    with connect(dsn, read_only=True, purpose="archive") as db:
+        there = days.columns(db, part.table)
+    if there != frame.columns:
+        unknown = ", ".join(sorted(set(there) ^ set(frame.columns))) or "their order"
+        raise Mistake(f"{part.table} has columns that this version does not know ({unknown}): use the service's own")
+    return frame
+
+
+def load(files: Files, part: Part, frame: DataFrame, wanted: Manifest) -> None:
+    """The rows into files. An empty day has none."""
+    if wanted.topics:
+        files.write(part, frame, TIMES[part.table])
+    else:
+        files.clear(part)
+
+
+def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
+    """Read the files of every day again that is marked as being here.
+
+    The mark of a day that is not what it was is taken back, if the day is still in the database: so it stays there, and
+    the next run writes it anew.
+    """
+    marks = {part: mark for part, mark in days.marks(dsn).items() if only.covers(part)}
+    here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part).path}
+    bad = 0
+    with Progress("days", len(here)) as progress:
+        if len(here) < len(marks):
+            progress.say(f"{len(marks) - len(here)} days are marked as being elsewhere, and are not looked at")
+        for part, mark in here.items():
+            manifest = files.manifest(part)
+            if manifest is None or total(manifest.topics) != mark.held:
+                fault = "there is no manifest that says what was marked"
+            elif _held(files, part, manifest) != manifest.topics:
+                fault = "the files are not what the manifest says"
+            else:
+                print(_line(part, manifest.topics, "as marked"), flush=True)
+                progress.advance()
+                continue
+            bad += 1
+            left = "not marked any more: run again" if days.unmark(dsn, part) else "the database has it no more"
+            print(f"{part}: {fault}; {left}", flush=True)
+            progress.advance()
+    return 1 if bad else 0
+
+
+def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:
+    with connect(dsn, read_only=True, purpose="archive") as db, Progress(f"{part}: rows") as progress:
+        return days.sums(db, part, schema, progress.advance)
+
+
+def _held(files: Files, part: Part, manifest: Manifest) -> dict[str, Sum] | None:
+    """What a day's files hold; None if they can't be read."""
+    try:
+        return of_frame(files.frame(part.table, {part.day: manifest}), manifest.schema, "topic")
+    except SPARKS:
+        return None
+
+
+def _line(part: Part, topics: Mapping[str, Sum], state: str) -> str:
+    whole = total(topics)
+    return f"{part.table:<12} {part.day}  {whole.rows:>12,} rows  {len(topics):>6,} topics  {whole.checksum:x}  {state}"

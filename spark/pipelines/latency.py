@@ -1,0 +1,23 @@
+"""Percentiles by topic, tenant and minute, put right in topic_stats. docs/pipelines/latency.md."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from pyspark.sql import SparkSession
+
+from spark import minutes, stats
+
+HELP = "how long jobs waited and took by topic, tenant and minute: percentiles, put right in topic_stats"
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """As stats.arguments."""
+    stats.arguments(parser)
+
+
+def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
+    """Raises Mistake."""
+    total, changed = stats.run(spark, dsn, args, "latency", minutes.latency)
+    print(f"{total:,} rows of topic, tenant and minute; {changed:,} were missing, or others")
+    return 0

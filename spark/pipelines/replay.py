@@ -1,0 +1,201 @@
+"""Archived jobs of a window become jobs again: of the same topic or of another one, each once."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from functools import reduce
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window as Over
+
+from spark import days, source, windows, writes
+from spark.days import Part
+from spark.errors import Mistake, reason
+from spark.files import Files, Manifest
+from spark.progress import Progress
+from spark.source.connection import connect
+from spark.windows import Window
+
+HELP = "archived jobs of a window become jobs again, each once"
+TABLE: Final = "archive"
+NOT_KEPT: Final = "ids and seqs, deliveries, results, delays and times, the time to live (the topic's counts), webhooks"
+
+
+def arguments(parser: ArgumentParser) -> None:
+    windows.arguments(parser)
+    parser.add_argument("--topic", required=True, help="whose jobs; those of an earlier topic of the name count, too")
+    parser.add_argument("--into", metavar="TOPIC", help="a queue that exists; the same, if left out")
+    parser.add_argument("--where", metavar="EXPR", help="Spark SQL over the archive's columns: deliveries > 1 AND …")
+    parser.add_argument("--from-files", metavar="DIR", help="where `archive` put the days; what is not there: database")
+    parser.add_argument("--run", metavar="NAME", help="do the same once more, on purpose: once for each name")
+    parser.add_argument("--dry-run", action="store_true", help="count, and write nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be replayed, and where to. The same is done once."""
+
+    topic: str
+    into: str
+    window: Window
+    where: str | None = None
+    run: str | None = None
+
+    @property
+    def write_id(self) -> str:
+        return writes.write_id("replay", self.topic, self.into, str(self.window), self.where, self.run)
+
+
+@dataclass(slots=True)
+class Sources:
+    """Where the days of a window are: in files, or in the database; `notes` is what a person should know."""
+
+    files: dict[date, Manifest] = field(default_factory=dict)
+    database: list[date] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
+    if args.day is None and args.end is None:
+        raise Mistake("which end? A window up to now is another one each time: --day, or --from and --to")
+    asked = Asked(args.topic, args.into or args.topic, windows.window(args), args.where, args.run)
+    files = None if args.from_files is None else Files(spark, args.from_files)
+    try:
+        return run(spark, dsn, asked, files, dry_run=args.dry_run)
+    except PySparkException as error:
+        raise Mistake(reason(error)) from error
+
+
+def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None, *, dry_run: bool = False) -> int:
+    """Extract, transform, load. Killed anywhere, it goes again, and each job comes once."""
+    _must_be_closed(dsn, asked.window)
+    found = sources(dsn, asked.window, files)
+    print(
+        f"replay of {asked.topic}, {asked.window}, into {asked.into}; in files: {len(found.files)} days, "
+        f"in the database: {len(found.database)}"
+    )
+    for note in found.notes:
+        print(f"note: {note}")
+    before = writes.find(dsn, asked.write_id)
+    if before is not None:
+        print(f"nothing to do: this was replayed before, {before}; --run NAME does it once more")
+        return 0
+    archived = extract(spark, dsn, asked, found, files)
+    if dry_run:
+        every, kept = archived.count(), transform(archived).count()
+        print(f"{every:,} jobs; {kept:,} would be enqueued, {every - kept:,} not: a later one has their key")
+        print(f"not kept: {NOT_KEPT}")
+        print("they become claimable all at once; the topic's throughput_limit holds their claims to a rate")
+        return 0
+    with Progress("jobs") as progress:
+        written = writes.enqueue(transform(archived), dsn, asked.into, asked.write_id)
+        progress.advance(written.jobs)
+    print(f"enqueued {written}; not kept: {NOT_KEPT}")
+    return 0
+
+
+def sources(dsn: str, window: Window, files: Files | None) -> Sources:
+    """Where each day of a window is. Files come first: of a day that has them the database may have rows no more.
+
+    Raises Mistake for a day that is in other files only.
+    """
+    found = Sources()
+    finished = {} if files is None else files.days(TABLE)
+    marks = days.marks(dsn)
+    with connect(dsn, read_only=True, purpose="replay") as db:
+        there = {day for (day,) in db.execute("SELECT day FROM holdfast.day_partitions WHERE of_table = %s", [TABLE])}
+    day = window.start.date()
+    while day <= (window.end - timedelta(microseconds=1)).date():
+        mark = marks.get(Part(day, TABLE))
+        if day in finished:
+            found.files[day] = finished[day]
+        elif day in there:
+            found.database.append(day)
+            if mark is not None:
+                found.notes.append(f"{day} is read from the database; {mark.location} may have more: --from-files")
+        elif mark is not None:
+            raise Mistake(f"{day} is in files only, at {mark.location}: --from-files the folder that has it")
+        else:
+            found.notes.append(f"{day} is kept nowhere")
+        day += timedelta(days=1)
+    return found
+
+
+def extract(spark: SparkSession, dsn: str, asked: Asked, found: Sources, files: Files | None) -> DataFrame:
+    """The archived jobs that are asked for, as the table has them. Raises Mistake for an expression that can't be."""
+    time, parts = f.col("finished_at"), []
+    if files is not None and found.files:
+        inside = (time >= f.lit(asked.window.start)) & (time < f.lit(asked.window.end))
+        parts.append(files.frame(TABLE, found.files).where((f.col("topic") == asked.topic) & inside))
+    for window in _windows(found.database, asked.window):
+        parts.append(source.frame(spark, dsn, TABLE, asked.topic, window))
+    if not parts:
+        raise Mistake(f"nothing is kept of {asked.window}")
+    frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    try:
+        return frame if asked.where is None else frame.where(asked.where)
+    except PySparkException as error:
+        raise Mistake(f"--where {asked.where}: {reason(error)}") from None
+
+
+def transform(archived: DataFrame) -> DataFrame:
+    """Jobs as they are enqueued, in the order in which they were completed.
+
+    Of several with one key the last counts, as in an enqueue. A dead letter's key and group are data, and stay behind.
+    """
+    at_first = f.col("original_topic").isNull()
+    jobs = archived.select(
+        "payload",
+        "content_type",
+        "metadata",
+        "tag",
+        f.col("producer").alias("node"),
+        f.col("priority").cast("int").alias("priority"),
+        "max_deliveries",
+        f.when(at_first, f.col("key")).alias("key"),
+        f.nullif(f.col("tenant"), f.lit("")).alias("tenant"),
+        f.when(at_first, f.col("grp")).alias("group"),
+        "finished_at",
+        "seq",
+        "topic_id",
+    )
+    own = f.when(f.col("key").isNull(), f.struct("topic_id", "seq"))
+    of_key = Over.partitionBy("tenant", "key", own).orderBy(f.desc("finished_at"), f.desc("seq"))
+    return (
+        jobs.withColumn("place", f.row_number().over(of_key))
+        .where("place = 1")
+        .orderBy("finished_at", "seq")
+        .select(
+            "payload", "content_type", "metadata", "tag", "node", "priority", "max_deliveries", "key", "tenant", "group"
+        )
+    )
+
+
+def _windows(dates: Sequence[date], window: Window) -> list[Window]:
+    """The parts of a window that lie in these days, neighbours as one."""
+    found: list[tuple[datetime, datetime]] = []
+    for day in dates:
+        part = Part(day, TABLE)
+        start, end = max(window.start, part.start), min(window.end, part.end)
+        if found and found[-1][1] == start:
+            found[-1] = found[-1][0], end
+        else:
+            found.append((start, end))
+    return [Window(start, end) for start, end in found]
+
+
+def _must_be_closed(dsn: str, window: Window) -> None:
+    """Raises Mistake for a window that may have more jobs later: they would never be replayed."""
+    with connect(dsn, read_only=True, purpose="replay") as db:
+        [(now,)] = db.execute("SELECT clock_timestamp()")
+        if window.end > now:
+            raise Mistake(f"the window ends at {window.end.isoformat()}, and in the database it is {now.isoformat()}")
+        for writer in days.settled(db):
+            if writer.may_write_before(window.end):
+                raise Mistake(f"{writer.name} may still write into this window: wait for its end")

@@ -1,0 +1,96 @@
+"""The columns of a frame whose rows become jobs, and how they go to PostgreSQL: as the CSV of a COPY.
+
+CSV is what pyarrow writes in C++, a batch at a time, and it tells NULL from an empty text as COPY does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import csv
+from pyspark.sql.types import StructType
+
+from spark.errors import Mistake
+
+TEXT: Final = ("string",)
+WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+# What a record of an enqueue can have, and of which of Spark's types.
+TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "payload": ("string", "binary"),
+    "topic": TEXT,
+    "content_type": TEXT,
+    "metadata": ("string", "map<string,string>"),
+    "tag": TEXT,
+    "node": TEXT,
+    "priority": WHOLE,
+    "delay_ms": WHOLE,
+    "run_at": ("timestamp",),
+    "ttl_ms": WHOLE,
+    "max_deliveries": WHOLE,
+    "key": TEXT,
+    "tenant": TEXT,
+    "group": TEXT,
+    "dedupe_id": TEXT,
+    "user_id": TEXT,
+    "webhook": TEXT,
+}
+OPTIONS: Final = csv.WriteOptions(include_header=False, quoting_style="needed")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a frame, by their places, and the topic of all rows, if they have none of their own."""
+
+    names: tuple[str, ...]
+    is_text: bool  # the payload
+    topic: str | None
+
+    @classmethod
+    def of(cls, schema: StructType, topic: str | None) -> Columns:
+        """Checked. Raises Mistake, which names the column that does not fit."""
+        for field in schema.fields:
+            kinds = TYPES.get(field.name)
+            if kinds is None:
+                raise Mistake(f"column {field.name}: there is none of that name; there are {', '.join(TYPES)}")
+            if field.dataType.simpleString() not in kinds:
+                raise Mistake(
+                    f"column {field.name}: {field.dataType.simpleString()}, and it takes {' or '.join(kinds)}"
+                )
+        names = tuple(schema.names)
+        if "payload" not in names:
+            raise Mistake("column payload is needed")
+        if ("topic" in names) == (topic is not None):
+            raise Mistake("which topic? the option topic for all rows, or a column topic: one of them")
+        return cls(names, schema["payload"].dataType.simpleString() == "string", topic)
+
+    @property
+    def copied(self) -> str:
+        """The columns of the table, in the order of a line: those that are the same in all lines come first."""
+        own = ["attempt", "place", *([] if self.topic is None else ["topic"])]
+        given = ["payload_text" if name == "payload" and self.is_text else name for name in self.names]
+        return ", ".join(f'"{name}"' for name in (*own, *given))
+
+    def lines(self, batch: pa.RecordBatch, attempt: int, place: int) -> pa.Buffer:
+        """The rows of a batch, as lines of an attempt, whose places begin at `place`."""
+        rows = batch.num_rows
+        arrays: list[pa.Array] = [pa.repeat(attempt, rows), pa.array(range(place, place + rows), pa.int64())]
+        if self.topic is not None:
+            arrays.append(pa.repeat(self.topic, rows))
+        arrays += [_written(column) for column in batch.columns]
+        sink = pa.BufferOutputStream()
+        table = pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
+        csv.write_csv(table, sink, OPTIONS)
+        return sink.getvalue()
+
+
+def _written(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
+    if pa.types.is_map(column.type):
+        return pa.array([None if v is None else json.dumps(dict(v)) for v in column.to_pylist()], pa.string())
+    return column

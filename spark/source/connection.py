@@ -1,0 +1,65 @@
+"""Connections of Spark's Python workers: short-lived, synchronous, with limits of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from spark.errors import Mistake
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+CONNECT_SECONDS = 10
+TIMEOUTS = {
+    "statement_timeout": "30s",
+    "lock_timeout": "5s",
+    "idle_in_transaction_session_timeout": "10s",
+}
+# What the service's own sessions have (docs/adr/0007): a queue's statistics are always wrong, and with these there is
+# one plan for a page, the one along its key.
+PLANNER = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+    "enable_hashjoin": "off",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+}
+
+
+def connect(dsn: str, *, read_only: bool, purpose: str) -> Connection:
+    """A connection in autocommit mode; shown in pg_stat_activity as `holdfast spark <purpose>`.
+
+    No statement is prepared, but settings go with the start-up packet: it needs a pooler in session mode, or none.
+    Raises Mistake if `dsn` is no address, or the database refuses or does not answer within CONNECT_SECONDS.
+    """
+    settings = {"timezone": "UTC", **TIMEOUTS, **PLANNER}
+    if read_only:
+        settings["default_transaction_read_only"] = "on"
+    try:
+        given = conninfo_to_dict(dsn)
+        own = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        asked = make_conninfo(
+            dsn,
+            connect_timeout=given.get("connect_timeout", CONNECT_SECONDS),
+            application_name=f"holdfast spark {purpose}",
+            options=f"{given.get('options', '')} {own}".strip(),
+        )
+        return psycopg.connect(asked, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise Mistake(f"no connection to the database: {_first_line(error)}") from None
+
+
+def ask(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """A statement's rows, all of them. Raises Mistake with what the database says."""
+    try:
+        return connection.execute(sql, values, binary=True).fetchall()
+    except psycopg.Error as error:
+        raise Mistake(f"the database says: {_first_line(error)}") from error
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,212 @@
+"""How a read is cut into partitions: fixed once, by the driver, so that they neither overlap nor leave a gap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from spark.errors import Mistake
+from spark.source import ledger, logs
+from spark.source.connection import Connection, ask
+from spark.source.filters import Condition
+from spark.source.ledger import ENDLESS, INSTANT
+from spark.source.stretches import Blocks, Keys, Stretch, Times
+from spark.source.tables import Layout, Table
+
+ROWS_A_PARTITION: Final = 50_000
+MOST_BY_DEFAULT: Final = 8
+ROWS_A_BLOCK: Final = 64  # of the ledger; as good a guess as any for the others
+WHOLE: Final = 0.5  # of a day: so much of it is read by its blocks, and less by the ledger's index
+DAY: Final = timedelta(days=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_TYPE: Final = "SELECT type::text FROM holdfast.topics WHERE name = %s"
+# The first and the last of each topic, from the ends of the index. Dead entries at its front are walked over.
+_KEYED: Final = """
+    SELECT t.name, low.x, high.x FROM holdfast.topics t
+    CROSS JOIN LATERAL (
+        SELECT {x} AS x FROM holdfast.{source} WHERE topic = t.name AND {only} ORDER BY {key} LIMIT 1) low
+    CROSS JOIN LATERAL (
+        SELECT {x} AS x FROM holdfast.{source} WHERE topic = t.name AND {only} ORDER BY {down} LIMIT 1) high
+    WHERE %s::text[] IS NULL OR t.name = ANY (%s::text[]) ORDER BY t.name"""
+# The days, how long each is, and what is committed: what that is, is known before the lengths are looked at.
+_DAYS: Final = """
+    SELECT c.relname::text, (pg_relation_size(c.oid) / current_setting('block_size')::integer)::bigint,
+           pg_relation_filenode(c.oid)::bigint, pg_current_snapshot()::text, now()
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent = %s::regclass ORDER BY c.relname"""
+# Or it is of a cluster that had come further, from which this one was restored by pg_dump.
+_COMMITTED: Final = """
+    (pg_visible_in_snapshot(tx, %s::pg_snapshot) OR tx >= pg_snapshot_xmax(pg_current_snapshot()))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """low < place <= high, of a topic's key or of a day's blocks."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Rows of these topics (None: all) within a half-open window of the table's time, in so many partitions."""
+
+    topics: Sequence[str] | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    partitions: int | None = None
+
+
+class Part(InputPartition):
+    """A partition: stretches of a table, and conditions that all of the read's have in common."""
+
+    def __init__(self, stretches: Sequence[Stretch], conditions: Sequence[Condition] = ()) -> None:
+        self.stretches = tuple(stretches)
+        self.conditions = tuple(conditions)
+
+
+def cut(spans: Sequence[Span], most: int) -> list[list[Span]]:
+    """The spans in their order, as `most` lists or fewer, equally long within one place."""
+    total = sum(span.high - span.low for span in spans)
+    size = max(1, math.ceil(total / most))
+    lists: list[list[Span]] = []
+    room = 0
+    for span in spans:
+        low = span.low
+        while low < span.high:
+            if room == 0:
+                lists.append([])
+                room = size
+            high = min(span.high, low + room)
+            lists[-1].append(Span(span.name, low, high))
+            room -= high - low
+            low = high
+    return lists
+
+
+def plan(connection: Connection, table: Table, scope: Scope) -> list[Part]:
+    """The partitions of a read; at least one, maybe empty."""
+    kind = _keyed if table.layout is Layout.KEYED else _days
+    return kind(connection, table, scope) or [Part(())]
+
+
+def must_have(connection: Connection, table: Table, topic: str) -> None:
+    """Raises Mistake if there is no such topic, or it has no rows of this kind."""
+    found = ask(connection, _TYPE, [topic])
+    if not found:
+        raise Mistake(f"option topic={topic}: there is no topic of that name")
+    [(type_,)] = found
+    if (type_ == "log") != (table.name == "records"):
+        fitting = "records" if type_ == "log" else "jobs"
+        raise Mistake(f"option table={table.name}: topic {topic} is a {type_}; read table={fitting}")
+
+
+def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
+    second = table.key[1]
+    is_time = table.columns[second].pg == "timestamptz"
+    sql = _KEYED.format(
+        source=table.source,
+        x=f"(extract(epoch FROM {second}) * 1000000)::bigint" if is_time else second,
+        only=table.only or "true",
+        key=", ".join(table.key),
+        down=", ".join(f"{name} DESC" for name in table.key),
+    )
+    named = None if scope.topics is None else list(scope.topics)
+    spans = [Span(name, low - 1, high) for name, low, high in ask(connection, sql, [named, named])]
+    if is_time:
+        spans = [span for span in (_clipped(span, scope) for span in spans) if span.low < span.high]
+    elif table.name == "records":
+        spans = [_within(connection, span, scope) for span in spans]
+    rows = sum(span.high - span.low for span in spans) if not is_time else len(spans) * ROWS_A_PARTITION
+    common = window(table, scope.start, scope.end)
+    if named is not None:  # between the first topic and the last there may be others
+        common.append(Condition("topic = ANY (%s::text[])", (named,)))
+    place, kind = (instant_of if is_time else int), table.columns[second].pg
+    parts = []
+    for group in cut(spans, scope.partitions or _fitting(rows)):
+        first, last = group[0], group[-1]
+        bounds = (
+            Condition(f"(topic, {second}) > (%s::text, %s::{kind})", (first.name, place(first.low))),
+            Condition(f"(topic, {second}) <= (%s::text, %s::{kind})", (last.name, place(last.high))),
+        )
+        parts.append(Part([Keys(bounds)], common))
+    return parts
+
+
+def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
+    days = ask(connection, _DAYS, [f"holdfast.{table.source}"])
+    if not days:
+        return []
+    snapshot, now = days[0][3], days[0][4]
+    start, end = scope.start, scope.end
+    if "tx" in table.columns:
+        common = [Condition(_COMMITTED, (snapshot,))]
+    else:
+        common, end = [], min(end or now, now)
+    common += window(table, start, end)
+    spans, filenodes, parts = [], {}, []
+    for name, blocks, filenode, *_ in days:
+        midnight = ledger.began(name)
+        low, high = max(start or midnight, midnight), min(end or ENDLESS, midnight + DAY)
+        share = (high - low) / max(INSTANT, min(now, midnight + DAY) - midnight)
+        if blocks == 0 or share <= 0:
+            continue
+        if "tx" in table.columns and share < WHOLE:
+            tasks = scope.partitions or _fitting(round(blocks * ROWS_A_BLOCK * share))
+            marks = [low + (high - low) * i / tasks for i in range(tasks)] + [high]
+            parts += [Part([Times(a, b)], common) for a, b in pairwise(marks) if a < b]
+        else:
+            spans.append(Span(name, 0, blocks))
+            filenodes[name] = filenode
+    rows = sum(span.high for span in spans) * ROWS_A_BLOCK
+    for group in cut(spans, scope.partitions or _fitting(rows)):
+        parts.append(Part([Blocks(span.name, filenodes[span.name], span.low, span.high) for span in group], common))
+    return parts
+
+
+def window(table: Table, start: datetime | None, end: datetime | None) -> list[Condition]:
+    """The bounds of a window, as far as it has any."""
+    found = []
+    if start is not None:
+        found.append(Condition(f"{table.time} >= %s", (start,)))
+    if end is not None:
+        found.append(Condition(f"{table.time} < %s", (end,)))
+    return found
+
+
+def _fitting(rows: int) -> int:
+    return max(1, min(MOST_BY_DEFAULT, math.ceil(rows / ROWS_A_PARTITION)))
+
+
+def _clipped(span: Span, scope: Scope) -> Span:
+    low = span.low if scope.start is None else max(span.low, micros(scope.start) - 1)
+    high = span.high if scope.end is None else min(span.high, micros(scope.end) - 1)
+    return Span(span.name, low, high)
+
+
+def _within(connection: Connection, span: Span, scope: Scope) -> Span:
+    """Of a log what can be in the window."""
+    low, high = span.low, span.high
+    if scope.start is not None:
+        low = logs.before(connection, span.name, scope.start, low, high)
+    if scope.end is not None:
+        high = logs.before(connection, span.name, scope.end, low, high)
+    return Span(span.name, low, high)
+
+
+def micros(instant: datetime) -> int:
+    """Microseconds since 1970."""
+    return (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def instant_of(micros: int) -> datetime:
+    """The instant so many microseconds after 1970 began."""
+    return EPOCH + timedelta(microseconds=micros)

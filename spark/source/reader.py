@@ -1,0 +1,97 @@
+"""Batch reads: partitions fixed by the driver, read in pages by the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark.errors import Mistake
+from spark.source import filters, plans
+from spark.source.connection import connect
+from spark.source.filters import Condition, condition
+from spark.source.options import Options
+from spark.source.pages import Row, Walk
+from spark.source.plans import Part, Scope
+
+
+class Reader(DataSourceReader):
+    """Reads a table as the options ask."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self.pushed = list(options.filters)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self.options
+        start = options.start
+        since, _ = filters.bounds(options.table, self.pushed)
+        if since is not None:
+            start = max(start or since, since)
+        topics = filters.topics(self.pushed)
+        with connect(options.dsn, read_only=True, purpose="plan") as connection:
+            if options.topic is not None:
+                topics = [options.topic]
+                if options.table.name in ("jobs", "records"):
+                    plans.must_have(connection, options.table, options.topic)
+            return plans.plan(connection, options.table, Scope(topics, start, options.end, options.partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Part)
+        return batches(self.options, self.schema, partition, self.pushed)
+
+
+class PushingReader(Reader):
+    """Takes also those filters from Spark that mean the same in SQL."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for one in filters:
+            if condition(self.options.table, one) is None:
+                yield one
+            else:
+                self.pushed.append(one)
+
+
+def batches(options: Options, schema: StructType, part: Part, pushed: Iterable[Filter]) -> Iterator[pa.RecordBatch]:
+    """A partition's rows, a batch for each page. Nothing is open in the database while the caller has one."""
+    walk = Walk(
+        options.table,
+        tuple(schema.fieldNames()),
+        (*part.conditions, *conditions(options, pushed)),
+        options.page,
+    )
+    shape = to_arrow_schema(schema, timezone="UTC")
+    with connect(options.dsn, read_only=True, purpose="read") as connection:
+        for stretch in part.stretches:
+            for page in stretch.pages(connection, walk):
+                yield batch(page, shape)
+
+
+def conditions(options: Options, pushed: Iterable[Filter]) -> list[Condition]:
+    """What is asked of each row: the topic, and what was pushed."""
+    topic = [] if options.topic is None else [Condition("topic = %s", (options.topic,))]
+    return topic + [one for one in (condition(options.table, each) for each in pushed) if one is not None]
+
+
+def batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
+    """Rows, whose first values are those of `shape`, as one batch of Arrow."""
+    columns = list(zip(*rows, strict=True))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[i], type=field.type) for i, field in enumerate(shape)], schema=shape
+    )
+
+
+def checked(options: Options, schema: StructType) -> StructType:
+    """A frame's schema: the table's, or one that was asked for. Raises Mistake if that has what the table has not."""
+    own = options.table.schema()
+    for field in schema.fields:
+        if field.name not in own.fieldNames() or own[field.name].dataType != field.dataType:
+            raise Mistake(
+                f"a schema for table {options.table.name} names its columns with their types, and "
+                f"{field.name} {field.dataType.simpleString()} is none; leave it out, or use option columns"
+            )
+    return schema

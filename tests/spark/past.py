@@ -1,0 +1,70 @@
+"""A database with a past: the service's own work on it, moved to days that are over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import httpx
+import psycopg
+from pyspark.sql import SparkSession
+
+from app.db.pool import Pools
+from tests.api.dialect import Body, Topic
+from tests.reapers.days import days_ago
+
+TIMES = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
+
+
+@dataclass(frozen=True)
+class World:
+    """A service, and the database that it has to itself."""
+
+    dsn: str
+    pools: Pools
+    http: httpx.AsyncClient
+
+    async def topic(self, name: str, **settings: object) -> Topic:
+        topic = Topic(self.http, name)
+        await topic.put(**settings)
+        return topic
+
+    async def work(self, topic: Topic, records: list[Body], results: list[Any] | None = None) -> list[int]:
+        """Enqueue, claim and ack: the jobs' seqs."""
+        seqs: list[int] = (await topic.append(*records))["seqs"]
+        jobs = (await topic.claim(max=len(seqs)))["claimed"]
+        assert sorted(job["$seq"] for job in jobs) == seqs
+        leases = {job["$seq"]: job["lease_id"] for job in jobs}
+        fields = {} if results is None else {"results": results}
+        answer = await topic.ack("n", seqs, lease_ids=[leases[seq] for seq in seqs], **fields)
+        assert answer["acked"] == len(seqs)
+        return seqs
+
+    async def move(self, days: int) -> date:
+        """All that was done up to now was done so many days ago: which day that is."""
+        for table, column in TIMES.items():
+            await days_ago(self.pools, days, table, column)
+        return (datetime.now(UTC) - timedelta(days=days)).date()
+
+    async def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in await self.pools.rest.fetch(statement)]
+
+    async def marks(self) -> list[tuple[Any, ...]]:
+        return await self.rows("SELECT of_table, day, rows FROM holdfast.archived_days ORDER BY of_table, day")
+
+
+async def aside(call: Any, *args: Any, **named: Any) -> Any:
+    """In a thread: this loop goes on serving."""
+
+    def run() -> Any:
+        # A writer looks its format up in the session that is active in the thread: this makes it so.
+        SparkSession.builder.getOrCreate().createDataFrame([], "n int")
+        return call(*args, **named)
+
+    return await asyncio.to_thread(run)
+
+
+def connected(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:
+    return psycopg.connect(dsn, autocommit=True)

@@ -1,0 +1,220 @@
+"""The pipeline `archive`: days in files, whole and verified, whatever is killed and whoever writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from argparse import ArgumentParser
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark import days
+from spark.days import Part
+from spark.files import MANIFEST, Files
+from spark.pipelines import archive
+from tests.api.dialect import Body
+from tests.spark.past import World, aside, connected
+
+LONG = ("x:" * 127) + "y"  # a name of 255
+NAMES = ["orders", "2026-11-21", "1e5", "0001", "true", "a:b", LONG]
+PAYLOAD = b"\x00\xff\n"
+
+
+@pytest.fixture(scope="module")
+async def day(world: World) -> date:
+    """Three jobs in each topic were done two days ago; a fourth one was enqueued today."""
+    for name in NAMES:
+        topic = await world.topic(name, replayable=True, replay_window_ms=0, result_ttl_ms=0)
+        records: list[Body] = [
+            {"data": {"of": name, "é": None}, "tag": "t", "meta": {"k": "v"}},
+            {"data": "text"},
+            {"data": {"$base64": "AP8K"}},
+        ]
+        await world.work(topic, records, [{"ok": name}, None, 3])
+    day = await world.move(2)
+    for name in NAMES:
+        await (await world.topic(name, replayable=True, replay_window_ms=0, result_ttl_ms=0)).add(1)
+    return day
+
+
+@pytest.fixture
+async def folder(tmp_path: Path, world: World) -> Path:
+    """Where nothing is yet, in a database without a mark."""
+    await world.pools.rest.execute("DELETE FROM holdfast.archived_days")
+    return tmp_path / "files"
+
+
+async def run(spark: SparkSession, world: World, folder: Path, *words: str) -> int:
+    code: int = await aside(archive_run, spark, world.dsn, folder, words)
+    return code
+
+
+def archive_run(spark: SparkSession, dsn: str, folder: Path, words: tuple[str, ...]) -> int:
+    parser = ArgumentParser()
+    archive.arguments(parser)
+    return archive.main(spark, dsn, parser.parse_args(["--to", str(folder), *words]))
+
+
+def whole(folder: Path) -> dict[str, int]:
+    """Every file, and when it was changed."""
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_a_closed_day_is_in_files_as_it_is_in_the_database(
+    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run(spark, world, folder) == 0
+    # Enqueued, claimed, acked; what was enqueued today is not there.
+    assert await world.marks() == [("archive", day, 21), ("lease_events", day, 63), ("results", day, 14)]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[:7] for line in said] == [
+        [table, str(day), rows, "rows", "7", "topics", line.split()[6]]
+        for (table, rows), line in zip(
+            [("archive", "21"), ("lease_events", "63"), ("results", "14")], said, strict=True
+        )
+    ]
+    files = Files(spark, str(folder))
+    events = files.frame("lease_events", files.days("lease_events"))
+    counted = Counter((row["topic"], row["event"]) for row in await aside(events.collect))
+    assert counted == {(name, event): 3 for name in NAMES for event in ("enqueued", "claimed", "acked")}
+    [odd] = await aside(
+        files.frame("archive", files.days("archive")).where("topic = '1e5' AND content_type LIKE '%octet%'").collect
+    )
+    assert bytes(odd["payload"]) == PAYLOAD
+    assert odd["finished_at"] == datetime(day.year, day.month, day.day, 1)
+    results = await aside(files.frame("results", files.days("results")).where(f.col("topic") == LONG).collect)
+    assert sorted(row["result"] for row in results) == ["3", json.dumps({"ok": LONG}, separators=(",", ":"))]
+
+    # Folders are topics, and names stay names.
+    there = {path.name for path in (folder / "archive" / f"day={day}").iterdir() if path.is_dir()}
+    [cut] = there - {"topic=orders", "topic=2026-11-21", "topic=1e5", "topic=0001", "topic=true", "topic=a%3Ab"}
+    assert cut.startswith("topic=x_x_")
+    assert len(cut) < 255
+    read = spark.read.parquet(str(folder / "archive"))
+    assert dict(read.dtypes)["topic"] == "string", "the pipelines' sessions take no name for a number"
+    assert {row["topic"] for row in await aside(read.select("topic").distinct().collect)} >= set(NAMES) - {LONG}
+
+    # What is verified is left alone.
+    before = whole(folder)
+    assert await run(spark, world, folder) == 0
+    assert await run(spark, world, folder, "--verify") == 0
+    assert whole(folder) == before
+
+
+async def test_what_is_damaged_is_found_and_written_anew(
+    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for table in ("results", "archive"):
+        await run(spark, world, folder, "--table", table)
+    capsys.readouterr()
+    orders = next((folder / "results" / f"day={day}" / "topic=orders").glob("*.parquet"))
+    changed = spark.read.parquet(str(orders)).withColumn("node", f.lit("another"))
+    changed.coalesce(1).write.parquet(str(folder / "changed"))
+    shutil.copy(next((folder / "changed").glob("*.parquet")), orders)
+    shutil.rmtree(folder / "changed")
+    for crc in orders.parent.glob(".*.crc"):
+        crc.unlink()
+    next((folder / "archive" / f"day={day}" / "topic=1e5").glob("*.parquet")).write_bytes(b"no Parquet")
+    assert await run(spark, world, folder, "--verify") == 1
+    said = capsys.readouterr().out
+    assert f"results {day}: the files are not what the manifest says; not marked any more: run again" in said
+    assert f"archive {day}: the files are not what the manifest says" in said
+    assert await world.marks() == [], "so retention keeps them"
+    assert await run(spark, world, folder, "--table", "archive") == 0
+    assert await run(spark, world, folder, "--verify") == 0
+    assert await world.marks() == [("archive", day, 21)]
+
+
+async def test_what_is_written_wrong_is_not_marked(
+    spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Files.write
+
+    def wrong(files: Files, part: Part, frame: DataFrame, time: str) -> None:
+        right(files, part, frame.withColumn("deliveries", f.col("deliveries") + 1), time)
+
+    monkeypatch.setattr(Files, "write", wrong)
+    with pytest.raises(archive.Left, match="what was read back is not what the database has"):
+        await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
+    assert await world.marks() == []
+    assert list(folder.rglob(MANIFEST)) == []
+
+
+async def test_another_databases_days_are_not_overwritten(
+    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--table", "results")
+    await run(spark, world, folder, *words)
+    await world.pools.rest.execute("DELETE FROM holdfast.archived_days")
+    path = folder / "results" / f"day={day}" / MANIFEST
+    path.write_text(path.read_text().replace('"topic": "orders"', '"topic": "ordres"'))
+    path.with_name(f".{MANIFEST}.crc").unlink()
+    before = whole(folder)
+    assert await run(spark, world, folder, *words) == 1
+    assert "is finished and holds something else" in capsys.readouterr().err
+    assert await world.marks() == []
+    assert whole(folder) == before
+
+
+async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
+    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    yesterday = day + timedelta(days=1)
+    await world.pools.rest.execute(
+        f"CREATE TABLE holdfast.results_{yesterday:%Y%m%d} PARTITION OF holdfast.results"
+        f" FOR VALUES FROM ('{yesterday} 00:00:00+00') TO ('{yesterday + timedelta(days=1)} 00:00:00+00')"
+    )
+    with days.marking(world.dsn, Part(day, "results")) as other:
+        assert other is not None
+        assert await run(spark, world, folder, "--table", "results") == 1
+    assert f"results {day}: another run has it" in capsys.readouterr().err
+    assert await world.marks() == [("results", yesterday, 0)]
+    files = Files(spark, str(folder))
+    assert list(files.days("results")) == [yesterday]
+    assert files.frame("results", files.days("results")).count() == 0
+    with days.marking(world.dsn, Part(yesterday, "results")) as marked:
+        assert marked is None, "what is marked is nobody's"
+    await world.pools.rest.execute(f"DROP TABLE holdfast.results_{yesterday:%Y%m%d}")
+
+
+async def test_who_may_still_write_is_waited_for(world: World) -> None:
+    with connected(world.dsn) as looks, connected(world.dsn) as writes:
+        assert days.settled(looks) == []
+        with writes.transaction():
+            writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('orders', '1')")
+            [writer] = await aside(days.settled, looks, 0.1)
+            now = datetime.now(UTC)
+            assert writer.may_write_before(now + timedelta(seconds=1))
+            assert not writer.may_write_before(now - timedelta(hours=1)), "it began later"
+            assert f"pid {writes.info.backend_pid}" in writer.name
+        assert await aside(days.settled, looks) == []
+        if looks.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
+            return
+        writes.execute("BEGIN")
+        writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('orders', '1')")
+        writes.execute("PREPARE TRANSACTION 'left'")
+        [writer] = await aside(days.settled, looks, 0.1)
+        assert writer.name == "prepared transaction left"
+        assert writer.may_write_before(now - timedelta(days=9)), "nobody knows when it began"
+        writes.execute("ROLLBACK PREPARED 'left'")
+        assert await aside(days.settled, looks) == []
+
+
+async def test_a_day_is_not_closed_while_somebody_may_write_into_it(
+    spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(days, "PATIENCE_SECONDS", 0.1)
+    with connected(world.dsn) as writes:
+        if writes.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
+            pytest.skip("this server has max_prepared_transactions = 0")
+        writes.execute("BEGIN")
+        writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('orders', '1')")
+        writes.execute("PREPARE TRANSACTION 'left'")
+        assert await run(spark, world, folder, "--day", str(day)) == 1
+        assert await world.marks() == []
+        writes.execute("ROLLBACK PREPARED 'left'")

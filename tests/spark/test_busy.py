@@ -1,0 +1,146 @@
+"""Reads don't hold up the queue: claims are as quick as beside a job of Spark's that reads nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark import source
+from tests.launch import services
+from tests.processes import until
+from tests.spark.nothing import Nothing
+from tests.spark.test_pages import reader
+
+TABLES = "lease_events", "jobs"
+PHASES = ("tables", 3.0), ("files", 6.0), ("tables", 3.0)  # in this order what changes with time changes both
+WORKERS = 6
+BACKLOG = 30_000
+ENOUGH = 400  # claims, of which the p99 leaves out four
+PATIENCE = 30.0  # seconds more, for a machine that does other things as well
+QUEUE = "busy"
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[int(len(values) * share)]
+
+
+class Load:
+    """Producers and workers on a queue; how long each claim took, under the name of what went on beside it."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+        self.beside: str | None = None
+        self.took: dict[str, list[float]] = {"tables": [], "files": []}
+        self.is_over = False
+
+    async def produce(self) -> None:
+        while not self.is_over:
+            await self.call("", {"records": [{"data": n} for n in range(WORKERS * 2)]})
+            await asyncio.sleep(0.01)
+
+    async def work(self, node: str) -> None:
+        while not self.is_over:
+            beside, began = self.beside, time.monotonic()
+            claimed = (await self.call("/claim", {"node": node, "max": 2}))["claimed"]
+            if beside is not None and beside == self.beside:
+                self.took[beside].append(time.monotonic() - began)
+            await self.call("/ack", {"node": node, "seqs": [job["$seq"] for job in claimed]})
+            await asyncio.sleep(0.01)
+
+    async def call(self, verb: str, body: dict[str, object]) -> dict[str, list[dict[str, int]]]:
+        answer = await self.http.post(f"/v0/topics/{QUEUE}{verb}", json=body)
+        answer.raise_for_status()
+        found: dict[str, list[dict[str, int]]] = answer.json()
+        return found
+
+
+class Jobs:
+    """The same of Spark's work over and over, batches and a stream: on the queue's tables, and on nothing of it."""
+
+    def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:
+        self.spark, self.dsn, self.folder, self.runs = spark, dsn, folder, 0
+        source.register(spark)
+        spark.dataSource.register(Nothing)
+        for table in TABLES:
+            (folder / table).mkdir()
+            whole = reader(dsn, table, partitions="2")
+            for n, part in enumerate(whole.partitions()):
+                pq.write_table(pa.Table.from_batches(whole.read(part)), folder / table / f"{n}.parquet")
+        reads, files = spark.read.format("holdfast").options(dsn=dsn, partitions="2"), spark.read.format("nothing")
+        self.frames = {
+            "tables": [reads.option("table", table).load() for table in TABLES],
+            "files": [files.options(table=table, folder=str(folder / table)).load() for table in TABLES],
+        }
+        for frame in itertools.chain(*self.frames.values()):
+            write(frame)
+
+    def stream(self, beside: str) -> StreamingQuery:
+        reads = self.spark.readStream.option("table", "lease_events")
+        if beside == "tables":
+            return self.started(reads.format("holdfast").options(dsn=self.dsn, starting="latest").load())
+        return self.started(reads.format("nothing").option("folder", str(self.folder / "lease_events")).load())
+
+    def started(self, frame: DataFrame) -> StreamingQuery:
+        """A stream that has read something."""
+        self.runs += 1
+        sink = frame.writeStream.format("noop").option("checkpointLocation", str(self.folder / f"run{self.runs}"))
+        query = sink.start()
+        until(lambda: any(one.numInputRows for one in query.recentProgress), 60, or_show=query.exception)
+        return query
+
+
+def write(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+async def test_claims_beside_full_reads_and_a_stream_are_as_quick_as_beside_the_same_work_on_nothing(
+    spark: SparkSession, new_database: Callable[[], Awaitable[str]], tmp_path: Path
+) -> None:
+    dsn = await new_database()
+    with services(tmp_path) as start:
+        url = start(DATABASE_URL=dsn).up()
+        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+            (await http.put(f"/v0/topics/{QUEUE}", json={"type": "queue"})).raise_for_status()
+            load = Load(http)
+            for _ in range(BACKLOG // 5000):
+                await load.call("", {"records": [{"data": "x" * 100}] * 5000})
+            running = asyncio.gather(load.produce(), *(load.work(f"w{n}") for n in range(WORKERS)))
+            try:
+                jobs = await asyncio.to_thread(Jobs, spark, dsn, tmp_path)
+                for beside, seconds in PHASES:
+                    await asyncio.to_thread(phase, load, jobs, beside, seconds)
+            finally:
+                load.is_over = True
+                await running
+    reads, nothing = load.took["tables"], load.took["files"]
+    assert min(len(reads), len(nothing)) >= ENOUGH
+    figures = {
+        name: [round(percentile(took, share) * 1000, 1) for share in (0.5, 0.99)] for name, took in load.took.items()
+    }
+    print(f"claims' median and p99 in ms: {figures}, of {len(reads)} and {len(nothing)}")
+    assert figures["tables"][1] <= 1.5 * figures["files"][1]
+
+
+def phase(load: Load, jobs: Jobs, beside: str, seconds: float) -> None:
+    """Runs one kind of work; claims count from when its stream runs until it ends."""
+    query = jobs.stream(beside)
+    end = time.monotonic() + seconds
+    load.beside = beside
+    try:
+        for frame in itertools.cycle(jobs.frames[beside]):
+            write(frame)
+            over = time.monotonic() - end
+            if over > PATIENCE or (over > 0 and len(load.took[beside]) >= ENOUGH):
+                break
+    finally:
+        load.beside = None
+        query.stop()

@@ -1,0 +1,107 @@
+"""Pipelines that are killed where it hurts, by SIGKILL, and run again: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.days import Part
+from spark.files import MANIFEST, Files
+from spark.pipelines import archive, replay
+from spark.windows import Window
+from tests.processes import until
+from tests.spark.past import World, aside, connected
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 120
+JOBS = 40
+
+
+@pytest.fixture(scope="module")
+async def day(world: World) -> date:
+    source = await world.topic("source", replayable=True, replay_window_ms=0, result_ttl_ms=0)
+    await world.work(source, [{"data": n} for n in range(JOBS)], list(range(JOBS)))
+    await world.topic("target")
+    return await world.move(2)
+
+
+@contextmanager
+def running(world: World, *words: str) -> Iterator[Callable[[Callable[[], object]], None]]:
+    """A pipeline in a process of its own; what is yielded kills it, and its JVM with it, once a fact is the case."""
+    command = [sys.executable, "-m", "spark", "--dsn", world.dsn, "--master", "local[2]", *words]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+
+        def kill_once(fact: Callable[[], object]) -> None:
+            until(lambda: fact() or process.poll() is not None, SECONDS)
+            assert process.poll() is None, "it ended by itself"
+            os.killpg(process.pid, signal.SIGKILL)
+
+        yield kill_once
+        process.wait(SECONDS)
+
+
+def killed(world: World, words: tuple[str, ...], lock: str, purpose: str) -> None:
+    """Run a pipeline until it waits for what is locked here, and kill it there."""
+    with connected(world.dsn) as holder, connected(world.dsn) as looks:
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+        with running(world, *words) as kill_once, holder.transaction():
+            holder.execute(lock)
+            kill_once(lambda: looks.execute(waits, [f"holdfast spark {purpose}"]).fetchone() != (0,))
+        # The server ends what it was asked, or finds that nobody asks any more: either way that is over.
+        there = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        until(lambda: looks.execute(there, [f"holdfast spark {purpose}"]).fetchone() == (0,), SECONDS)
+
+
+async def test_an_archive_that_is_killed_while_it_writes_and_before_it_marks(
+    spark: SparkSession, world: World, day: date, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    words = ("archive", "--to", str(folder), "--table", "results")
+
+    def write_and_die() -> None:
+        with running(world, *words) as kill_once:
+            kill_once(lambda: list(folder.glob(f"*/day={day}/_temporary")))
+
+    await asyncio.to_thread(write_and_die)
+    assert list(folder.rglob(MANIFEST)) == []
+    assert await world.marks() == []
+
+    lock = "LOCK TABLE holdfast.archived_days IN SHARE MODE"
+    await asyncio.to_thread(killed, world, words, lock, "archive")
+    assert await world.marks() in ([], [("results", day, JOBS)]), "the server may have done what it was asked last"
+    assert len(list(folder.rglob(MANIFEST))) == 1
+
+    files = Files(spark, str(folder))
+    only = archive.Only(table="results")
+    assert await aside(archive.run, spark, world.dsn, files, only) == 0
+    assert await world.marks() == [("results", day, JOBS)]
+    assert await aside(archive.verify, world.dsn, files) == 0
+    results = await aside(files.frame("results", files.days("results")).select("result").collect)
+    assert sorted(int(row["result"]) for row in results) == list(range(JOBS))
+
+
+async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
+    spark: SparkSession, world: World, day: date
+) -> None:
+    words = ("replay", "--topic", "source", "--into", "target", "--day", str(day))
+    lock = "LOCK TABLE holdfast.writes IN SHARE MODE"
+    await asyncio.to_thread(killed, world, words, lock, "commit")
+    payloads = "SELECT convert_from(payload, 'UTF8')::integer FROM holdfast.jobs WHERE topic = 'target' ORDER BY 1"
+    assert len(await world.rows(payloads)) in (0, JOBS), "all or nothing"
+    part = Part(day, "archive")
+    asked = replay.Asked("source", "target", Window(part.start, part.end))
+    for _ in range(2):
+        assert await aside(replay.run, spark, world.dsn, asked) == 0
+    assert await world.rows(payloads) == [(n,) for n in range(JOBS)]

@@ -1,0 +1,270 @@
+"""How tables are walked: in short statements along their keys, each row once. Without a Spark session: the reader's own
+methods, called as Spark calls them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark.errors import Mistake
+from spark.source.connection import connect as open_connection
+from spark.source.filters import Condition
+from spark.source.options import Options
+from spark.source.pages import Walk
+from spark.source.plans import Span, cut
+from spark.source.reader import Reader
+from spark.source.tables import TABLES, Table
+from tests.queue.calls import Session
+
+Connect = Callable[[], Awaitable[Session]]
+Row = dict[str, Any]
+FILL = """
+    INSERT INTO holdfast.inbox (topic, payload_text)
+    SELECT $1, to_json(repeat('1', $3))::text FROM generate_series(1, $2)"""
+
+
+def reader(dsn: str, table: str, **options: str) -> Reader:
+    read = Options.read({"dsn": dsn, "table": table, **options})
+    return Reader(read, read.table.schema(read.columns))
+
+
+def pages(of: Reader) -> Iterator[list[Row]]:
+    """Each page of each partition, as it comes."""
+    for part in of.partitions():
+        for batch in of.read(part):
+            yield batch.to_pylist()
+
+
+def everything(of: Reader) -> list[Row]:
+    return [row for page in pages(of) for row in page]
+
+
+@pytest.fixture
+async def queue(topic: str, make_queue: Callable[..., Awaitable[object]]) -> str:
+    await make_queue(topic)
+    return topic
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 100)), max_size=8),
+    st.integers(1, 12),
+)
+def test_a_cut_neither_overlaps_nor_leaves_a_gap(lengths: list[tuple[int, int]], most: int) -> None:
+    spans = [Span(f"t{n}", low, low + length) for n, (low, length) in enumerate(lengths)]
+    lists = cut(spans, most)
+    places = [(span.name, place) for one in lists for span in one for place in range(span.low + 1, span.high + 1)]
+    assert places == [(span.name, place) for span in spans for place in range(span.low + 1, span.high + 1)]
+    assert len(lists) <= most
+    sizes = [sum(span.high - span.low for span in one) for one in lists]
+    assert all(a == b for a, b in pairwise(sizes[:-1]))
+
+
+@pytest.mark.parametrize("pages_of", [("jobs", "1"), ("jobs", "7"), ("lease_events", "1"), ("lease_events", "7")])
+async def test_every_row_once_whatever_the_pages(
+    http: httpx.AsyncClient, pages_of: tuple[str, str], database_url: str, connect: Connect, topic: str
+) -> None:
+    db = await connect()
+    table, partitions = pages_of
+    for n in range(4):
+        await http.put(f"/v0/topics/{topic}.{n}", json={"type": "queue"})
+        await db.execute(FILL, f"{topic}.{n}", 10**n, 1)
+    await db.execute("DELETE FROM holdfast.jobs WHERE topic LIKE $1 AND seq % 3 = 0", f"{topic}.%")
+    rows = everything(reader(database_url, table, page="13", partitions=partitions))
+    source = TABLES[table].source
+    wanted = await db.fetch(f"SELECT topic, seq FROM holdfast.{source}")
+    found = [(row["topic"], row["seq"]) for row in rows]
+    assert sorted(found) == sorted((row["topic"], row["seq"]) for row in wanted)
+
+
+async def test_no_snapshot_outlives_its_page(database_url: str, connect: Connect, queue: str) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 2000, 1)
+    for table in "jobs", "lease_events":
+        seen = 0
+        for _ in pages(reader(database_url, table, topic=queue, page="50", partitions="2")):
+            held = await db.fetchrow(
+                "SELECT state, backend_xmin, xact_start FROM pg_stat_activity WHERE datname = current_database() "
+                "AND application_name = 'holdfast spark read'"
+            )
+            assert held is not None
+            assert (held["state"], held["backend_xmin"], held["xact_start"]) == ("idle", None, None)
+            seen += 1
+        assert seen >= 40
+
+
+async def test_jobs_that_come_and_go_meanwhile(
+    http: httpx.AsyncClient, database_url: str, connect: Connect, queue: str
+) -> None:
+    """What is there all the time is read once; of what comes and goes nothing twice."""
+    db = await connect()
+    await db.execute(FILL, queue, 3000, 1)
+    done = asyncio.Event()
+
+    async def work() -> None:
+        while not done.is_set():
+            claimed = (await http.post(f"/v0/topics/{queue}/claim", json={"node": "w", "max": 20})).json()["claimed"]
+            seqs = [job["$seq"] for job in claimed]
+            await http.post(f"/v0/topics/{queue}/ack", json={"node": "w", "seqs": seqs[:10]})
+            await http.post(f"/v0/topics/{queue}/nack", json={"node": "w", "seqs": seqs[10:]})
+            await http.post(f"/v0/topics/{queue}", json={"records": [{"data": 1}] * 10})
+
+    workers = [asyncio.create_task(work()) for _ in range(3)]
+    found = await asyncio.to_thread(everything, reader(database_url, "jobs", topic=queue, page="20", partitions="3"))
+    done.set()
+    await asyncio.gather(*workers)
+    seqs = [row["seq"] for row in found]
+    still = {
+        row["seq"] for row in await db.fetch("SELECT seq FROM holdfast.jobs WHERE topic = $1 AND seq <= 3000", queue)
+    }
+    assert len(seqs) == len(set(seqs))
+    assert 1000 < len(still) < 3000
+    assert still <= set(seqs)
+
+
+async def test_the_ledger_is_read_as_it_was_when_the_read_began(
+    database_url: str, connect: Connect, queue: str
+) -> None:
+    """All partitions agree, though each page has a snapshot of its own; not even an older writer keeps rows back."""
+    slow, fast = await connect(), await connect()
+    transaction = slow.transaction()
+    await transaction.start()
+    await slow.execute(FILL, queue, 10, 1)
+    await fast.execute(FILL, queue, 10, 1)
+    read = reader(database_url, "lease_events", topic=queue)
+    parts = read.partitions()
+    await fast.execute(FILL, queue, 10, 1)
+    await transaction.commit()
+    found = [row["seq"] for part in parts for batch in read.read(part) for row in batch.to_pylist()]
+    assert sorted(found) == list(range(11, 21))
+    assert len(everything(reader(database_url, "lease_events", topic=queue))) == 30
+
+
+async def test_a_window_of_the_ledger_however_it_is_read(database_url: str, connect: Connect, queue: str) -> None:
+    db = await connect()
+    marks = []
+    for _ in range(4):
+        marks.append(await db.fetchval("SELECT clock_timestamp()"))
+        await db.execute(FILL, queue, 400, 1)
+    for low, high in ((0, 4), (1, 2), (1, 3), (3, 4)):
+        options = {"from": marks[low].isoformat()}
+        if high < 4:
+            options["to"] = marks[high].isoformat()
+        for partitions in "1", "3":
+            read = reader(database_url, "lease_events", topic=queue, page="37", partitions=partitions, **options)
+            found = sorted(row["seq"] for row in everything(read))
+            assert found == list(range(low * 400 + 1, high * 400 + 1))
+
+
+async def test_a_page_is_bounded_by_its_bytes_too(
+    monkeypatch: pytest.MonkeyPatch, database_url: str, connect: Connect, queue: str
+) -> None:
+    db = await connect()
+    monkeypatch.setattr("spark.source.pages.PAGE_BYTES", 100_000)
+    await db.execute(FILL, queue, 20, 30_000)
+    await db.execute(FILL, queue, 1, 500_000)
+    await db.execute(FILL, queue, 20, 10)
+    read = reader(database_url, "jobs", topic=queue, partitions="1")
+    sizes = [[len(row["payload"]) for row in page] for page in pages(read)]
+    assert sum(map(len, sizes)) == 41
+    assert all(sum(size) < 100_000 or len(size) == 1 for size in sizes)
+    assert [500_002] in sizes
+
+
+async def test_a_day_that_was_dropped_or_rewritten_meanwhile_is_an_error(
+    new_database: Callable[[], Awaitable[str]],
+) -> None:
+    dsn = await new_database()
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("INSERT INTO holdfast.topics (name, id, type) OVERRIDING SYSTEM VALUE VALUES ('q', 77, 'queue')")
+        db.execute("SELECT holdfast.create_topic_sequence(77)")
+        db.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('q', '1')")
+        for change in "VACUUM FULL holdfast.lease_events", "SELECT holdfast.drop_event_partitions(-1)":
+            read = reader(dsn, "lease_events")
+            parts = read.partitions()
+            db.execute(change)
+            with pytest.raises(Mistake, match="dropped by retention, or rewritten"):
+                [list(read.read(part)) for part in parts]
+
+
+def plan(dsn: str, table: Table, bounds: tuple[Condition, ...], after: tuple[Any, ...] | None) -> dict[str, Any]:
+    """How PostgreSQL runs a page."""
+    walk = Walk(table, tuple(table.columns), (), 100)
+    sql, values = walk.statement(bounds, after)
+    with open_connection(dsn, read_only=True, purpose="test") as connection:
+        [(found,)] = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", values).fetchall()
+    return dict(found[0]["Plan"])
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from nodes(child)
+
+
+SHAPES = [
+    ("jobs", "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)", ("a", 1, "z", 10**9)),
+    (
+        "records",
+        "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)",
+        ("a", 1, "z", 10**9),
+    ),
+    ("dead_letters", "(topic, dlq_moved_at) > (%s::text, %s::timestamptz)", ("a", "2026-01-01")),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[shape[0] for shape in SHAPES])
+async def test_a_page_goes_along_its_index_whatever_the_statistics_say(
+    database_url: str, connect: Connect, queue: str, shape: tuple[str, str, tuple[Any, ...]]
+) -> None:
+    name, bounds, values = shape
+    db, table = await connect(), TABLES[name]
+    after = {"jobs": (queue, 500), "records": (queue, 500), "dead_letters": (queue, "2026-01-02", 5)}[name]
+    index = {"jobs": "jobs_pkey", "records": "records_pkey", "dead_letters": "jobs_dead"}[name]
+    await db.execute("ANALYZE holdfast.jobs")
+    for filled in False, True:
+        if filled:
+            await db.execute(FILL, queue, 20_000, 1)
+        for mark in None, after:
+            found = list(nodes(plan(database_url, table, (Condition(bounds, values),), mark)))
+            assert {node["Index Name"] for node in found if "Index Name" in node} == {index}
+            assert {node["Node Type"] for node in found} <= {
+                "Index Scan",
+                "Limit",
+                "WindowAgg",
+                "Subquery Scan",
+                "Sort",
+            }
+            assert max(node["Actual Rows"] for node in found) <= 100, "a page reads no more than it shows"
+
+
+async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_index(
+    database_url: str, connect: Connect, queue: str
+) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 20_000, 1)
+    midnight = await db.fetchval("SELECT date_trunc('day', now(), 'UTC')")
+    day = Condition("at >= %s AND at < %s::timestamptz + interval '1 day'", (midnight, midnight))
+    few = Condition("ctid > %s::tid AND ctid < %s::tid", ("(10,0)", "(20,0)"))
+    found = list(nodes(plan(database_url, TABLES["lease_events"], (day, few), None)))
+    [scan] = [node for node in found if "Scan" in node["Node Type"] and "Relation Name" in node]
+    assert scan["Node Type"] == "Tid Range Scan"
+    assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 12
+
+
+async def test_a_table_has_the_columns_that_it_has_in_sql(connect: Connect) -> None:
+    db = await connect()
+    for table in TABLES.values():
+        columns = await db.fetch(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0"
+            " AND NOT attisdropped ORDER BY attnum",
+            f"holdfast.{table.source}",
+        )
+        assert [row["attname"] for row in columns] == list(table.columns), table.name
