@@ -52,7 +52,7 @@ figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchm
 chaos: ## fifty kills each of the service and of PostgreSQL, under load
 	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
 
-workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service that is killed
+workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way
 
 spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes

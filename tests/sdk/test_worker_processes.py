@@ -1,5 +1,5 @@
 """Workers as processes, which are killed, stopped for longer than their leases, and told to end, under load and beside
-a service that is killed too. Nothing is lost, and nothing is acked by whom it no longer belongs to.
+a service and a PostgreSQL that are killed too. Nothing is lost, and nothing is acked by whom it no longer belongs to.
 
 HOLDFAST_TEST_WORKER_JOBS: how many jobs (1,500; `make workers` does 100,000).
 """
@@ -20,8 +20,9 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
+from app.db.embedded import EmbeddedPostgres
 from holdfast import AsyncClient, AsyncTopic, Isolation, Queue
-from tests.api.process import Process
+from tests.chaos.nemesis import Service, Target
 from tests.conftest import Running
 from tests.processes import until
 from tests.sdk import worker_program
@@ -33,8 +34,8 @@ LEASE: Final = 1.5
 
 
 @pytest.fixture
-async def process(database_url: str, tmp_path: Path) -> AsyncIterator[Process]:
-    process = Process(database_url, tmp_path)
+async def process(tmp_path: Path) -> AsyncIterator[Service]:
+    process = Service(tmp_path)
     yield process
     await asyncio.to_thread(process.stop)
 
@@ -67,9 +68,7 @@ class WorkerProcess:
 
 
 @pytest.mark.alone
-async def test_workers_and_service_die_in_every_way(
-    process: Process, topic: str, database_url: str, tmp_path: Path
-) -> None:
+async def test_workers_and_service_die_in_every_way(process: Service, topic: str, tmp_path: Path) -> None:
     url = await asyncio.to_thread(process.url)
     async with AsyncClient(url, timeout=60, retries=100) as client:
         queue = client.topic(topic)
@@ -77,7 +76,7 @@ async def test_workers_and_service_die_in_every_way(
         for at in range(0, JOBS, 1_000):
             await queue.enqueue_many(range(at, min(at + 1_000, JOBS)))
         workers = [WorkerProcess(url, topic, tmp_path / f"worker{i}") for i in range(2)]
-        hit = dict.fromkeys(("kill", "stop", "term", "service"), 0)
+        hit = dict.fromkeys(("kill", "stop", "term", "service", "postgres"), 0)
         try:
             for i, how in enumerate(cycle(hit)):
                 worker = workers[(i + i // len(hit)) % len(workers)]  # each of them is hit in every way
@@ -97,7 +96,9 @@ async def test_workers_and_service_die_in_every_way(
                         assert await asyncio.to_thread(worker.end, signal.SIGTERM) == 0
                         worker.start()
                     case "service":
-                        (await asyncio.to_thread(process.server)).kill()
+                        await kill(process, Target.SERVER)
+                    case "postgres":
+                        await kill(process, Target.POSTGRES)
             for worker in workers:
                 await asyncio.to_thread(until, worker.hears, 60)
             codes = [await asyncio.to_thread(worker.end, signal.SIGTERM) for worker in workers]
@@ -109,7 +110,7 @@ async def test_workers_and_service_die_in_every_way(
     assert codes == [0, 0], said
     assert min(hit.values()) >= 1, hit
     assert "lost" in said, "a stop was longer than a lease"
-    assert await ledger_faults(database_url, topic) == []
+    assert await ledger_faults(tmp_path / "data", topic) == []
 
 
 async def progressed(queue: AsyncTopic) -> int:
@@ -126,10 +127,18 @@ async def live(queue: AsyncTopic) -> int:
     return (await queue.get(touch=False)).count
 
 
-async def ledger_faults(url: str, topic: str) -> list[Any]:
+async def kill(process: Service, target: Target) -> None:
+    """It is started again by its supervisor."""
+    pid = await asyncio.to_thread(until, lambda: process.pid(target), 60, or_show=process.log)
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+
+
+async def ledger_faults(data: Path, topic: str) -> list[Any]:
     """Jobs that were not acked exactly once, as the last thing that happened to them, by the lease of their last
     claim; and how many are missing."""
-    connection = await asyncpg.connect(url)
+    postgres = EmbeddedPostgres(data)  # which runs
+    connection = await asyncpg.connect(await asyncio.to_thread(postgres.start))
     try:
         rows = await connection.fetch(
             """
