@@ -141,6 +141,21 @@ async def test_the_context(client: AsyncClient, handlers: Queue, topic: str) -> 
     assert (job.data, job.meta) == (b"\0", {"$user_id": "ada"})
 
 
+async def test_a_thread_pushes_without_awaiting(queue: AsyncTopic, handlers: Queue) -> None:
+    seen: list[str] = []
+
+    @handlers.handler(queue.name)
+    def handler(what: str, context: SyncContext) -> None:
+        seen.append(what)
+        if what == "first":
+            pushed = context.self().push("second")
+            assert int(pushed) > int(context.job_id)
+
+    await handlers.get(queue.name).push("first")
+    async with working(handlers):
+        await fact(lambda: seen == ["first", "second"])
+
+
 async def test_a_group_keeps_its_order_whatever_fails(client: AsyncClient, handlers: Queue, topic: str) -> None:
     queue = client.topic(f"{topic}.fifo")
     await queue.put(TopicConfig(backoff=models.Backoff(kind="none")))

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast import errors
+from holdfast._attempts import BASE_SECONDS, CAP_SECONDS
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._resources.leases import TopicLeases
@@ -34,7 +35,6 @@ MAX_AHEAD: Final = 3_000  # jobs that wait here
 AHEAD_SECONDS: Final = 0.25  # of work that waits here: what other workers could have done meanwhile
 TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
 LAST_CLAIM_SECONDS: Final = 0.1
-PAUSE_SECONDS: Final = (0.1, 5.0)
 DONE: Final = Judged(ACK)
 
 
@@ -98,8 +98,7 @@ class Lane:
             # What a lost answer may have leased comes back when those leases end.
             self._backlog = False
             self._failures += 1
-            base, cap = PAUSE_SECONDS
-            pause = random.uniform(0, min(cap, base * 2 ** min(self._failures, 16)))  # noqa: S311
+            pause = random.uniform(0, min(CAP_SECONDS, BASE_SECONDS * 2 ** min(self._failures, 16)))  # noqa: S311
             log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
             await asyncio.sleep(pause)
         else:
@@ -154,7 +153,7 @@ class Lane:
 
     async def next(self) -> None:
         """Wait until there may be a job."""
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiting)
         await waiting
 
@@ -290,7 +289,7 @@ class Lane:
                 claim.cancel()
             await asyncio.wait(claims)
         if self._held:
-            self._emptied = asyncio.get_running_loop().create_future()
+            self._emptied = self._loop.create_future()
             await self._emptied
 
     def release(self) -> None:

@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast import errors
@@ -14,6 +15,7 @@ from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._worker.handlers import Handler, Queue, Schedule
 from holdfast._worker.lane import Lane
+from holdfast._worker.payloads import plain
 
 log: Final = logging.getLogger("holdfast")
 
@@ -70,7 +72,7 @@ class Worker:
             heartbeats.feed(self._lease / 6, self._due)
             tasks += [task for lane in self._lanes for task in lane.tasks()]
             log.info("The worker runs the jobs of %s", ", ".join(handler.topic for handler in self._handlers))
-            tasks.append(asyncio.create_task(_put_schedules(client, self._handlers), name="holdfast-schedules"))
+            tasks += [asyncio.create_task(_put_schedule(client, handler)) for handler in self._handlers]
             await self._until(self._draining, tasks)
             await self._drain()
         finally:
@@ -143,37 +145,28 @@ class Worker:
         return [holding for lane in self._lanes for holding in lane.due(self._lease / 3)]
 
 
-async def _put_schedules(client: AsyncClient, handlers: Sequence[Handler]) -> None:
-    """Schedules that handlers declare, by their topics' names; one that is there as it should be is left alone."""
-    for handler in handlers:
-        if handler.schedule is None:
-            continue
-        while True:
-            try:
-                await _put_schedule(client, handler.topic, handler.schedule)
-                break
-            except errors.Unprocessable as error:
-                log.error("The schedule of %s makes no sense: %s", handler.topic, error)
-                break
-            except errors.HoldfastError as error:
-                log.warning("The schedule of %s can't be put yet: %s", handler.topic, error)
-                await asyncio.sleep(LAST_SECONDS)
+async def _put_schedule(client: AsyncClient, handler: Handler) -> None:
+    """The schedule that a handler declares, by its topic's name, as soon as that is possible."""
+    while handler.schedule is not None:
+        try:
+            await _put(client, handler.topic, handler.schedule)
+            break
+        except errors.Unprocessable as error:
+            log.error("The schedule of %s makes no sense: %s", handler.topic, error)
+            break
+        except errors.HoldfastError as error:
+            log.warning("The schedule of %s can't be put yet: %s", handler.topic, error)
+            await asyncio.sleep(LAST_SECONDS)
 
 
-async def _put_schedule(client: AsyncClient, topic: str, schedule: Schedule) -> None:
-    try:
+async def _put(client: AsyncClient, topic: str, schedule: Schedule) -> None:
+    """One that is there as it should be is left alone."""
+    data = plain(schedule.data)
+    with suppress(errors.NotFound):
         there = await client.schedules.get(topic)
-    except errors.NotFound:
-        pass
-    else:
-        same = (there.topic, there.cron, there.record.get("data")) == (topic, schedule.cron, schedule.data)
+        same = (there.topic, there.cron, there.record.get("data")) == (topic, schedule.cron, data)
         if same and there.time_zone == (schedule.time_zone or "UTC") and there.missed == (schedule.missed or "once"):
             return
     await client.schedules.put(
-        topic,
-        topic=topic,
-        cron=schedule.cron,
-        record=schedule.data,
-        time_zone=schedule.time_zone,
-        missed=schedule.missed,
+        topic, topic=topic, cron=schedule.cron, record=data, time_zone=schedule.time_zone, missed=schedule.missed
     )
