@@ -119,7 +119,7 @@ def everything(database: Connection, files: Files | None) -> Window:
 def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
     """The window, no later than now, and up to when events are to be read. None of before will appear any more: what
     was under way has ended. Raises Mistake if it has not within SETTLE_SECONDS."""
-    # Clock first. Who writes an earlier time has the lock that days.settled looks for. Ids of transactions don't do: one
+    # Clock first. Who writes an earlier time has the lock that days.settled looks for. Transaction ids don't do: one
     # is given after the clock was looked at, and a snapshot's xmax is not above all that are under way.
     (now,) = _row(database, _NOW)
     window = Window(asked.start, min(asked.end, now))
