@@ -63,7 +63,8 @@ def lost_in_a_group(ledger: Ledger) -> Faults:
     del job[1:]
     later = {other for other, its in ledger.jobs.items() if same_group(job, its) and other[1] > key[1]}
     ledger.used |= later
-    return {("lost", key)} | {("overtaken", key) for _ in range(bool(later))}
+    passed = any(comes_out(event) and event["at"] > job[0]["at"] for other in later for event in ledger.jobs[other])
+    return {("lost", key)} | {("overtaken", key) for _ in range(passed)}
 
 
 def undead(ledger: Ledger) -> Faults:
