@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from spark.errors import Mistake
 from spark.files import Files
-from spark.source import frame
+from spark.kept import Kept, days_of, kept, rows
 from spark.windows import Window
 
 EVENTS: Final = (
@@ -23,51 +23,40 @@ EVENTS: Final = (
 def arguments(parser: ArgumentParser) -> None:
     """Adds --topic and --from-files."""
     parser.add_argument("--topic", help="of this topic alone")
-    parser.add_argument(
-        "--from-files", metavar="DIR", help="read what pipeline archive wrote there, and not the database's events"
-    )
+    parser.add_argument("--from-files", metavar="DIR", help="where `archive` put the days; what is not there: database")
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The events of a topic, or of all; the database's, or those of an archive's root."""
+    """The events of a topic, or of all: the days that are in files from there, the others from the database."""
 
     spark: SparkSession
     dsn: str
     topic: str | None = None
     files: str | None = None
 
+    def days(self, window: Window) -> Kept:
+        """Where the days of the events of a window are."""
+        return kept(self.dsn, "lease_events", window, self._root())
+
     def events(self, window: Window, *kinds: str) -> DataFrame:
         """The columns EVENTS of what happened within a window, of these kinds if any are named. Raises Mistake."""
-        if self.files is None:
-            filters = [("event", "in", list(kinds))] if kinds else []
-            found = frame(self.spark, self.dsn, "lease_events", self.topic, window, columns=EVENTS, filters=filters)
-        else:
-            found = self._archived("lease_events", window)
-            # Files from before these columns were there say what NULL says: the default tenant, and nobody knows when.
-            for name, kind in (("tenant", "string"), ("began_at", "timestamp")):
-                if name not in found.columns:
-                    found = found.withColumn(name, f.lit(None).cast(kind))
-        found = found.select(*EVENTS).where((f.col("at") >= window.start) & (f.col("at") < window.end))
+        root = self._root()
+        if root is not None and not set(days_of(window)) & set(root.days("lease_events")):
+            raise Mistake(f"--from-files {self.files}: no day of lease_events that overlaps {window} is whole there")
+        found = rows(self.spark, self.dsn, "lease_events", window, root, columns=EVENTS, topic=self.topic, kinds=kinds)
+        found = found.where((f.col("at") >= window.start) & (f.col("at") < window.end))
         if kinds:
             found = found.where(f.col("event").isin(*kinds))
         return found if self.topic is None else found.where(f.col("topic") == self.topic)
 
     def finished(self, window: Window, columns: tuple[str, ...]) -> DataFrame:
         """Jobs of replayable topics that were completed within a window. Raises Mistake."""
-        read = (*columns, "topic", "outcome", "finished_at")
-        if self.files is None:
-            found = frame(self.spark, self.dsn, "archive", self.topic, window, columns=tuple(dict.fromkeys(read)))
-        else:
-            found = self._archived("archive", window)
+        read = tuple(dict.fromkeys((*columns, "topic", "outcome", "finished_at")))
+        found = rows(self.spark, self.dsn, "archive", window, self._root(), columns=read, topic=self.topic)
         within = (f.col("finished_at") >= window.start) & (f.col("finished_at") < window.end)
         found = found.where(within & (f.col("outcome") == "completed"))
         return (found if self.topic is None else found.where(f.col("topic") == self.topic)).select(*columns)
 
-    def _archived(self, table: str, window: Window) -> DataFrame:
-        root = Files(self.spark, str(self.files))
-        days = root.days(table)
-        wanted = {day: days[day] for day in days if window.start.date() <= day <= window.end.date()}
-        if not wanted:
-            raise Mistake(f"--from-files {self.files}: no day of {table} that overlaps {window} is whole there")
-        return root.frame(table, wanted)
+    def _root(self) -> Files | None:
+        return None if self.files is None else Files(self.spark, self.files)

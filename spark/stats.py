@@ -37,15 +37,17 @@ def run(
 ) -> tuple[int, int]:
     """Extract, transform, load: how many rows a window has, and how many of those were missing or others before.
 
-    Raises Mistake.
+    Raises Mistake; so it does where a day of the window can't be read: the merge would erase what is told of it.
     """
     window = told(dsn, windows.window(args))
     with Progress(f"{part} of {window}") as progress:
         ledger = Ledger(spark, dsn, args.topic, args.from_files)
+        ledger.days(window).check(part)
         rows = transform(ledger.events(window, *minutes.KINDS))
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
             progress.advance(rows.count())
+            ledger.days(window).check(part)  # a day may have been dropped while it was read
             return progress.done, load(rows, dsn, part, window, args.topic)
         finally:
             rows.unpersist()

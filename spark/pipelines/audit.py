@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from functools import partial, reduce
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from spark import windows
+from spark import days, windows
 from spark.errors import Mistake
 from spark.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.files import Files
 from spark.histories import EVENTS, histories
+from spark.kept import kept as kept_days
+from spark.kept import midnight, rows
 from spark.progress import Progress
 from spark.source import frame
 from spark.source.connection import Connection, connect
-from spark.source.tables import find
 from spark.windows import Window
 
 HELP = "prove that nothing was lost, no two leases of a job overlapped, and groups kept their order"
@@ -32,8 +31,7 @@ SETTLE_SECONDS: Final = 60.0
 # little after it; a fault is told in the window that it lies in.
 MARGIN: Final = timedelta(minutes=1)
 
-_NOW = "SELECT clock_timestamp(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-_ENDED = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %s"
+_NOW = "SELECT clock_timestamp()"
 _FIRST_DAY = """
     SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC'
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
@@ -91,6 +89,7 @@ def run(
     """Audit what happened in a window, or all that is kept. Raises Mistake."""
     with Progress("audited events") as progress, connect(dsn, read_only=True, purpose="audit") as database:
         window, end = settled(database, asked or everything(database, files))
+        window = readable(dsn, window, files)
         topics = spark.createDataFrame(topic_rows(database, window), TOPICS)
         history = kept(histories(events(spark, dsn, Window(window.start - MARGIN, end), files)))
         sums = history.selectExpr(
@@ -113,44 +112,36 @@ def run(
 def everything(database: Connection, files: Files | None) -> Window:
     """From the first day that is kept, in files or in the database."""
     (first,) = _row(database, _FIRST_DAY)
-    days = [] if files is None else list(files.days(TABLE))
-    return Window(min([first, *map(midnight, days)]), datetime.max.replace(tzinfo=UTC))
+    archived = [] if files is None else list(files.days(TABLE))
+    return Window(min([first, *map(midnight, archived)]), datetime.max.replace(tzinfo=UTC))
 
 
 def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
     """The window, no later than now, and up to when events are to be read. None of before will appear any more: what
     was under way has ended. Raises Mistake if it has not within SETTLE_SECONDS."""
-    now, horizon = _row(database, _NOW)
+    # Clock first. Who writes an earlier time has the lock that days.settled looks for. Transaction ids don't do: one
+    # is given after the clock was looked at, and a snapshot's xmax is not above all that are under way.
+    (now,) = _row(database, _NOW)
     window = Window(asked.start, min(asked.end, now))
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while not _row(database, _ENDED, horizon)[0]:
-        if time.monotonic() > deadline:
-            raise Mistake(f"a transaction that writes has been open for {SETTLE_SECONDS:.0f} s: end it, and try again")
-        time.sleep(0.05)
+    if days.settled(database, SETTLE_SECONDS):
+        raise Mistake(f"a transaction that writes has been open for {SETTLE_SECONDS:.0f} s: end it, and try again")
     return window, min(window.end + MARGIN, now)
+
+
+def readable(dsn: str, window: Window, files: Files | None) -> Window:
+    """The part of a window that is not before the oldest day that is kept. Raises Mistake if a day from there up to now
+    can't be read: nobody knows what was in it, and a job that ended in it would be lost."""
+    there = kept_days(dsn, TABLE, Window(window.start - MARGIN, max(window.end, datetime.now(UTC))), files)
+    there.check("audit", since_oldest=True)
+    start = max(window.start, midnight(there.oldest)) if there.oldest else window.start
+    if start >= window.end:
+        raise Mistake(f"audit: of {window} nothing is kept; the oldest day that is kept is {there.oldest}")
+    return Window(start, window.end)
 
 
 def events(spark: SparkSession, dsn: str, window: Window, files: Files | None) -> DataFrame:
     """The ledger of a window: the days that are in files from there, the others from the database."""
-    if files is None:
-        return frame(spark, dsn, TABLE, window=window, columns=EVENTS)
-    first, last = window.start.astimezone(UTC).date(), (window.end - timedelta(microseconds=1)).astimezone(UTC).date()
-    days = {day: manifest for day, manifest in files.days(TABLE).items() if first <= day <= last}
-    empty = spark.createDataFrame([], find(TABLE).schema(EVENTS))  # an older day has fewer columns
-    parts = [empty, files.frame(TABLE, days)] if days else [empty]
-    start = window.start
-    for day in sorted(days):
-        if start < midnight(day):
-            parts.append(frame(spark, dsn, TABLE, window=Window(start, midnight(day)), columns=EVENTS))
-        start = midnight(day) + timedelta(days=1)
-    if start < window.end:
-        parts.append(frame(spark, dsn, TABLE, window=Window(start, window.end), columns=EVENTS))
-    return within(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts), window)
-
-
-def midnight(day: date) -> datetime:
-    """Its beginning, in UTC."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return rows(spark, dsn, TABLE, window, files, columns=EVENTS)
 
 
 def topic_rows(database: Connection, window: Window) -> list[tuple[Any, ...]]:
@@ -158,9 +149,9 @@ def topic_rows(database: Connection, window: Window) -> list[tuple[Any, ...]]:
     return database.execute(_TOPICS, [window.start - MARGIN]).fetchall()
 
 
-def within(rows: DataFrame, window: Window) -> DataFrame:
+def within(found: DataFrame, window: Window) -> DataFrame:
     """Those whose time lies in the window."""
-    return rows.where(rows["at"].between(window.start, window.end - timedelta(microseconds=1)))
+    return found.where(found["at"].between(window.start, window.end - timedelta(microseconds=1)))
 
 
 def examples(history: DataFrame, found: DataFrame, limit: int) -> list[tuple[Row, list[Row]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -95,6 +95,7 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
     future = Window(past.end, past.end + timedelta(hours=args.hours))
     with Progress("forecast", 3 + len(numbers)) as progress:
         ledger = Ledger(spark, dsn, args.topic, args.from_files)
+        ledger.days(past).check("forecast", since_oldest=True)
         rows = demand.arrivals(ledger.events(past, *demand.COMES), step).collect()
         came = {row["place"]: Past(row["fresh"], row["late"]) for row in rows}
         (took,) = demand.services(ledger.events(past, *demand.ENDS)).collect()
@@ -142,6 +143,7 @@ def replayed(
     """A day as it was, and with each number of workers; and what is to be known about that. Raises Mistake."""
     start = windows.instant(args.replay, "--replay")
     day = Window(start, start + DAY)
+    ledger.days(day).check("--replay")
     # What could be had on that day may have been claimed days later; what was claimed ends a day later at most.
     events = ledger.events(Window(day.start, day.end + DAY), "claimed", *demand.ENDS)
     jobs = with_priority(demand.deliveries(events), _archived(ledger, day))
@@ -178,7 +180,7 @@ def with_priority(jobs: DataFrame, archived: DataFrame) -> DataFrame:
 
 
 def _archived(ledger: Ledger, day: Window) -> DataFrame:
-    kept = replace(ledger, files=None).finished(Window(day.start, day.end + DAY), ("topic_id", "seq", "priority"))
+    kept = ledger.finished(Window(day.start, day.end + DAY), ("topic_id", "seq", "priority"))
     return kept.groupBy("topic_id", "seq").agg(f.max("priority").alias("priority"))
 
 

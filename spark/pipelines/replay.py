@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import reduce
 from typing import Final
 
@@ -18,6 +18,7 @@ from spark import days, source, windows, writes
 from spark.days import Part
 from spark.errors import Mistake, reason
 from spark.files import Files, Manifest
+from spark.kept import kept
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
@@ -105,25 +106,15 @@ def sources(dsn: str, window: Window, files: Files | None) -> Sources:
 
     Raises Mistake for a day that is in other files only.
     """
-    found = Sources()
-    finished = {} if files is None else files.days(TABLE)
-    marks = days.marks(dsn)
-    with connect(dsn, read_only=True, purpose="replay") as db:
-        there = {day for (day,) in db.execute("SELECT day FROM holdfast.day_partitions WHERE of_table = %s", [TABLE])}
-    day = window.start.date()
-    while day <= (window.end - timedelta(microseconds=1)).date():
-        mark = marks.get(Part(day, TABLE))
-        if day in finished:
-            found.files[day] = finished[day]
-        elif day in there:
-            found.database.append(day)
-            if mark is not None:
-                found.notes.append(f"{day} is read from the database; {mark.location} may have more: --from-files")
-        elif mark is not None:
-            raise Mistake(f"{day} is in files only, at {mark.location}: --from-files the folder that has it")
-        else:
-            found.notes.append(f"{day} is kept nowhere")
-        day += timedelta(days=1)
+    there = kept(dsn, TABLE, window, files)
+    found = Sources(dict(there.files), list(there.database))
+    for day in there.database:
+        if day in there.marks:
+            found.notes.append(f"{day} is read from the database; {there.marks[day]} may have more: --from-files")
+    for day in there.nowhere:
+        if day in there.marks:
+            raise Mistake(f"{day} is in files only, at {there.marks[day]}: --from-files the folder that has it")
+        found.notes.append(f"{day} is kept nowhere")
     return found
 
 

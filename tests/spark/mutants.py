@@ -63,7 +63,8 @@ def lost_in_a_group(ledger: Ledger) -> Faults:
     del job[1:]
     later = {other for other, its in ledger.jobs.items() if same_group(job, its) and other[1] > key[1]}
     ledger.used |= later
-    return {("lost", key)} | {("overtaken", key) for _ in range(bool(later))}
+    passed = any(comes_out(event) and event["at"] > job[0]["at"] for other in later for event in ledger.jobs[other])
+    return {("lost", key)} | {("overtaken", key) for _ in range(passed)}
 
 
 def undead(ledger: Ledger) -> Faults:
@@ -205,7 +206,9 @@ def together(ledger: Ledger) -> Faults:
     after = follower(ledger, key)
     assert after is not None
     ledger.used.add(after)
-    job[-1]["at"] = next(event["at"] for event in ledger.jobs[after] if event["event"] == "unblocked") + TICK
+    ended = job[-1]["at"]
+    outs = [event["at"] for event in ledger.jobs[after] if event["event"] == "unblocked" and event["at"] >= ended]
+    job[-1]["at"] = outs[0] + TICK
     return {("together", after)}
 
 
@@ -247,18 +250,27 @@ def same_group(one: Job, other: Job) -> bool:
 
 
 def follower(ledger: Ledger, key: Key) -> Key | None:
-    """The job that came out when this one of a group had ended, if it was blocked until then, and is unused."""
+    """The job whose turn came next when this one of a group had ended, if it was blocked until then, and is unused."""
     job = ledger.jobs[key]
     if job[0]["grp"] is None:
         return None
     outs = sorted(
-        (event["at"], other)
+        (event["at"], other[1], event["event"], other)
         for other, its in ledger.jobs.items()
         if other != key and same_group(job, its)
         for event in its
-        if event["event"] == "unblocked" and event["at"] > job[-1]["at"]
+        if comes_out(event) and event["at"] >= job[-1]["at"]
     )
-    return outs[0][1] if outs and outs[0][1] not in ledger.used else None
+    return outs[0][3] if outs and outs[0][2] == "unblocked" and outs[0][3] not in ledger.used else None
+
+
+def comes_out(event: Event) -> bool:
+    """Whether a job's turn in its group comes by this event: one that finds nobody out comes without being blocked."""
+    if event["event"] == "enqueued":
+        return not str(event["detail"]).endswith("blocked")
+    if event["event"] == "requeued":
+        return event["until"] is not None and not str(event["detail"]).startswith("to ")
+    return bool(event["event"] == "unblocked")
 
 
 def one_too_many(key: Key, job: Job, *, most: int) -> Faults:

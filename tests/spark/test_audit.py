@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import asyncpg
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark import source
 from spark.checksums import Sum
 from spark.days import Part
+from spark.errors import Mistake
 from spark.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.files import Files, Manifest
 from spark.histories import EVENTS, histories
+from spark.kept import midnight
 from spark.pipelines import audit
 from spark.source.connection import connect
 from spark.source.tables import TABLES
 from spark.windows import Window
 from tests.spark.conftest import Lived
-from tests.spark.mutants import MUTANTS, Event, Faults, Key, Ledger
+from tests.spark.mutants import MUTANTS, Event, Faults, Key, Ledger, follower
 
 SEEDS = (1, 2, 3)
 COPIES = 1_000  # topic ids of a copy are that many more than those of the one before
@@ -72,6 +77,71 @@ def test_each_mutant_is_found_and_nothing_else(spark: SparkSession, lived: Lived
     assert seen - set().union(*expected.values()) == set(), "found where nothing is wrong"
     assert {fault for fault, _ in seen} == set(FAULTS)
     told_of(history, found)
+
+
+async def test_a_day_that_is_nowhere_is_not_certified(
+    spark: SparkSession, new_database: Callable[[], Awaitable[str]]
+) -> None:
+    """Neither one before all that is kept, nor one between the window and now."""
+    dsn = await new_database()
+    today = midnight(datetime.now(UTC).date())
+    first = today - timedelta(days=3)
+    with pytest.raises(Mistake, match="nothing is kept"):
+        audit.run(spark, dsn, Window(first, first + timedelta(days=1)))
+    database = await asyncpg.connect(dsn)
+    await database.execute(
+        f"CREATE TABLE holdfast.lease_events_{first:%Y%m%d} PARTITION OF holdfast.lease_events "
+        f"FOR VALUES FROM ('{first}') TO ('{first + timedelta(days=1)}')"
+    )
+    with pytest.raises(Mistake, match="nothing to read"):
+        audit.run(spark, dsn, Window(first, first + timedelta(days=1)))
+    await database.execute(f"DROP TABLE holdfast.lease_events_{first:%Y%m%d}")
+    await database.close()
+    later = today + timedelta(hours=1)
+    assert audit.readable(dsn, Window(first, later), None) == Window(today, later), "what is told is what was read"
+
+
+async def test_what_begins_while_the_clock_is_asked_is_waited_for(
+    new_database: Callable[[], Awaitable[str]],
+) -> None:
+    """With a clock that takes half a second, in which a transaction begins to write."""
+    dsn = await new_database()
+    writer = await asyncpg.connect(dsn)
+    await writer.execute(
+        "CREATE SCHEMA slow; CREATE FUNCTION slow.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_sleep(0.5); RETURN pg_catalog.clock_timestamp(); END $$"
+    )
+    slow = f"{dsn}{'&' if '?' in dsn else '?'}options=-csearch_path%3Dslow,pg_catalog"
+
+    def settled() -> None:
+        with connect(slow, read_only=True, purpose="audit") as database:
+            audit.settled(database, Window(datetime(2026, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)))
+
+    settling = asyncio.create_task(asyncio.to_thread(settled))
+    await asyncio.sleep(0.3)
+    async with writer.transaction():
+        await writer.execute("LOCK TABLE holdfast.lease_events IN ROW EXCLUSIVE MODE")
+        done, _ = await asyncio.wait([settling], timeout=1)
+        assert not done
+    await settling
+    await writer.close()
+
+
+def test_the_next_turn_is_not_always_of_one_that_was_blocked() -> None:
+    """A mutant must not take the third of a group for the one after the first."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def job(seq: int, *events: tuple[int, str, str | None]) -> list[Event]:
+        of = {"topic_id": 1, "tenant": None, "grp": "g", "seq": seq, "until": None}
+        return [{**of, "at": start + timedelta(seconds=at), "event": event, "detail": how} for at, event, how in events]
+
+    jobs = {
+        (1, 1): job(1, (0, "enqueued", None), (1, "claimed", None), (2, "acked", None)),
+        (1, 2): job(2, (3, "enqueued", None), (4, "claimed", None), (5, "acked", None)),
+        (1, 3): job(3, (4, "enqueued", "blocked"), (5, "unblocked", None)),
+    }
+    ledger = Ledger(jobs, set(), random.Random(1))
+    assert [follower(ledger, key) for key in jobs] == [None, (1, 3), None]
 
 
 def told_of(history: DataFrame, found: DataFrame) -> None:

@@ -143,6 +143,7 @@ async def test_what_can_not_be_told_is_refused(spark: SparkSession, world: World
         (("--topic", "idle", "--goal", "0"), "--goal"),
         (("--topic", "idle", "--workers", "3"), "belong together"),
         (("--topic", "idle", "--workers", "x", "--replay", "2026-01-31"), "whole numbers"),
+        (("--topic", "idle", "--day", "2026-01-31"), "every day of lease_events"),
         (("--topic", "idle"), "nobody knows how long"),
     ):
         with pytest.raises(Mistake, match=why):

@@ -116,6 +116,21 @@ async def test_days_in_files_backfill_what_is_missing(
     assert await all_stats(world) == told
 
 
+async def test_what_is_told_of_a_day_that_is_gone_stays(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    """Minutes are kept for longer than the events that they come from."""
+    await tell(world.pools)
+    await world.pools.rest.execute(
+        "INSERT INTO holdfast.topic_stats (minute, topic_id, topic, tenant, enqueued, wait_count) "
+        "VALUES (date_trunc('minute', now() - interval '20 days'), 78, 'old', '', 5, 5)"
+    )
+    told = await all_stats(world)
+    start = (datetime.now(UTC) - timedelta(days=21)).isoformat()
+    for pipeline in PIPELINES:
+        with pytest.raises(Mistake, match="every day of lease_events"):
+            await aside(pipeline.main, spark, world.dsn, asked(start=start))
+    assert await all_stats(world) == told
+
+
 async def test_minutes_that_are_still_being_told_are_left_to_the_service(spark: SparkSession, world: World) -> None:
     await tell(world.pools)
     later = datetime.now(UTC) + timedelta(hours=1)

@@ -1,0 +1,112 @@
+"""Where the days of a table are, in files or in the database, and the rows of a window from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial, reduce
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark import days
+from spark.errors import Mistake
+from spark.files import Files, Manifest
+from spark.source import frame
+from spark.source.connection import connect
+from spark.source.tables import find
+from spark.windows import Window
+
+TIMES: Final = {"lease_events": "at", "archive": "finished_at"}
+_THERE: Final = "SELECT day FROM holdfast.day_partitions WHERE of_table = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The days of a window, in order. Files come first: of a day that has them the database may have rows no more."""
+
+    table: str
+    files: Mapping[date, Manifest]
+    database: Sequence[date]
+    nowhere: Sequence[date]
+    marks: Mapping[date, str]  # where the archive put which of these days
+    oldest: date | None  # of all days that are kept, within the window or not
+
+    def check(self, doing: str, *, since_oldest: bool = False) -> None:
+        """Raises Mistake if a day is nowhere. With `since_oldest`, days before the oldest kept don't matter, as long
+        as any is kept."""
+        some = since_oldest and (self.files or self.database)
+        lost = [day for day in self.nowhere if not (some and self.oldest is not None and day < self.oldest)]
+        if not lost:
+            return
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        where = sorted({self.marks[day] for day in lost if day in self.marks})
+        hint = f"archived at {', '.join(where)}: --from-files, or " if where else ""
+        raise Mistake(
+            f"{doing} needs every day of {self.table}, and of {', '.join(map(str, lost[:3]))}{more} there is nothing "
+            f"to read: {hint}choose a window that has none of them; the oldest day that is kept is {self.oldest}"
+        )
+
+
+def kept(dsn: str, table: str, window: Window, files: Files | None = None) -> Kept:
+    """Where each day of a window is."""
+    finished = {} if files is None else files.days(table)
+    marks = {part.day: mark.location for part, mark in days.marks(dsn).items() if part.table == table}
+    with connect(dsn, read_only=True, purpose="days") as db:
+        there = {day for (day,) in db.execute(_THERE, [table])}
+    wanted = days_of(window)
+    return Kept(
+        table,
+        {day: finished[day] for day in wanted if day in finished},
+        [day for day in wanted if day in there and day not in finished],
+        [day for day in wanted if day not in there and day not in finished],
+        {day: marks[day] for day in wanted if day in marks},
+        min((*finished, *there), default=None),
+    )
+
+
+def days_of(window: Window) -> list[date]:
+    """The days, in UTC, that a window overlaps: its end is not within."""
+    first, last = (at.astimezone(UTC).date() for at in (window.start, window.end - timedelta(microseconds=1)))
+    return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+
+def rows(
+    spark: SparkSession,
+    dsn: str,
+    table: str,
+    window: Window,
+    files: Files | None,
+    *,
+    columns: tuple[str, ...],
+    topic: str | None = None,
+    kinds: Sequence[str] = (),
+) -> DataFrame:
+    """These columns of a window: of the days that are in files from there, of the others from the database. NULL where
+    an older day has no such column. Raises Mistake."""
+    filters = [("event", "in", list(kinds))] if kinds else []
+    if files is None:
+        return frame(spark, dsn, table, topic, window, columns=columns, filters=filters)
+    finished = files.days(table)
+    wanted = {day: finished[day] for day in days_of(window) if day in finished}
+    time = TIMES[table]
+    parts = [spark.createDataFrame([], find(table).schema(columns))]
+    if wanted:
+        archived = files.frame(table, wanted)
+        archived = archived.where(archived[time].between(window.start, window.end - timedelta(microseconds=1)))
+        archived = archived if topic is None else archived.where(archived["topic"] == topic)
+        archived = archived.where(archived["event"].isin(*kinds)) if kinds else archived
+        parts.append(archived.select(*(name for name in columns if name in archived.columns)))
+    start = window.start
+    for day in [*sorted(wanted), None]:
+        end = window.end if day is None else midnight(day)
+        if start < end:
+            parts.append(frame(spark, dsn, table, topic, Window(start, end), columns=columns, filters=filters))
+        start = end + timedelta(days=1)
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+
+
+def midnight(day: date) -> datetime:
+    """Its beginning, in UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
