@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame
 
 from spark.errors import Mistake
+from spark.source.connection import parsed
 
 
 def options(dsn: str) -> dict[str, str]:
     """Spark's options for a postgresql:// address. Raises Mistake: JDBC knows no socket of the file system."""
-    try:
-        given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
-    except ProgrammingError as error:
-        raise Mistake(f"--dsn: {str(error).strip()}") from None
+    given = parsed(dsn)
     host = given.get("hostaddr") or given.get("host", "localhost")
     if host.startswith(("/", "@")):
         raise Mistake("--dsn: JDBC needs a host, and not a socket's folder")

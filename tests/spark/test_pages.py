@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark import jdbc
 from spark.errors import Mistake
 from spark.source.connection import connect as open_connection
 from spark.source.filters import Condition
@@ -192,6 +193,24 @@ async def test_a_day_that_was_dropped_or_rewritten_meanwhile_is_an_error(
             db.execute(change)
             with pytest.raises(Mistake, match="dropped by retention, or rewritten"):
                 [list(read.read(part)) for part in parts]
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql+asyncpg://u:hunter2@h/db",
+        "postgres//u:hunter2@h/db",
+        "postgresql://u:hunter2%zz@h/db",
+        "postgresql://u:hunter2/3@127.0.0.1/db",
+        "postgresql://u:a@hunter2@127.0.0.1/db",
+    ],
+)
+def test_an_address_that_is_none_is_not_shown(dsn: str) -> None:
+    for work in (lambda: open_connection(dsn, read_only=True, purpose="test"), lambda: jdbc.options(dsn)):
+        with pytest.raises(Mistake, match="dsn is no address") as caught:
+            work()
+        assert "hunter2" not in str(caught.value)
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
 def plan(dsn: str, table: Table, bounds: tuple[Condition, ...], after: tuple[Any, ...] | None) -> dict[str, Any]:
