@@ -109,7 +109,7 @@ class EventStream(Stream):
             to, then = horizon.tx, max(start["since"], micros(horizon.since))
         if not self.asked.may_lack:
             ledger.must_be_kept(connection, low)
-        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read, self.asked.read.filters))
+        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read))
         end, count, seen = ledger.reach(connection, wanted, low, most)
         if end < ENDLESS:
             return {"tx": start["tx"], "since": start["since"], "to": to, "then": then, "at": micros(end)}
