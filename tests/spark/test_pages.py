@@ -4,6 +4,7 @@ methods, called as Spark calls them."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -213,9 +214,11 @@ def test_an_address_that_is_none_is_not_shown(dsn: str) -> None:
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-def plan(dsn: str, table: Table, bounds: tuple[Condition, ...], after: tuple[Any, ...] | None) -> dict[str, Any]:
+def plan(
+    dsn: str, table: Table, bounds: tuple[Condition, ...], after: tuple[Any, ...] | None, *asked: Condition
+) -> dict[str, Any]:
     """How PostgreSQL runs a page."""
-    walk = Walk(table, tuple(table.columns), (), 100)
+    walk = Walk(table, tuple(table.columns), asked, 100)
     sql, values = walk.statement(bounds, after)
     with open_connection(dsn, read_only=True, purpose="test") as connection:
         [(found,)] = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", values).fetchall()
@@ -262,6 +265,29 @@ async def test_a_page_goes_along_its_index_whatever_the_statistics_say(
                 "Sort",
             }
             assert max(node["Actual Rows"] for node in found) <= 100, "a page reads no more than it shows"
+
+
+async def test_a_page_looks_at_no_more_rows_however_few_are_wanted(
+    database_url: str, connect: Connect, queue: str
+) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 20_000, 1)
+    bounds = Condition("(topic, seq) > (%s::text, %s::bigint)", (queue, 0))
+    found = list(nodes(plan(database_url, TABLES["jobs"], (bounds,), None, Condition("tag = %s", ("none",)))))
+    assert max(node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in found) <= 100
+    [scan] = [node for node in found if node["Node Type"] == "Index Scan"]
+    assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 120
+
+
+async def test_few_rows_among_many_that_are_not_wanted(database_url: str, connect: Connect, queue: str) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 1000, 1)
+    await db.execute("UPDATE holdfast.jobs SET tag = 'few' WHERE topic = $1 AND seq IN (1, 499, 500, 501, 1000)", queue)
+    for column, value, wanted in ("tag", "few", [1, 499, 500, 501, 1000]), ("tag", "none", []):
+        of = reader(
+            database_url, "jobs", topic=queue, page="50", partitions="3", filters=json.dumps([[column, "=", value]])
+        )
+        assert [row["seq"] for row in everything(of)] == wanted
 
 
 async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_index(
