@@ -7,7 +7,9 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
@@ -212,6 +214,25 @@ def test_an_address_that_is_none_is_not_shown(dsn: str) -> None:
             work()
         assert "hunter2" not in str(caught.value)
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_addresses_for_jdbc(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The database that psycopg finds, however it was told."""
+    made = jdbc.options(database_url)
+    parts = urlsplit(database_url)
+    assert made["url"] == f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"
+    assert (made["user"], made["password"]) == (parts.username, parts.password)
+    (tmp_path / "services").write_text(f"[here]\nhost={parts.hostname}\nport={parts.port}\ndbname={parts.path[1:]}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv("PGPASSWORD", parts.password or "")
+    assert jdbc.options(f"service=here user={parts.username}") == made
+    with pytest.raises(Mistake, match="nothing for the parameter krbsrvname"):
+        jdbc.options(f"{database_url}?krbsrvname=other")
+    place = {"host": "::1", "port": "5433", "dbname": "d/b", "user": "u"}
+    assert jdbc.translated(place)["url"] == "jdbc:postgresql://[::1]:5433/d%2Fb"
+    assert jdbc.translated({**place, "sslmode": "require"})["sslmode"] == "require"
+    with pytest.raises(Mistake, match="socket"):
+        jdbc.translated({**place, "host": "/run/postgresql"})
 
 
 def plan(
