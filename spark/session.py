@@ -31,7 +31,7 @@ LOCAL = {
 }
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",  # else the data source never learns of filters
+    "spark.sql.redaction.options.regex": "(?i)url|dsn",  # Spark knows of urls only; a dsn has a password, too
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # topics' names are folders: 1e5 is no number
     "spark.ui.showConsoleProgress": "false",  # spark.progress says more, in fewer lines
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as everybody else writes them

@@ -9,33 +9,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.source.options import Options
-from spark.source.source import Holdfast, PushingHoldfast
+from spark.source.source import Holdfast
 from spark.windows import Window
 
-SHARED = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2"
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+HIDDEN = "spark.sql.redaction.options.regex"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format "holdfast" known to a session."""
-    if keeps_filters_apart(spark):
-        spark.conf.set(PUSHDOWN, "true")
-        spark.dataSource.register(PushingHoldfast)
-    else:
-        spark.dataSource.register(Holdfast)
-
-
-def keeps_filters_apart(spark: SparkSession) -> bool:
-    """Whether a filter that Spark pushes is pushed into one scan only.
-
-    Up to Spark 4.3.0 all scans of a frame share the source's last answer: after `frame.where(…).count()` the filter
-    would go on in `frame.count()`, and in both halves of a union. A source can't see that, so there it takes none.
-    """
-    jvm = spark._jvm
-    if jvm is None:
-        return False
-    source = jvm.java.lang.Class.forName(SHARED)
-    return "setReadInfo" not in {method.getName() for method in source.getMethods()}
+    """Makes the format "holdfast" known to a session, and its dsn nothing that plans show."""
+    known = spark.conf.get(HIDDEN) or ""
+    if "dsn" not in known:
+        spark.conf.set(HIDDEN, f"{known}|(?i)dsn".removeprefix("|"))
+    spark.dataSource.register(Holdfast)
 
 
 def frame(

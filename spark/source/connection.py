@@ -13,6 +13,9 @@ from spark.errors import Mistake
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 CONNECT_SECONDS = 10
+NO_ADDRESS = (
+    "dsn is no address: postgresql://user:password@host:port/database, with / @ : % in a password as %2F %40 %3A %25"
+)
 TIMEOUTS = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
@@ -39,18 +42,33 @@ def connect(dsn: str, *, read_only: bool, purpose: str) -> Connection:
     settings = {"timezone": "UTC", **TIMEOUTS, **PLANNER}
     if read_only:
         settings["default_transaction_read_only"] = "on"
+    given = parsed(dsn)
+    own = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    asked = make_conninfo(
+        **{
+            "connect_timeout": str(CONNECT_SECONDS),
+            **given,
+            "application_name": f"holdfast spark {purpose}",
+            "options": f"{given.get('options', '')} {own}".strip(),
+        }
+    )
     try:
-        given = conninfo_to_dict(dsn)
-        own = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        asked = make_conninfo(
-            dsn,
-            connect_timeout=given.get("connect_timeout", CONNECT_SECONDS),
-            application_name=f"holdfast spark {purpose}",
-            options=f"{given.get('options', '')} {own}".strip(),
-        )
         return psycopg.connect(asked, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise Mistake(f"no connection to the database: {_first_line(error)}") from None
+
+
+def parsed(dsn: str) -> dict[str, str]:
+    """An address's parameters. Raises Mistake, which says nothing of `dsn`: what libpq says has the password in it."""
+    try:
+        given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.Error:
+        raise Mistake(NO_ADDRESS) from None
+    # A password with an unescaped / or @ goes on as the port or the host, which errors of the connection would show.
+    ports, hosts = given.get("port", "").split(","), given.get("host", "").split(",")
+    if not all(port.isdecimal() or not port for port in ports) or any("@" in host[1:] for host in hosts):
+        raise Mistake(NO_ADDRESS)
+    return given
 
 
 def ask(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

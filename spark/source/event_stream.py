@@ -66,7 +66,7 @@ class Horizon:
 
 class EventStream(Stream):
     """Offsets, with times in microseconds since 1970: `tx` and `since` of the round; within it also `to` and `then`,
-    where the next one begins, and `at`, before which all was read."""
+    where the next one begins, and `at`, before which all was read. The first one may have `xmin`: see `start`."""
 
     def __init__(self, asked: Asked, schema: StructType) -> None:
         super().__init__(asked, schema)
@@ -74,19 +74,27 @@ class EventStream(Stream):
 
     def first(self, connection: Connection) -> Offset:
         starting, day = self.asked.starting, ledger.oldest(connection)
-        [(now,)] = ask(connection, "SELECT now()")
-        horizon = self.horizon(connection, now)
         if starting == "latest":
-            return {"tx": horizon.tx, "since": micros(now)}
+            return self.start(connection, day)
         if ask(connection, _FOREIGN) != [(0,)]:
             raise Mistake(
                 "the ledger was restored from another cluster, whose transactions were further than this one's are: "
                 f"option starting={starting} can't be told in order; use latest, and read what is older as a frame"
             )
+        [(now,)] = ask(connection, "SELECT now()")
         since = day or now
         if starting != "earliest":
             since = max(since, instant(starting, "option starting"))
         return {"tx": 0, "since": micros(since)}
+
+    def start(self, connection: Connection, day: datetime | None) -> Offset:
+        """Behind every transaction that has an id: one that is under way is wholly before it, not in part. Its `xmin`
+        is what `tx` is of other offsets: it was seen in this database, and has not fallen."""
+        horizon = self.horizon(connection, EPOCH)
+        [(_, ceiling)] = ask(connection, _HORIZON)  # ids up to it may be under way, and those of locks above it
+        seen = self.sightings[-1]
+        since = max(day or seen.at, seen.at - SLACK)
+        return {"tx": max(ceiling, seen.newest + 1), "since": micros(since), "xmin": horizon.tx}
 
     def newest(self, connection: Connection) -> Horizon:
         """Past all that is committed now: that waits for whoever was under way then, for PATIENCE at most."""
@@ -102,14 +110,14 @@ class EventStream(Stream):
         else:
             low = instant_of(start["since"])
             horizon = self.target or self.horizon(connection, low)
-            if horizon.tx < start["tx"]:  # an xmin never falls
+            if horizon.tx < (start.get("xmin") or start["tx"]):  # an xmin never falls
                 raise Mistake("the database was set back to an earlier state than the checkpoint: start with a new one")
-            if horizon.tx == start["tx"]:
+            if horizon.tx <= start["tx"]:
                 return start
             to, then = horizon.tx, max(start["since"], micros(horizon.since))
         if not self.asked.may_lack:
             ledger.must_be_kept(connection, low)
-        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read, self.asked.read.filters))
+        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read))
         end, count, seen = ledger.reach(connection, wanted, low, most)
         if end < ENDLESS:
             return {"tx": start["tx"], "since": start["since"], "to": to, "then": then, "at": micros(end)}

@@ -127,17 +127,21 @@ def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
         spans = [_within(connection, span, scope) for span in spans]
     rows = sum(span.high - span.low for span in spans) if not is_time else len(spans) * ROWS_A_PARTITION
     common = window(table, scope.start, scope.end)
-    if named is not None:  # between the first topic and the last there may be others
-        common.append(Condition("topic = ANY (%s::text[])", (named,)))
     place, kind = (instant_of if is_time else int), table.columns[second].pg
     parts = []
     for group in cut(spans, scope.partitions or _fitting(rows)):
-        first, last = group[0], group[-1]
-        bounds = (
-            Condition(f"(topic, {second}) > (%s::text, %s::{kind})", (first.name, place(first.low))),
-            Condition(f"(topic, {second}) <= (%s::text, %s::{kind})", (last.name, place(last.high))),
-        )
-        parts.append(Part([Keys(bounds)], common))
+        # Between the first topic and the last there may be others, which are not looked at if some were named.
+        walked = [(span, span) for span in group] if named is not None else [(group[0], group[-1])]
+        stretches = [
+            Keys(
+                (
+                    Condition(f"(topic, {second}) > (%s::text, %s::{kind})", (first.name, place(first.low))),
+                    Condition(f"(topic, {second}) <= (%s::text, %s::{kind})", (last.name, place(last.high))),
+                )
+            )
+            for first, last in walked
+        ]
+        parts.append(Part(stretches, common))
     return parts
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -24,15 +24,14 @@ class Reader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.pushed = list(options.filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self.options
         start = options.start
-        since, _ = filters.bounds(options.table, self.pushed)
+        since, _ = filters.bounds(options.table, options.filters)
         if since is not None:
             start = max(start or since, since)
-        topics = filters.topics(self.pushed)
+        topics = filters.topics(options.filters)
         with connect(options.dsn, read_only=True, purpose="plan") as connection:
             if options.topic is not None:
                 topics = [options.topic]
@@ -42,26 +41,15 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        return batches(self.options, self.schema, partition, self.pushed)
+        return batches(self.options, self.schema, partition)
 
 
-class PushingReader(Reader):
-    """Takes also those filters from Spark that mean the same in SQL."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
-            if condition(self.options.table, one) is None:
-                yield one
-            else:
-                self.pushed.append(one)
-
-
-def batches(options: Options, schema: StructType, part: Part, pushed: Iterable[Filter]) -> Iterator[pa.RecordBatch]:
+def batches(options: Options, schema: StructType, part: Part) -> Iterator[pa.RecordBatch]:
     """A partition's rows, a batch for each page. Nothing is open in the database while the caller has one."""
     walk = Walk(
         options.table,
         tuple(schema.fieldNames()),
-        (*part.conditions, *conditions(options, pushed)),
+        (*part.conditions, *conditions(options)),
         options.page,
     )
     shape = to_arrow_schema(schema, timezone="UTC")
@@ -71,10 +59,10 @@ def batches(options: Options, schema: StructType, part: Part, pushed: Iterable[F
                 yield batch(page, shape)
 
 
-def conditions(options: Options, pushed: Iterable[Filter]) -> list[Condition]:
-    """What is asked of each row: the topic, and what was pushed."""
+def conditions(options: Options) -> list[Condition]:
+    """What is asked of each row: the topic, and the filters."""
     topic = [] if options.topic is None else [Condition("topic = %s", (options.topic,))]
-    return topic + [one for one in (condition(options.table, each) for each in pushed) if one is not None]
+    return topic + [one for one in (condition(options.table, each) for each in options.filters) if one is not None]
 
 
 def batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:

@@ -50,11 +50,3 @@ class Holdfast(DataSource):
         if kind is None:
             raise Mistake(f"option table={asked.read.table.name}: {' and '.join(STREAMS)} can be read as streams")
         return kind(asked, reader.checked(asked.read, schema))
-
-
-class PushingHoldfast(Holdfast):
-    """Where Spark keeps a pushed filter to the scan that it was pushed for; `register` knows."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        options = Options.read(self.options)
-        return reader.PushingReader(options, reader.checked(options, schema))

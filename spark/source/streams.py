@@ -107,7 +107,7 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        return batches(self.asked.read, self.schema, partition, self.asked.read.filters)
+        return batches(self.asked.read, self.schema, partition)
 
     def stop(self) -> None:
         if self._connection is not None:

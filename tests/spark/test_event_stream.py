@@ -143,6 +143,23 @@ async def test_it_starts_at_a_time_at_the_beginning_or_now(database_url: str, co
     assert [query.seqs() for query in queries.values()] == [[1, 2, 3], [2, 3], [3]]
 
 
+async def test_what_is_under_way_when_it_starts_is_before_it_and_not_in_part(
+    database_url: str, connect: Connect, queue: str
+) -> None:
+    early, late = await connect(), await connect()
+    slow = early.transaction()
+    await slow.start()
+    await early.execute(ENQUEUE, queue, 2)
+    query = Query(database_url, topic=queue)
+    query.drain()
+    await early.execute(ENQUEUE, queue, 2)
+    await late.execute(ENQUEUE, queue, 1)
+    await slow.commit()
+    query.restart()
+    query.drain()
+    assert query.seqs() == [5]
+
+
 async def test_available_now_ends_although_more_comes(database_url: str, connect: Connect, queue: str) -> None:
     db = await connect()
     await db.execute(ENQUEUE, queue, 50)
@@ -190,7 +207,8 @@ async def test_a_database_that_was_set_back_is_an_error(database_url: str, queue
     query = Query(database_url, topic=queue)
     query.batch()
     assert query.checkpoint is not None
-    query.checkpoint["tx"] += 1_000_000
+    for name in "tx", "xmin":
+        query.checkpoint[name] += 1_000_000
     with pytest.raises(Mistake, match="set back to an earlier state"):
         query.batch()
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
-from spark import jdbc, minutes
+from spark import minutes
 from spark.errors import Mistake
 from spark.files import Files
 from spark.pipelines import archive, latency, throughput
@@ -172,11 +172,3 @@ async def test_buckets_are_those_of_the_database(spark: SparkSession, world: Wor
         spread,
     )
     assert [row[0] for row in here] == [row["b"] for row in there]
-
-
-def test_addresses_for_jdbc() -> None:
-    made = jdbc.options("postgresql://u:p%40@[::1]:5433/d%2Fb?sslmode=require")
-    assert made["url"] == "jdbc:postgresql://[::1]:5433/d%2Fb"
-    assert (made["user"], made["password"], made["sslmode"]) == ("u", "p@", "require")
-    with pytest.raises(Mistake, match="socket"):
-        jdbc.options("postgresql:///d?host=/run/postgresql")

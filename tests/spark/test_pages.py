@@ -4,9 +4,12 @@ methods, called as Spark calls them."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
@@ -14,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark import jdbc
 from spark.errors import Mistake
 from spark.source.connection import connect as open_connection
 from spark.source.filters import Condition
@@ -194,9 +198,48 @@ async def test_a_day_that_was_dropped_or_rewritten_meanwhile_is_an_error(
                 [list(read.read(part)) for part in parts]
 
 
-def plan(dsn: str, table: Table, bounds: tuple[Condition, ...], after: tuple[Any, ...] | None) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql+asyncpg://u:hunter2@h/db",
+        "postgres//u:hunter2@h/db",
+        "postgresql://u:hunter2%zz@h/db",
+        "postgresql://u:hunter2/3@127.0.0.1/db",
+        "postgresql://u:a@hunter2@127.0.0.1/db",
+    ],
+)
+def test_an_address_that_is_none_is_not_shown(dsn: str) -> None:
+    for work in (lambda: open_connection(dsn, read_only=True, purpose="test"), lambda: jdbc.options(dsn)):
+        with pytest.raises(Mistake, match="dsn is no address") as caught:
+            work()
+        assert "hunter2" not in str(caught.value)
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_addresses_for_jdbc(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The database that psycopg finds, however it was told."""
+    made = jdbc.options(database_url)
+    parts = urlsplit(database_url)
+    assert made["url"] == f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"
+    assert (made["user"], made["password"]) == (parts.username, parts.password)
+    (tmp_path / "services").write_text(f"[here]\nhost={parts.hostname}\nport={parts.port}\ndbname={parts.path[1:]}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv("PGPASSWORD", parts.password or "")
+    assert jdbc.options(f"service=here user={parts.username}") == made
+    with pytest.raises(Mistake, match="nothing for the parameter krbsrvname"):
+        jdbc.options(f"{database_url}?krbsrvname=other")
+    place = {"host": "::1", "port": "5433", "dbname": "d/b", "user": "u"}
+    assert jdbc.translated(place)["url"] == "jdbc:postgresql://[::1]:5433/d%2Fb"
+    assert jdbc.translated({**place, "sslmode": "require"})["sslmode"] == "require"
+    with pytest.raises(Mistake, match="socket"):
+        jdbc.translated({**place, "host": "/run/postgresql"})
+
+
+def plan(
+    dsn: str, table: Table, bounds: tuple[Condition, ...], after: tuple[Any, ...] | None, *asked: Condition
+) -> dict[str, Any]:
     """How PostgreSQL runs a page."""
-    walk = Walk(table, tuple(table.columns), (), 100)
+    walk = Walk(table, tuple(table.columns), asked, 100)
     sql, values = walk.statement(bounds, after)
     with open_connection(dsn, read_only=True, purpose="test") as connection:
         [(found,)] = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", values).fetchall()
@@ -243,6 +286,29 @@ async def test_a_page_goes_along_its_index_whatever_the_statistics_say(
                 "Sort",
             }
             assert max(node["Actual Rows"] for node in found) <= 100, "a page reads no more than it shows"
+
+
+async def test_a_page_looks_at_no_more_rows_however_few_are_wanted(
+    database_url: str, connect: Connect, queue: str
+) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 20_000, 1)
+    bounds = Condition("(topic, seq) > (%s::text, %s::bigint)", (queue, 0))
+    found = list(nodes(plan(database_url, TABLES["jobs"], (bounds,), None, Condition("tag = %s", ("none",)))))
+    assert max(node["Actual Rows"] + node.get("Rows Removed by Filter", 0) for node in found) <= 100
+    [scan] = [node for node in found if node["Node Type"] == "Index Scan"]
+    assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 120
+
+
+async def test_few_rows_among_many_that_are_not_wanted(database_url: str, connect: Connect, queue: str) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 1000, 1)
+    await db.execute("UPDATE holdfast.jobs SET tag = 'few' WHERE topic = $1 AND seq IN (1, 499, 500, 501, 1000)", queue)
+    for column, value, wanted in ("tag", "few", [1, 499, 500, 501, 1000]), ("tag", "none", []):
+        of = reader(
+            database_url, "jobs", topic=queue, page="50", partitions="3", filters=json.dumps([[column, "=", value]])
+        )
+        assert [row["seq"] for row in everything(of)] == wanted
 
 
 async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_index(

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from spark import source
 from spark.errors import told
+from spark.session import ALWAYS
 from spark.source.source import Holdfast
 
 
@@ -169,3 +170,17 @@ async def test_a_stream_goes_on_from_its_checkpoint(
         assert await asyncio.to_thread(run) >= batches
     found = await rows(spark.read.parquet(str(tmp_path / "events")))
     assert sorted(row["seq"] for row in found) == list(range(1, 91))
+
+
+def test_plans_do_not_show_the_password(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """In sessions that others made, too, and beside what they hide."""
+    assert "dsn" in ALWAYS[source.HIDDEN]
+    spark.conf.set(source.HIDDEN, "(?i)url|secret")
+    source.register(spark)
+    assert spark.conf.get(source.HIDDEN) == "(?i)url|secret|(?i)dsn"
+    dsn = "postgresql://u:hunter2@127.0.0.1:1/db"
+    spark.read.format("holdfast").options(dsn=dsn, table="jobs").load().explain(True)
+    spark.readStream.format("holdfast").options(dsn=dsn, table="lease_events").load().explain(True)
+    shown = capsys.readouterr().out
+    assert "holdfast" in shown.lower()
+    assert "hunter2" not in shown
