@@ -151,7 +151,7 @@ def extract(spark: SparkSession, dsn: str, asked: Asked, found: Sources, files: 
 
 
 def transform(archived: DataFrame, ids: str | None = None) -> DataFrame:
-    """Jobs as they are enqueued, in the order in which they were completed; with `ids`, each with a dedupe id of its own.
+    """Jobs as they are enqueued, in the order in which they were completed; `ids`: dedupe ids, one's own each.
 
     Of several with one key the last counts, as in an enqueue. A dead letter's key and group are data, and stay behind.
     """
