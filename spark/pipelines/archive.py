@@ -102,6 +102,7 @@ def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[
                     "database? Name another folder, or remove that one"
                 )
             if kept is None or attempt or _held(files, part, kept) != wanted.topics:
+                marking.confirm()  # sums take long: another run may have this day by now, and the database none of it
                 load(files, part, frame, wanted)
             if _held(files, part, wanted) == wanted.topics:
                 marking.mark(total(wanted.topics), files.finish(part, wanted))

@@ -8,7 +8,9 @@ from argparse import ArgumentParser
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -169,6 +171,25 @@ async def test_what_is_written_wrong_is_not_marked(
         await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
     assert await world.marks() == []
     assert list(folder.rglob(MANIFEST)) == []
+
+
+async def test_a_run_that_lost_its_lock_touches_no_files(
+    spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = archive._sums
+
+    def stalled(*asked: Any) -> Any:
+        with connected(world.dsn) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+                " AND application_name = 'holdfast spark archive' AND datname = current_database()"
+            )
+        return right(*asked)
+
+    monkeypatch.setattr(archive, "_sums", stalled)
+    with pytest.raises(psycopg.Error):
+        await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
+    assert not folder.exists()
 
 
 async def test_another_databases_days_are_not_overwritten(
