@@ -8,18 +8,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import psycopg
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from spark import pipelines
-from spark.errors import Mistake, told
+from spark.errors import Mistake, reason, told
 from spark.session import session
 
 DSN = "HOLDFAST_DATABASE_URL"
+FAILED = 1
 REFUSED = 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code: the pipeline's, 2 for arguments that can't work, 130 for Ctrl+C."""
+    """The exit code: the pipeline's, 1 if the database or Java fails, 2 for wrong arguments, 130 for Ctrl+C."""
     args = _parser().parse_args(argv)
     pipeline = pipelines.load(args.pipeline)
     try:
@@ -35,6 +38,9 @@ def main(argv: Sequence[str]) -> int:
             raise
         print(f"spark: {mistake_within}", file=sys.stderr)
         return REFUSED
+    except (psycopg.Error, Py4JJavaError) as error:
+        print(f"spark: {reason(error)}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         return 130
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -47,6 +47,7 @@ _UNMARK: Final = """
     DELETE FROM holdfast.archived_days a WHERE a.of_table = %s AND a.day = %s AND EXISTS (
         SELECT FROM holdfast.day_partitions d WHERE d.of_table = a.of_table AND d.day = a.day)
 """
+_THERE: Final = "SELECT name FROM holdfast.topics WHERE name = ANY(%s) AND created_at < %s"
 _COLUMNS: Final = """
     SELECT attname FROM pg_catalog.pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -167,6 +168,10 @@ class Marking:
         self._db = db
         self._part = part
 
+    def confirm(self) -> None:
+        """Raises what the database raises if the lock was lost: to be asked before what another run wrote is lost."""
+        self._db.execute("SELECT 1")
+
     def mark(self, held: Sum, location: str) -> None:
         """Raises what the database raises; so it does if the lock was lost meanwhile."""
         self._db.execute(_MARK, [self._part.table, self._part.day, held.rows, held.checksum, location])
@@ -188,7 +193,17 @@ def marking(dsn: str, part: Part) -> Iterator[Marking | None]:
         yield Marking(db, part) if is_ours and not is_marked else None
 
 
-def unmark(dsn: str, part: Part) -> bool:
-    """Take a mark back, if the day is still in the database. Whether it was."""
-    with connect(dsn, read_only=False, purpose="archive") as db:
-        return db.execute(_UNMARK, [part.table, part.day]).rowcount > 0
+@contextmanager
+def unmarking(dsn: str, part: Part) -> Iterator[bool]:
+    """Take a mark back, if the day is still in the database: whether it was. It is there for others up to the end, and
+    stays if the caller fails."""
+    with connect(dsn, read_only=False, purpose="archive") as db, db.transaction():
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield db.execute(_UNMARK, [part.table, part.day]).rowcount > 0
+
+
+def gone(dsn: str, names: Iterable[str], part: Part) -> set[str]:
+    """Of these topics those that are no more: there is none of the name, or one that was made after the day."""
+    with connect(dsn, read_only=True, purpose="archive") as db:
+        asked = sorted(names)
+        return set(asked) - {name for (name,) in db.execute(_THERE, [asked, part.end])}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Final
+
+PY4J: Final = "An error occurred while calling "  # and what, which says nothing
 
 
 class Mistake(Exception):
@@ -17,4 +20,5 @@ def told(error: BaseException) -> str | None:
 
 def reason(error: BaseException) -> str:
     """What a failure says to a person, in one line: a Mistake of one of Spark's processes, or its first line."""
-    return told(error) or next((line for line in str(error).splitlines() if line.strip()), repr(error))
+    lines = (line.removeprefix(": ") for line in str(error).splitlines() if not line.startswith(PY4J))
+    return told(error) or next((line for line in lines if line.strip()), repr(error))

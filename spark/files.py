@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import Any, Final
 
@@ -107,6 +107,12 @@ class Files:
             .option("compression", "zstd")
             .parquet(folder.path)
         )
+
+    def set_aside(self, part: Part) -> str | None:
+        """Put all that lies there under a name that neither this nor Spark reads: where that is; None for nothing."""
+        folder = self.folder(part)
+        now = datetime.now(UTC)
+        return folder.move(f"_damaged-{part.day}-{now:%Y%m%dT%H%M%S%fZ}") if folder.exists() else None
 
     def clear(self, part: Part) -> None:
         """Remove all that lies there."""

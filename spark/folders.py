@@ -75,6 +75,20 @@ class Folder:
         """A file in it, or all of it; it need not be there."""
         self._fs.delete(self._path if name is None else self._at(name), True)
 
+    def move(self, name: str) -> str:
+        """Beside where it is, under another name that nothing has: where it is then. Raises OSError if it can't be."""
+        path = self._jvm.org.apache.hadoop.fs.Path(self._path.getParent(), name)
+        try:
+            is_moved = not self._fs.exists(path) and self._fs.rename(self._path, path)
+        except Py4JJavaError as error:
+            raise OSError(f"{self.path}: {error.java_exception.getMessage()}") from None
+        if not is_moved:
+            raise OSError(f"{self.path} could not be renamed to {path.toString()}")
+        return str(path.toString())
+
+    def exists(self) -> bool:
+        return bool(self._fs.exists(self._path))
+
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark.errors import Mistake
+from spark.texts import shown
 
 PALETTE: Final = ("#4f7fd9", "#e0803a", "#3fa37a", "#b76bc4", "#c9a227", "#d25a6b", "#8a93a3")
 INK: Final = "#010203"  # stands for the page's own colour of text, and the next for its lines
@@ -49,12 +49,6 @@ def write(path: str, text: str) -> None:
 def as_json(value: Any) -> str:
     """Dataclasses are objects by then; times are RFC 3339."""
     return json.dumps(value, indent=1, ensure_ascii=False, default=str)
-
-
-def shown(text: object, most: int = 200) -> str:
-    """A text as it may be shown: cut, and without what does not show or turns the direction of what follows."""
-    plain = "".join(one if one == "\n" or unicodedata.category(one)[0] != "C" else "·" for one in str(text)[: most + 1])
-    return plain if len(plain) <= most else f"{plain[:most]}…"
 
 
 def percent(part: float) -> str:

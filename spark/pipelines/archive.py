@@ -93,12 +93,16 @@ def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[
             frame = extract(spark, dsn, part)
             wanted = Manifest(frame.schema, _sums(dsn, part, frame.schema))
             kept = files.manifest(part)
+            if kept is not None and attempt == 0 and _is_left_by_a_kill(dsn, files, part, kept, wanted):
+                marking.mark(total(kept.topics), files.folder(part).path)
+                return kept.topics
             if kept is not None and kept.topics != wanted.topics and attempt == 0:
                 raise Left(
                     f"{files.folder(part).path} is finished and holds something else. Does it belong to another "
                     "database? Name another folder, or remove that one"
                 )
             if kept is None or attempt or _held(files, part, kept) != wanted.topics:
+                marking.confirm()  # sums take long: another run may have this day by now, and the database none of it
                 load(files, part, frame, wanted)
             if _held(files, part, wanted) == wanted.topics:
                 marking.mark(total(wanted.topics), files.finish(part, wanted))
@@ -129,7 +133,7 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     """Read the files of every day again that is marked as being here.
 
     The mark of a day that is not what it was is taken back, if the day is still in the database: so it stays there, and
-    the next run writes it anew.
+    the next run writes it anew. The files are set aside: of rows past their window they may be the only ones.
     """
     marks = {part: mark for part, mark in days.marks(dsn).items() if only.covers(part)}
     here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part).path}
@@ -148,10 +152,33 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
                 progress.advance()
                 continue
             bad += 1
-            left = "not marked any more: run again" if days.unmark(dsn, part) else "the database has it no more"
+            try:
+                left = _taken_back(dsn, files, part)
+            except (psycopg.Error, OSError) as error:
+                left = f"still marked: {reason(error)}"
             print(f"{part}: {fault}; {left}", flush=True)
             progress.advance()
     return 1 if bad else 0
+
+
+def _taken_back(dsn: str, files: Files, part: Part) -> str:
+    with days.unmarking(dsn, part) as is_there:
+        if not is_there:
+            return "the database has it no more"
+        # Before the mark is gone for others: killed here, the day is marked, and the next look finds no manifest.
+        aside = files.set_aside(part)
+    return "not marked any more: run again" + ("" if aside is None else f"; what was there is now at {aside}")
+
+
+def _is_left_by_a_kill(dsn: str, files: Files, part: Part, kept: Manifest, wanted: Manifest) -> bool:
+    """Whether files that are finished and whole have all that the database has, and else what it had of topics that
+    are no more. One topic has to be the same: with none, it may be another database's day."""
+    same = {topic for topic, held in kept.topics.items() if wanted.topics.get(topic) == held}
+    others = kept.topics.keys() - same
+    fewer = all(kept.topics[topic].rows > wanted.topics.get(topic, Sum()).rows for topic in others)
+    if not (same and others and fewer and wanted.topics.keys() <= kept.topics.keys()):
+        return False
+    return days.gone(dsn, others, part) == others and _held(files, part, kept) == kept.topics
 
 
 def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:

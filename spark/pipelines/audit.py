@@ -21,6 +21,7 @@ from spark.kept import midnight, rows
 from spark.progress import Progress
 from spark.source import frame
 from spark.source.connection import Connection, connect
+from spark.texts import line
 from spark.windows import Window
 
 HELP = "prove that nothing was lost, no two leases of a job overlapped, and groups kept their order"
@@ -193,10 +194,10 @@ def _events(fault: Row, events: Sequence[Row]) -> Iterator[str]:
     for row in events:
         mark = ">" if (row["seq"], row["at"]) == (fault["seq"], fault["at"]) else " "
         words = [f"{mark} {row['at'].astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"]  # Spark's rows have the time of here
-        words += [f"{row['seq']:>6} {row['event']:<13} {row['deliveries']}", row["node"] or ""]
+        words += [f"{row['seq']:>6} {row['event']:<13} {row['deliveries']}", line(row["node"] or "")]
         words += [f"lease {row['lease_id'][:8]}"] if row["lease_id"] else []
         words += [f"until {row['until'].astimezone(UTC):%H:%M:%S.%f}"] if row["until"] else []
-        words += [row["detail"][:60]] if row["detail"] else []
+        words += [line(row["detail"], 60)] if row["detail"] else []
         yield "  ".join(words).rstrip()
 
 

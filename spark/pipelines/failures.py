@@ -17,6 +17,7 @@ from spark.clusters import titled
 from spark.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
 from spark.history import Ledger
 from spark.progress import Progress
+from spark.texts import line
 from spark.windows import Window
 
 HELP = "clusters of errors, with what sets failing jobs apart from good ones, as a page"
@@ -355,9 +356,9 @@ def told(found: Report) -> str:
     """The report in a few lines."""
     rows = [f"{found.failed:,} jobs failed, {found.completed:,} were completed; {found.kinds} kinds of errors"]
     for one in found.clusters[:10]:
-        rows.append(f"{one.count:>9,}  {report.shown(one.topic, 30)}  {report.shown(one.title, 80)}")
+        rows.append(f"{one.count:>9,}  {line(one.topic, 30)}  {line(one.title, 80)}")
         rows += [
-            f"{'':>11}{report.shown(mark.path, 50)} {report.shown(mark.what, 50)}: "
+            f"{'':>11}{line(mark.path, 50)} {line(mark.what, 50)}: "
             f"{report.percent(mark.support)} of them, {report.percent(mark.good_share)} of good ones"
             for mark in one.marks[:3]
         ]

@@ -21,6 +21,7 @@ from spark.errors import Mistake, reason
 from spark.folders import File, Folder, listed
 from spark.inputs import CORRUPT, FILE, LINE
 from spark.progress import Progress
+from spark.texts import line
 
 HELP = "rows of Parquet, CSV, JSON or NDJSON files, or of a query, become jobs of a topic"
 # What a job can have besides its payload, and the type that a mapped column is made.
@@ -44,6 +45,7 @@ TYPES: Final[Mapping[str, str]] = {
 }
 PRIORITIES: Final = (0, 9)
 SHOWN: Final = 5  # rows
+LONGEST: Final = 1_000  # characters of one
 REASON: Final = "_reason"
 RECORD: Final = "_record"
 NULLS: Final = {"ignoreNullFields": "false"}
@@ -134,11 +136,11 @@ def run(dsn: str, asked: Asked, jobs: DataFrame, name: str, *, bad_to: Folder | 
         progress.advance(jobs.count())
     print(f"{progress.done:,} rows, {refused:,} of them bad")
     for row in bad.limit(SHOWN).collect():
-        print(f"bad: {row[REASON]}: {row[RECORD]}{f'  ({row[FILE]})' if row[FILE] else ''}")
+        print(f"bad: {line(row[REASON])}: {line(row[RECORD], LONGEST)}{f'  ({line(row[FILE])})' if row[FILE] else ''}")
     if dry_run:
         print(f"columns of a job: {good.schema.simpleString()}")
         for row in good.limit(SHOWN).collect():
-            print(f"job: {_shown(row)}")
+            print(f"job: {line(_shown(row), LONGEST)}")
         return 0
     if refused and bad_to is None:
         print("nothing was enqueued; --bad DIR puts bad rows there, and enqueues the others", file=sys.stderr)

@@ -21,6 +21,7 @@ from spark import source
 from spark.errors import Mistake
 from spark.progress import Progress
 from spark.service import KEY, LOCAL, URL, Service
+from spark.texts import line
 from spark.windows import instant
 
 HELP = "dead letters that an expression selects go back, at a rate, a few of them first"
@@ -83,7 +84,7 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     print(f"{len(seqs):,} dead letters of {args.topic}" + (f" where {args.where}" if args.where else ""))
     if args.dry_run:
         for row in reasons(letters).collect():
-            print(f"{row['count']:>12,}  {row['last_error'] or '(no error)'}")
+            print(f"{row['count']:>12,}  {line(row['last_error'] or '(no error)')}")
         return 0
     with Progress(f"redrive of {args.topic}", len(seqs)) as progress:
         outcome = load(service, args.topic, seqs, pace, progress)

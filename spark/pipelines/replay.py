@@ -25,6 +25,7 @@ from spark.windows import Window
 
 HELP = "archived jobs of a window become jobs again, each once"
 TABLE: Final = "archive"
+FIFO: Final = ".fifo"  # where a job without a dedupe id has its payload's
 NOT_KEPT: Final = "ids and seqs, deliveries, results, delays and times, the time to live (the topic's counts), webhooks"
 
 
@@ -51,6 +52,11 @@ class Asked:
     @property
     def write_id(self) -> str:
         return writes.write_id("replay", self.topic, self.into, str(self.window), self.where, self.run)
+
+    @property
+    def ids(self) -> str | None:
+        """What dedupe ids are made of; None where jobs need none, and are placed faster without."""
+        return self.write_id if self.into.endswith(FIFO) else None
 
 
 @dataclass(slots=True)
@@ -95,7 +101,7 @@ def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None,
         print("they become claimable all at once; the topic's throughput_limit holds their claims to a rate")
         return 0
     with Progress("jobs") as progress:
-        written = writes.enqueue(transform(archived), dsn, asked.into, asked.write_id)
+        written = writes.enqueue(transform(archived, asked.ids), dsn, asked.into, asked.write_id)
         progress.advance(written.jobs)
     print(f"enqueued {written}; not kept: {NOT_KEPT}")
     return 0
@@ -135,8 +141,8 @@ def extract(spark: SparkSession, dsn: str, asked: Asked, found: Sources, files: 
         raise Mistake(f"--where {asked.where}: {reason(error)}") from None
 
 
-def transform(archived: DataFrame) -> DataFrame:
-    """Jobs as they are enqueued, in the order in which they were completed.
+def transform(archived: DataFrame, ids: str | None = None) -> DataFrame:
+    """Jobs as they are enqueued, in the order in which they were completed; `ids`: dedupe ids, one's own each.
 
     Of several with one key the last counts, as in an enqueue. A dead letter's key and group are data, and stay behind.
     """
@@ -158,12 +164,15 @@ def transform(archived: DataFrame) -> DataFrame:
     )
     own = f.when(f.col("key").isNull(), f.struct("topic_id", "seq"))
     of_key = Over.partitionBy("tenant", "key", own).orderBy(f.desc("finished_at"), f.desc("seq"))
+    own_id = f.sha2(f.concat_ws(" ", f.lit(ids), "topic_id", "seq"), 256)
     return (
         jobs.withColumn("place", f.row_number().over(of_key))
         .where("place = 1")
         .orderBy("finished_at", "seq")
         .select(
-            "payload", "content_type", "metadata", "tag", "node", "priority", "max_deliveries", "key", "tenant", "group"
+            *("payload", "content_type", "metadata", "tag", "node", "priority", "max_deliveries"),
+            *("key", "tenant", "group"),
+            *([] if ids is None else [own_id.alias("dedupe_id")]),
         )
     )
 

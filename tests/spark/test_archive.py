@@ -8,7 +8,9 @@ from argparse import ArgumentParser
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -125,9 +127,35 @@ async def test_what_is_damaged_is_found_and_written_anew(
     assert f"results {day}: the files are not what the manifest says; not marked any more: run again" in said
     assert f"archive {day}: the files are not what the manifest says" in said
     assert await world.marks() == [], "so retention keeps them"
+    # The database may have fewer rows by now, as archive_overdue.sql deletes them: it goes again, and nothing is lost.
+    await world.pools.rest.execute(
+        "DELETE FROM holdfast.archive WHERE topic = 'true' AND finished_at < now() - '1 d'::interval"
+    )
     assert await run(spark, world, folder, "--table", "archive") == 0
     assert await run(spark, world, folder, "--verify") == 0
-    assert await world.marks() == [("archive", day, 21)]
+    assert await world.marks() == [("archive", day, 18)]
+    [aside_at] = (folder / "archive").glob(f"_damaged-{day}-*")
+    assert list((aside_at / "topic=true").glob("*.parquet")), "these rows are nowhere else"
+    assert list(Files(spark, str(folder)).days("archive")) == [day]
+
+
+async def test_a_topic_that_was_deleted_between_two_runs_does_not_stop_the_second(
+    spark: SparkSession, world: World, day: date, folder: Path
+) -> None:
+    words = ("--table", "archive")
+    await run(spark, world, folder, *words)
+    before = whole(folder)
+    [(_, _, rows)] = await world.marks()
+    await world.pools.rest.execute("DELETE FROM holdfast.archived_days")  # as if killed before it marked
+    await world.pools.rest.execute("DELETE FROM holdfast.archive WHERE topic = '0001'")
+    made = "UPDATE holdfast.topics SET created_at = now() - $1::text::interval WHERE name = '0001'"
+    await world.pools.rest.execute(made, "3 days")
+    assert await run(spark, world, folder, *words) == 1, "the topic is there, so its rows have to be"
+    await world.pools.rest.execute(made, "0")  # another one
+    assert await run(spark, world, folder, *words) == 0
+    assert await world.marks() == [("archive", day, rows)]
+    assert whole(folder) == before
+    assert await run(spark, world, folder, "--verify") == 0
 
 
 async def test_what_is_written_wrong_is_not_marked(
@@ -143,6 +171,25 @@ async def test_what_is_written_wrong_is_not_marked(
         await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
     assert await world.marks() == []
     assert list(folder.rglob(MANIFEST)) == []
+
+
+async def test_a_run_that_lost_its_lock_touches_no_files(
+    spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = archive._sums
+
+    def stalled(*asked: Any) -> Any:
+        with connected(world.dsn) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+                " AND application_name = 'holdfast spark archive' AND datname = current_database()"
+            )
+        return right(*asked)
+
+    monkeypatch.setattr(archive, "_sums", stalled)
+    with pytest.raises(psycopg.Error):
+        await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
+    assert not folder.exists()
 
 
 async def test_another_databases_days_are_not_overwritten(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark import source
 from spark.checksums import Sum
@@ -173,3 +173,10 @@ def moved(events: Iterable[Event], seed: int) -> list[Event]:
 def frame_of(spark: SparkSession, events: list[Event]) -> DataFrame:
     schema = TABLES["lease_events"].schema(EVENTS)
     return spark.createDataFrame([tuple(event[name] for name in EVENTS) for event in events], schema)
+
+
+def test_what_a_node_sends_does_not_reach_the_terminal_raw() -> None:
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    event = Row(seq=1, at=at, event="nacked", deliveries=1, node="n\x1b[2J", lease_id=None, until=None, detail="a\nb")
+    [told] = audit._events(event, [event])
+    assert told.endswith("1  n·[2J  a·b")

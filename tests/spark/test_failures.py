@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark import report
 from spark.pipelines import failures
+from spark.texts import line, shown
 from tests.api.dialect import Body, Topic
 from tests.spark.past import World, aside
 
@@ -90,6 +91,7 @@ async def test_a_time_without_failures_says_so(spark: SparkSession, world: World
 
 
 def test_untrusted_texts_are_cut_and_shown_plainly() -> None:
-    assert report.shown("a\x1b[31m\u202eb\u2028", 50) == "a·[31m·b\u2028"
-    assert report.shown("x" * 300, 10) == "x" * 10 + "…"
+    assert shown("a\x1b[31m\u202eb\u2028", 50) == "a·[31m·b\u2028"
+    assert line("a\n\x1b[2J\u2028b", 50) == "a··[2J·b", "a terminal is handed one line"
+    assert shown("x" * 300, 10) == "x" * 10 + "…"
     assert report.duration(90_000) == "1.5 min"

@@ -112,6 +112,20 @@ async def test_part_of_it_and_once_more_on_purpose(spark: SparkSession, world: W
         await replayed(spark, world, *words[:4], "--where", "nothing = 1")
 
 
+async def test_equal_payloads_come_one_by_one_in_a_fifo_topic(
+    spark: SparkSession, world: World, day: date, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = await world.topic("same", replayable=True, replay_window_ms=0)
+    for _ in range(2):
+        await world.work(same, [{"data": "same", "group": "g"}])
+    await world.topic("same.fifo")
+    words = ("--topic", "same", "--from", str(day), "--to", datetime.now(UTC).isoformat(), "--into", "same.fifo")
+    for run in ("one", "two"):
+        assert await replayed(spark, world, *words, "--run", run) == 0
+        assert "enqueued 2 jobs at " in capsys.readouterr().out
+    assert await world.rows("SELECT count(*) FROM holdfast.jobs WHERE topic = 'same.fifo'") == [(4,)]
+
+
 async def test_a_window_must_be_over(spark: SparkSession, world: World, day: date) -> None:
     with pytest.raises(Mistake, match="which end"):
         await replayed(spark, world, "--from", str(day))

@@ -7,11 +7,14 @@ import sys
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
+import psycopg
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark.__main__ import embedded
+from spark.__main__ import embedded, main
 from spark.errors import Mistake
 from spark.session import zipped
 from spark.windows import Window, instant
@@ -48,6 +51,31 @@ def test_help_needs_neither_java_nor_a_database() -> None:
 def test_without_a_database_it_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="HOLDFAST_DATABASE_URL"):
         embedded(tmp_path)
+
+
+class OfJava(Py4JJavaError):  # type: ignore[misc]  # Py4J has no types
+    """One without a Java machine."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return "An error occurred while calling o12.open.\n: java.io.IOException: disk full\n\tat java.base"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (psycopg.OperationalError("connection lost\nmore"), "connection lost"),
+        (OfJava(), "java.io.IOException: disk full"),
+    ],
+)
+def test_a_failure_of_the_database_or_of_java_is_one_line(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark.__main__.session", Mock(side_effect=error))
+    assert main(["--dsn", "x", "archive", "--to", "y"]) == 1
+    assert capsys.readouterr().err == f"spark: {said}\n"
 
 
 def test_a_window_is_half_open_and_never_empty() -> None:
