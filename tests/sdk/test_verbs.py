@@ -214,6 +214,7 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     assert (cluster.title, cluster.count, cluster.deliveries.max) == ("KeyError: *", 1, 1)
     assert (await queue.as_of(datetime.now(UTC))).scheduled == 1
     assert {tenant.tenant for tenant in (await queue.stats().page()).items} == {"", "acme"}
+    assert (await queue.stats_history(step=120)).step_s == 120
     filtered = models.RequeueFilter(error="KeyError")
     assert (await queue.requeue(filter=filtered, dry_run=True)).id is None
     matched = await queue.requeue(filter=filtered, rate=100, canary=models.Canary(first=1, timeout_ms=100))

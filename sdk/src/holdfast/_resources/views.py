@@ -27,6 +27,23 @@ class TopicViews(NamedTopic[S]):
         )
 
     @verb
+    def stats_history(
+        self,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        step: int | None = None,
+        tenant: str | None = None,
+    ) -> Request[models.StatsHistory]:
+        """What became of the jobs, from an hour ago to now if not said; `step` in seconds, a multiple of 60 (60)."""
+        return Request(
+            "GET",
+            self._path("stats", "history"),
+            reads(models.StatsHistory),
+            params={"from": moment_of(start), "to": moment_of(end), "step": step, "tenant": tenant},
+        )
+
+    @verb
     def as_of(self, at: datetime) -> Request[models.AsOf]:
         """What the queue looked like then."""
         return Request("GET", self._path("asof"), reads(models.AsOf), params={"at": moment_of(at)})

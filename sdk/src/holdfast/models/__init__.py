@@ -76,7 +76,10 @@ from holdfast.models.views import (
     Failures,
     JobExplanation,
     Reason,
+    StatsHistory,
+    StatsStep,
     TenantStats,
+    Times,
     TopicExplanation,
 )
 
@@ -141,8 +144,11 @@ __all__ = [
     "ScheduleSummary",
     "Secret",
     "Settled",
+    "StatsHistory",
+    "StatsStep",
     "Table",
     "TenantStats",
+    "Times",
     "Tombstone",
     "TopicConfig",
     "TopicDeleted",

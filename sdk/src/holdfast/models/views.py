@@ -25,6 +25,42 @@ class TenantStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """How many, and percentiles by nearest rank in whole ms; None: of none."""
+
+    count: int
+    p50_ms: int | None
+    p95_ms: int | None
+    p99_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsStep:
+    """What became of a topic's jobs from `at` on, for a step; `wait` of its claims, `processing` of its acks."""
+
+    at: datetime
+    enqueued: int
+    completed: int
+    failed: int
+    retried: int
+    dead_lettered: int
+    expired: int
+    cancelled: int
+    wait: Times
+    processing: Times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsHistory:
+    """Steps of `step_s` seconds in which anything happened; those before `told_to` are whole."""
+
+    topic: str
+    step_s: int
+    told_to: datetime
+    steps: tuple[StatsStep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
     """What a queue looked like at a moment."""
 
