@@ -230,10 +230,11 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
 
 
 async def test_who_may_still_write_is_waited_for(world: World) -> None:
+    await world.topic("letters")
     with connected(world.dsn) as looks, connected(world.dsn) as writes:
         assert days.settled(looks) == []
         with writes.transaction():
-            writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('orders', '1')")
+            writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('letters', '1')")
             [writer] = await aside(days.settled, looks, 0.1)
             now = datetime.now(UTC)
             assert writer.may_write_before(now + timedelta(seconds=1))
@@ -243,7 +244,7 @@ async def test_who_may_still_write_is_waited_for(world: World) -> None:
         if looks.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
             return
         writes.execute("BEGIN")
-        writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('orders', '1')")
+        writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('letters', '1')")
         writes.execute("PREPARE TRANSACTION 'left'")
         [writer] = await aside(days.settled, looks, 0.1)
         assert writer.name == "prepared transaction left"

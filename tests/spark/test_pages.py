@@ -71,6 +71,7 @@ def test_a_cut_neither_overlaps_nor_leaves_a_gap(lengths: list[tuple[int, int]],
     assert all(a == b for a, b in pairwise(sizes[:-1]))
 
 
+@pytest.mark.spark  # reads all there is, which is little beside these tests
 @pytest.mark.parametrize("pages_of", [("jobs", "1"), ("jobs", "7"), ("lease_events", "1"), ("lease_events", "7")])
 async def test_every_row_once_whatever_the_pages(
     http: httpx.AsyncClient, pages_of: tuple[str, str], database_url: str, connect: Connect, topic: str
