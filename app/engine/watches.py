@@ -234,7 +234,9 @@ class Watches:
 
     async def _look(self, watch: Watch, name: str) -> Told | None:
         """Read a topic on; None where there is nothing to tell."""
-        place = watch.places[name]
+        place = watch.places.get(name)
+        if place is None:
+            return None  # it stood there twice, and the first time it was told as deleted
         read = watch.landed.pop(place.topic_id, None)
         if read is None:
             try:
