@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import httpx
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["http", "looks_each_time", "mine"]
 
 ORIGINALS = ("topics", "queue_topics", "records_live", "bytes_live", "queue_leases_in_flight", "ready")
+
+
+@pytest.fixture
+async def alone(services: Services) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service whose database nothing else uses: some gauges are of all topics."""
+    async with client(await services.start()) as http:
+        yield http
 
 
 @pytest.fixture
@@ -131,16 +138,9 @@ async def test_jobs_that_wait_for_their_group_are_shown(queue: Topic, http: http
 
 
 @pytest.mark.usefixtures("looks_each_time")
-async def test_the_originals_gauges_move_for_their_causes(
-    serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str
-) -> None:
-    own = await (await Services.make(serve, new_database)).start()  # they are of all topics: other tests' leases end
-    async with client(own) as http:
-        await moves(Topic(http, topic), http)
-    await own.stop()
+async def test_the_originals_gauges_move_for_their_causes(alone: httpx.AsyncClient, topic: str) -> None:
+    http, queue = alone, Topic(alone, topic)
 
-
-async def moves(queue: Topic, http: httpx.AsyncClient) -> None:
     async def shown() -> dict[str, float]:
         now = await scrape(http)
         classes = {labels: value for (name, labels), value in now.items() if name == "topics_topics_by_class"}
