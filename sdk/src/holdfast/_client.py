@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from holdfast._attempts import Options
+from holdfast._resources.admin import Admin
+from holdfast._resources.health import Health
 from holdfast._resources.keys import Keys
 from holdfast._resources.operations import Operations
 from holdfast._resources.schedules import Schedules
-from holdfast._resources.service import Admin, Service
 from holdfast._resources.settings import Topics
 from holdfast._resources.topic import Topic
 from holdfast._resources.users import Users
@@ -33,7 +34,7 @@ AsyncTopic: TypeAlias = Topic[AsyncSender]
 SyncTopic: TypeAlias = Topic[SyncSender]
 
 
-class _Resources(Service[S]):
+class _Resources(Health[S]):
     """What both clients have."""
 
     def topic(self, name: str) -> Topic[S]:
@@ -118,7 +119,7 @@ class AsyncClient(_Resources[AsyncSender]):
         options = changed(self.options, timeout, attempt_timeout, retries)
         client = AsyncClient.__new__(AsyncClient)
         client._owns_http = False
-        Service.__init__(client, AsyncSender(self._sender.http, self._sender.account, options))
+        Health.__init__(client, AsyncSender(self._sender.http, self._sender.account, options))
         return client
 
     async def aclose(self) -> None:
@@ -160,7 +161,7 @@ class Client(_Resources[SyncSender]):
         options = changed(self.options, timeout, attempt_timeout, retries)
         client = Client.__new__(Client)
         client._owns_http = False
-        Service.__init__(client, SyncSender(self._sender.http, self._sender.account, options))
+        Health.__init__(client, SyncSender(self._sender.http, self._sender.account, options))
         return client
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
@@ -26,7 +27,7 @@ FIVE_MINUTES: Final = timedelta(minutes=5)
 MAX_TAKEN: Final = 1_000  # jobs in a claim
 
 
-class _Queue:
+class _Queue(ABC):
     """What both queues have. A job's lease lasts for `stale_timeout`: 100 ms to 24 h. `heartbeat_http` is what
     heartbeats go out with, where that takes proxies or certificates of your own; it is not closed here."""
 
@@ -125,8 +126,8 @@ class _Queue:
             raise
         self._heartbeats.release(holding)
 
-    async def _do(self, commit: Commit[A, R], call: A) -> R:
-        raise NotImplementedError
+    @abstractmethod
+    async def _do(self, commit: Commit[A, R], call: A) -> R: ...
 
     async def _close(self) -> None:
         if "_heartbeats" in self.__dict__:

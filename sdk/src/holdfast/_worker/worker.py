@@ -109,7 +109,7 @@ class Worker:
         try:
             for kind in kinds:
                 asyncio.get_running_loop().add_signal_handler(kind, self._stop)
-        except NotImplementedError:  # Windows
+        except NotImplementedError:  # an event loop on Windows has none
             return []
         return kinds
 

@@ -1,4 +1,4 @@
-"""The service itself: `client.admin`, and its health."""
+"""What operators look at and run: `client.admin`."""
 
 from __future__ import annotations
 
@@ -51,22 +51,3 @@ class Admin(Resource[S]):
             body=encode({"wait_ms": wait_ms}),
             wait_ms=wait_ms,
         )
-
-
-class Service(Resource[S]):
-    """What is asked of the whole service."""
-
-    @verb
-    def health(self) -> Request[models.Health]:
-        """Does the process run."""
-        return Request("GET", path("health"), reads(models.Health))
-
-    @verb
-    def ready(self) -> Request[models.Ready]:
-        """Does its database answer; Unavailable if not."""
-        return Request("GET", path("ready"), reads(models.Ready))
-
-    @verb
-    def metrics(self) -> Request[str]:
-        """What it counts of itself, in Prometheus' text format."""
-        return Request("GET", "/metrics", lambda reply: str(reply.body), headers={"accept": "text/plain"}, text=True)
