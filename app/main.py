@@ -58,7 +58,7 @@ from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
 from app.api.v0 import stats as stats_routes
 from app.api.v0 import user_events as user_event_routes
-from app.db.pool import Pools, open_pools
+from app.db.pool import UNREACHABLE, Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.edge.quota import Gate, Quota
@@ -168,7 +168,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         middleware=[Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for kind in (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception):
+    for kind in (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception):
         app.add_exception_handler(kind, ERRORS.show)
     app.add_exception_handler(UnknownKey, ERRORS.look_again)
     app.add_exception_handler(ClientDisconnect, ERRORS.nobody_reads)

@@ -28,10 +28,12 @@ from app.edge.context import Context
 from app.engine.engine import Engine
 from app.main import create_app
 from app.settings import Settings
+from app.supervisor.server import KEEP_ALIVE_SECONDS
 from app.topics import store
 from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
 from app.topics.config import Policy
+from tests import stalls
 
 TEST_CONNECTIONS = 500  # tests start many services at once, of twenty connections each
 
@@ -61,6 +63,12 @@ def _engine_answers() -> bool:
                 continue
             return True
     return host.startswith("tcp://")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pulse() -> None:
+    """For tests.stalls.lasted."""
+    stalls.start()
 
 
 @pytest.fixture(scope="session")
@@ -202,7 +210,14 @@ class Running:
         # Inherited by what it accepts. asyncio does so itself, but only for sockets that were made naming TCP.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(self.app, http="httptools", lifespan="on", access_log=False, log_config=None)
+        config = uvicorn.Config(
+            self.app,
+            http="httptools",
+            lifespan="on",
+            access_log=False,
+            log_config=None,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
         self._server = uvicorn.Server(config)
         self._server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
         self._serving: asyncio.Task[None] | None = None

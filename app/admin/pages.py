@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.admin import horizon, render
+from app.db.pool import UNREACHABLE
 from app.edge.access import UnknownKey
 from app.edge.context import context_of
 from app.errors import HoldfastError
@@ -33,7 +34,7 @@ async def look_again(request: Request, error: Exception) -> Response:
 
 def routes() -> list[BaseRoute]:
     """Everything below /admin, with errors as pages."""
-    errors = (HoldfastError, HTTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Exception)
+    errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     pages = Starlette(
         routes=[
             Route("/horizon", horizon.show),

@@ -28,6 +28,7 @@ from redis.exceptions import RedisError
 
 from app import tasks
 from app.db import sql
+from app.db.pool import UNREACHABLE
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import cache
@@ -194,7 +195,7 @@ class Tier:
                     database = await self._pool.fetchval(_DATABASE)
                     self._space = f"holdfast:policy:{_shape(self._variant)}:{database}"
                 await self._connected()
-            except (RedisError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except (RedisError, *UNREACHABLE, asyncpg.PostgresError) as error:
                 if not self._said:
                     log.warning("Redis can't be used as a cache at the moment: %r", error)
                 self._said = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from app.db.pool import Pools
+from app.db.pool import UNREACHABLE, Pools
 from app.engine.engine import Engine
 from app.topics.cache import Policies
 from tests.engine.machines import NAMES, Log, Machine
@@ -90,7 +90,7 @@ class _Connection:
             yield
             await self._life.step(self._connection, "commit")
         except BaseException:
-            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            with contextlib.suppress(asyncpg.PostgresError, *UNREACHABLE):
                 await transaction.rollback()
             raise
         await transaction.commit()
