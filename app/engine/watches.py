@@ -52,12 +52,13 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """A watch on its connection. `places` are how far it was told, the topic that was told last at the end."""
+    """A watch on its connection. `places` are how far it was told, the topic that was told last at the end; `moved`:
+    since they were saved."""
 
-    def __init__(self, taken: Taken) -> None:
+    def __init__(self, taken: Taken, places: Mapping[str, Place], *, moved: bool) -> None:
         self.wid, self.holder, self.options = taken.wid, taken.holder, taken.options
-        self.places = dict(taken.places)
-        self.moved = False  # since they were saved
+        self.places = dict(places)
+        self.moved = moved
         self.error: HoldfastError | None = None
         self.on_end: Callable[[], None] = lambda: None
         # Told of news while it waits: whether the connection took them at once.
@@ -152,12 +153,12 @@ class Watches:
         taken = await store.take(self._rows, wid, owner)
         if self._stopping:
             raise ShuttingDown("The service is stopping. Connect again.")
-        watch = Watch(taken)
         old = self._open.get(wid, before)
-        if old is not None:  # of this process, perhaps leaving at this moment: it knows more than it has saved
+        if old is None:
+            watch = Watch(taken, taken.places, moved=False)
+        else:  # of this process, perhaps leaving at this moment: it knows more than it has saved
             old.end(_taken())
-            watch.places = dict(old.places)
-            watch.moved = True
+            watch = Watch(taken, old.places, moved=True)
         watch.rewind(rewind)
         self._open[wid] = watch
         if self._saving is None:
@@ -234,9 +235,7 @@ class Watches:
 
     async def _look(self, watch: Watch, name: str) -> Told | None:
         """Read a topic on; None where there is nothing to tell."""
-        place = watch.places.get(name)
-        if place is None:
-            return None  # it stood there twice, and the first time it was told as deleted
+        place = watch.places[name]
         read = watch.landed.pop(place.topic_id, None)
         if read is None:
             try:

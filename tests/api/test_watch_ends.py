@@ -150,6 +150,21 @@ async def test_a_second_connection_takes_the_watch_over(log: Topic) -> None:
             assert await second.records(1) == [1]
 
 
+async def test_who_takes_a_watch_over_is_not_told_again_what_was_not_saved_yet(log: Topic, topic: str) -> None:
+    other = Topic(log.http, f"{topic}.other")
+    await other.put(type="log")
+    watch = await made(log.http, log, other)
+    async with watching(log.http, watch) as first:
+        for _ in range(2):
+            await first.event("caught-up")
+        await log.drop()
+        await first.event("topic-deleted")
+        async with watching(log.http, watch) as second:
+            assert (await second.event("caught-up")).data["topic"] == other.name
+            await other.append({"data": 1})
+            assert await second.records(1, other) == [1]
+
+
 async def test_so_does_one_at_another_process(log: Topic, elsewhere: Running) -> None:
     watch = await made(log.http, log)
     async with watching(log.http, watch) as first:
