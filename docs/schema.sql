@@ -1818,8 +1818,8 @@ CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text
         IF end_at <= clock_timestamp() THEN
             UPDATE holdfast.jobs j SET state = 'expired', updated_at = clock_timestamp()
             WHERE j.topic = of_topic AND j.seq = lock_pending.seq;
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
-            VALUES (of_topic, id, seq, 'expired', deliveries);
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, tenant)
+            VALUES (of_topic, id, seq, 'expired', deliveries, nullif(of_tenant, ''));
             INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes, ttl_lost_to)
             VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer, 1,
                     -bytes, seq);
