@@ -19,8 +19,8 @@ from pyspark.sql import functions as f
 
 from spark import source
 from spark.errors import Mistake
+from spark.http_api import KEY, LOCAL, URL, Service
 from spark.progress import Progress
-from spark.service import KEY, LOCAL, URL, Service
 from spark.texts import line
 from spark.windows import instant
 

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.errors import Mistake
+from spark.http_api import Service
 from spark.pipelines import redrive
 from spark.pipelines.redrive import Pace
 from spark.progress import Progress
-from spark.service import Service
 from tests.launch import call, services
 from tests.processes import until
 
@@ -29,7 +29,7 @@ INTERRUPTED = """
 import sys
 from spark.pipelines.redrive import Pace, load
 from spark.progress import Progress
-from spark.service import Service
+from spark.http_api import Service
 with Progress("test", 20) as progress:
     load(Service(sys.argv[1]), sys.argv[2], range(1, 21), Pace(rate=1), progress)
 """
