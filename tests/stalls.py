@@ -32,12 +32,10 @@ class Pulse(threading.Thread):
                 self.pauses.append((last, now - BEAT_SECONDS))
             last = now
 
-    def lasted(self, began: float) -> float:
-        """Seconds since then, of time.monotonic(), without the pauses."""
+    def paused(self, began: float) -> float:
+        """Seconds since then, of time.monotonic(), that were pauses."""
         time.sleep(BEAT_SECONDS)  # the beat that was late has been told
-        now = time.monotonic()
-        pauses = [(max(start, began), end) for start, end in [*self.pauses] if end > began]
-        return now - began - sum(end - start for start, end in pauses)
+        return sum(end - max(start, began) for start, end in [*self.pauses] if end > began)
 
 
 _pulse: Final = Pulse()
@@ -49,7 +47,12 @@ def start() -> None:
         _pulse.start()
 
 
+def paused(began: float) -> float:
+    """For how many seconds since `began`, of time.monotonic(), the machine stood still."""
+    return _pulse.paused(began)
+
+
 def lasted(began: float) -> float:
     """How many seconds this has taken since `began`, of time.monotonic(), while the machine went on. To be held against
     upper bounds only: what must not come early is measured by the clock alone."""
-    return _pulse.lasted(began)
+    return time.monotonic() - began - paused(began)

@@ -14,11 +14,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark import days, source
-from spark.checksums import Sum, of_frame, total
-from spark.days import Part
+from spark import source
+from spark.archive import day_partitions
+from spark.archive.checksums import Sum, of_frame, total
+from spark.archive.day_files import Files, Manifest
+from spark.archive.day_partitions import Part
 from spark.errors import Mistake, reason
-from spark.files import Files, Manifest
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window, instant
@@ -64,7 +65,7 @@ class Left(Exception):
 
 def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
     """Archive every day that is closed and not marked, the oldest first; a line for each on stdout."""
-    parts, writers = days.unmarked(dsn)
+    parts, writers = day_partitions.unmarked(dsn)
     parts = [part for part in parts if only.covers(part)]
     left = 0
     with Progress("days", len(parts)) as progress:
@@ -86,7 +87,7 @@ def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[
 
     Raises Left, and what the database, the file system and Spark raise.
     """
-    with days.marking(dsn, part) as marking:
+    with day_partitions.marking(dsn, part) as marking:
         if marking is None:
             raise Left("another run has it")
         for attempt in range(ATTEMPTS):
@@ -114,7 +115,7 @@ def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
     """A day's rows, with every column that the table has. Raises Mistake for a column that the data source has not."""
     frame = source.frame(spark, dsn, part.table, window=Window(part.start, part.end))
     with connect(dsn, read_only=True, purpose="archive") as db:
-        there = days.columns(db, part.table)
+        there = day_partitions.columns(db, part.table)
     if there != frame.columns:
         unknown = ", ".join(sorted(set(there) ^ set(frame.columns))) or "their order"
         raise Mistake(f"{part.table} has columns that this version does not know ({unknown}): use the service's own")
@@ -135,7 +136,7 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     The mark of a day that is not what it was is taken back, if the day is still in the database: so it stays there, and
     the next run writes it anew. The files are set aside: of rows past their window they may be the only ones.
     """
-    marks = {part: mark for part, mark in days.marks(dsn).items() if only.covers(part)}
+    marks = {part: mark for part, mark in day_partitions.marks(dsn).items() if only.covers(part)}
     here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part).path}
     bad = 0
     with Progress("days", len(here)) as progress:
@@ -162,7 +163,7 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
 
 
 def _taken_back(dsn: str, files: Files, part: Part) -> str:
-    with days.unmarking(dsn, part) as is_there:
+    with day_partitions.unmarking(dsn, part) as is_there:
         if not is_there:
             return "the database has it no more"
         # Before the mark is gone for others: killed here, the day is marked, and the next look finds no manifest.
@@ -178,12 +179,12 @@ def _is_left_by_a_kill(dsn: str, files: Files, part: Part, kept: Manifest, wante
     fewer = all(kept.topics[topic].rows > wanted.topics.get(topic, Sum()).rows for topic in others)
     if not (same and others and fewer and wanted.topics.keys() <= kept.topics.keys()):
         return False
-    return days.gone(dsn, others, part) == others and _held(files, part, kept) == kept.topics
+    return day_partitions.gone(dsn, others, part) == others and _held(files, part, kept) == kept.topics
 
 
 def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:
     with connect(dsn, read_only=True, purpose="archive") as db, Progress(f"{part}: rows") as progress:
-        return days.sums(db, part, schema, progress.advance)
+        return day_partitions.sums(db, part, schema, progress.advance)
 
 
 def _held(files: Files, part: Part, manifest: Manifest) -> dict[str, Sum] | None:

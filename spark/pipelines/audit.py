@@ -11,13 +11,14 @@ from typing import Any, Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from spark import days, windows
+from spark import windows
+from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
+from spark.analysis.job_histories import EVENTS, histories
+from spark.archive import day_partitions
+from spark.archive.day_files import Files
+from spark.archive.kept_days import kept as kept_days
+from spark.archive.kept_days import midnight, rows
 from spark.errors import Mistake
-from spark.faults import FAULTS, TOPICS, faults, loose_ends
-from spark.files import Files
-from spark.histories import EVENTS, histories
-from spark.kept import kept as kept_days
-from spark.kept import midnight, rows
 from spark.progress import Progress
 from spark.source import frame
 from spark.source.connection import Connection, connect
@@ -120,11 +121,11 @@ def everything(database: Connection, files: Files | None) -> Window:
 def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
     """The window, no later than now, and up to when events are to be read. None of before will appear any more: what
     was under way has ended. Raises Mistake if it has not within SETTLE_SECONDS."""
-    # Clock first. Who writes an earlier time has the lock that days.settled looks for. Transaction ids don't do: one
-    # is given after the clock was looked at, and a snapshot's xmax is not above all that are under way.
+    # Clock first. Who writes an earlier time has the lock that day_partitions.settled looks for. Transaction ids don't
+    # do: one is given after the clock was looked at, and a snapshot's xmax is not above all that are under way.
     (now,) = _row(database, _NOW)
     window = Window(asked.start, min(asked.end, now))
-    if days.settled(database, SETTLE_SECONDS):
+    if day_partitions.settled(database, SETTLE_SECONDS):
         raise Mistake(f"a transaction that writes has been open for {SETTLE_SECONDS:.0f} s: end it, and try again")
     return window, min(window.end + MARGIN, now)
 
@@ -146,7 +147,7 @@ def events(spark: SparkSession, dsn: str, window: Window, files: Files | None) -
 
 
 def topic_rows(database: Connection, window: Window) -> list[tuple[Any, ...]]:
-    """The topics that there are, as spark.faults.TOPICS has them."""
+    """The topics that there are, as spark.analysis.faults.TOPICS has them."""
     return database.execute(_TOPICS, [window.start - MARGIN]).fetchall()
 
 

@@ -12,10 +12,12 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark import contrast, history, report, source, windows
-from spark.clusters import titled
-from spark.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
-from spark.history import Ledger
+from spark import report, source, windows
+from spark.analysis import contrast
+from spark.analysis.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
+from spark.analysis.error_clusters import titled
+from spark.archive import ledger_events
+from spark.archive.ledger_events import Ledger
 from spark.progress import Progress
 from spark.texts import line
 from spark.windows import Window
@@ -95,7 +97,7 @@ class Report:
 
 def arguments(parser: ArgumentParser) -> None:
     windows.arguments(parser)
-    history.arguments(parser)
+    ledger_events.arguments(parser)
     parser.add_argument("--html", metavar="FILE", default="failures.html", help="the page; failures.html, if left out")
     parser.add_argument("--json", metavar="FILE", help="the same as JSON; - is stdout")
 

@@ -11,12 +11,14 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark import demand, history, report, source, windows
-from spark.demand import DAY, Known, Past, Schedule, Step
+from spark import report, source, windows
+from spark.analysis import demand
+from spark.analysis.demand import DAY, Known, Past, Schedule, Step
+from spark.analysis.queueing import Service, nearest_rank, replay
+from spark.archive import ledger_events
+from spark.archive.ledger_events import Ledger
 from spark.errors import Mistake
-from spark.history import Ledger
 from spark.progress import Progress
-from spark.queueing import Service, nearest_rank, replay
 from spark.source.connection import connect
 from spark.windows import Window
 
@@ -60,7 +62,7 @@ class Forecast:
 
 def arguments(parser: ArgumentParser) -> None:
     windows.arguments(parser)
-    history.arguments(parser)
+    ledger_events.arguments(parser)
     parser.add_argument("--goal", type=float, default=5.0, metavar="SECONDS", help="that 95 %% wait at most; 5")
     parser.add_argument("--hours", type=int, default=24, metavar="N", help="to look ahead, from the window's end; 24")
     parser.add_argument("--by", choices=STEPS, default="hour", help="steps of the forecast; hour")

@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType
 from pyspark.storagelevel import StorageLevel
 
-from spark import inputs, writes
+from spark import input_files, writes
 from spark.errors import Mistake, reason
 from spark.folders import File, Folder, listed
-from spark.inputs import CORRUPT, FILE, LINE
+from spark.input_files import CORRUPT, FILE, LINE
 from spark.progress import Progress
 from spark.texts import line
 
@@ -55,7 +55,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--topic", help="a queue that exists; or map it: --map topic=…")
     source = parser.add_argument_group("where rows come from")
     source.add_argument("--files", nargs="+", metavar="PATH", help="files, folders, wildcards; of any file system")
-    source.add_argument("--format", choices=sorted(set(inputs.FORMATS.values())), help="if their names don't say it")
+    source.add_argument(
+        "--format", choices=sorted(set(input_files.FORMATS.values())), help="if their names don't say it"
+    )
     source.add_argument("--schema", metavar="DDL", help="their columns: 'id BIGINT, at TIMESTAMP'; else they say it")
     source.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="one of Spark's, as sep=;")
     source.add_argument(
@@ -160,7 +162,7 @@ def extract(spark: SparkSession, asked: Asked, files: Sequence[File]) -> DataFra
         assert asked.query is not None
         reader = spark.read.format("jdbc").options(url=asked.jdbc, query=asked.query, **asked.options)
         return _plain(reader.load())
-    read = inputs.read(spark, files, asked.format or inputs.format_of(files), asked.schema, asked.options)
+    read = input_files.read(spark, files, asked.format or input_files.format_of(files), asked.schema, asked.options)
     if asked.query is None:
         return read
     read.where(f.col(CORRUPT).isNull()).drop(FILE, LINE, CORRUPT).createOrReplaceTempView("input")

@@ -6,18 +6,19 @@ from argparse import ArgumentParser, Namespace
 
 from pyspark.sql import SparkSession
 
-from spark import minutes, stats
+from spark import topic_stats
+from spark.analysis import minute_stats
 
 HELP = "how long jobs waited and took by topic, tenant and minute: percentiles, put right in topic_stats"
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """As stats.arguments."""
-    stats.arguments(parser)
+    """As topic_stats.arguments."""
+    topic_stats.arguments(parser)
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """Raises Mistake."""
-    total, changed = stats.run(spark, dsn, args, "latency", minutes.latency)
+    total, changed = topic_stats.run(spark, dsn, args, "latency", minute_stats.latency)
     print(f"{total:,} rows of topic, tenant and minute; {changed:,} were missing, or others")
     return 0

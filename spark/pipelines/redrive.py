@@ -19,14 +19,16 @@ from pyspark.sql import functions as f
 
 from spark import source
 from spark.errors import Mistake
+from spark.http_api import KEY, LOCAL, URL, NoAnswer, Service
 from spark.progress import Progress
-from spark.service import KEY, LOCAL, URL, Service
 from spark.texts import line
 from spark.windows import instant
 
 HELP = "dead letters that an expression selects go back, at a rate, a few of them first"
 MOST: Final = 1000  # seqs of an operation
 LOOK_SECONDS: Final = 0.25
+LONGEST_PAUSE: Final = 5.0  # seconds between two looks at an operation, while nobody answers
+PATIENCE_SECONDS: Final = 120.0  # without an answer: longer than a service takes to come back
 SHOWN: Final = 10
 READ: Final = (
     *("topic", "original_seq", "last_error", "original_deliveries", "original_crashes", "original_max_deliveries"),
@@ -63,15 +65,18 @@ class Pace:
 
 @dataclass(slots=True)
 class Outcome:
-    """What has become of them so far. `reason`: why the rest stayed."""
+    """What has become of them so far. `reason`: why the rest stayed; `goes_on`: an operation that was begun, of which
+    it is not known how it ends."""
 
     requeued: int = 0
     skipped: int = 0
     failed_again: int = 0
     reason: str | None = None
+    goes_on: str | None = None
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
+    """1 if some stayed, or it is not known whether they did. Raises Mistake."""
     service = Service.of(args.url, args.key)
     canary = {
         "first": args.canary,
@@ -91,7 +96,12 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     print(f"requeued {outcome.requeued:,}, skipped {outcome.skipped:,}, failed again {outcome.failed_again:,}")
     if outcome.reason is None:
         return 0
-    print(f"stopped: {outcome.reason}; {len(seqs) - outcome.requeued - outcome.skipped:,} stay")
+    rest = len(seqs) - outcome.requeued - outcome.skipped
+    if outcome.goes_on is None:
+        print(f"stopped: {outcome.reason}; {rest:,} stay")
+    else:
+        print(f"stopped: {outcome.reason}; {rest:,} were not back when it was last heard of")
+        print(_how_to_look(service, outcome.goes_on))
     return 1
 
 
@@ -159,16 +169,24 @@ def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress
         body: dict[str, Any] = {"seqs": list(seqs[start : start + MOST]), "rate": pace.rate}
         if start == 0 and pace.canary is not None:
             body["canary"] = pace.canary
-        operation = service.post("v0", "topics", topic, "requeue", body=body)["id"]
+        try:
+            operation = service.post("v0", "topics", topic, "requeue", body=body)["id"]
+        except Mistake as mistake:
+            if start == 0:
+                raise
+            outcome.reason = str(mistake)  # those before are back, and are to be told of
+            break
         before = (outcome.requeued, outcome.skipped)
         try:
-            for state in _states(service, operation):
+            for state in _states(service, operation, progress):
                 seen = outcome.requeued + outcome.skipped
                 outcome.requeued, outcome.skipped = before[0] + state["requeued"], before[1] + state["skipped"]
                 progress.advance(outcome.requeued + outcome.skipped - seen)
+        except Mistake as mistake:
+            outcome.reason, outcome.goes_on = str(mistake), operation
+            break
         except KeyboardInterrupt:
-            ended = service.post("v0", "operations", operation, "cancel")
-            print(f"cancelled; requeued {before[0] + ended['requeued']:,}", file=sys.stderr)
+            print(_cancelled(service, operation, before[0]), file=sys.stderr)
             raise
         outcome.failed_again += state["failed_again"]
         if state["state"] != "done":
@@ -177,11 +195,34 @@ def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress
     return outcome
 
 
-def _states(service: Service, operation: str) -> Iterator[dict[str, Any]]:
-    """How far an operation is, up to its end."""
+def _cancelled(service: Service, operation: str, before: int) -> str:
+    try:
+        ended = service.post("v0", "operations", operation, "cancel")
+    except Mistake as mistake:
+        return f"not cancelled: {mistake}\n{_how_to_look(service, operation)}"
+    return f"cancelled; requeued {before + ended['requeued']:,}"
+
+
+def _how_to_look(service: Service, operation: str) -> str:
+    address = f"{service.url}/v0/operations/{operation}"
+    return f"its operation goes on by itself: GET {address} says how far it is, POST {address}/cancel ends it"
+
+
+def _states(service: Service, operation: str, progress: Progress) -> Iterator[dict[str, Any]]:
+    """How far an operation is, up to its end. Raises NoAnswer if nobody has said so for PATIENCE_SECONDS."""
+    heard, pause = time.monotonic(), LOOK_SECONDS
     while True:
-        state = service.get("v0", "operations", operation)
-        yield state
-        if state["ended_at"] is not None:
-            return
-        time.sleep(LOOK_SECONDS)
+        try:
+            state = service.get("v0", "operations", operation)
+        except NoAnswer as error:
+            if time.monotonic() - heard > PATIENCE_SECONDS:
+                raise
+            if pause == LOOK_SECONDS:
+                progress.say(f"{error}; asked again")
+            pause = min(2 * pause, LONGEST_PAUSE)
+        else:
+            heard, pause = time.monotonic(), LOOK_SECONDS
+            yield state
+            if state["ended_at"] is not None:
+                return
+        time.sleep(pause)

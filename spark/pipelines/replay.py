@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window as Over
 
-from spark import days, source, windows, writes
-from spark.days import Part
+from spark import source, windows, writes
+from spark.archive import day_partitions
+from spark.archive.day_files import Files, Manifest
+from spark.archive.day_partitions import Part
+from spark.archive.kept_days import kept
 from spark.errors import Mistake, reason
-from spark.files import Files, Manifest
-from spark.kept import kept
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
@@ -196,6 +197,6 @@ def _must_be_closed(dsn: str, window: Window) -> None:
         [(now,)] = db.execute("SELECT clock_timestamp()")
         if window.end > now:
             raise Mistake(f"the window ends at {window.end.isoformat()}, and in the database it is {now.isoformat()}")
-        for writer in days.settled(db):
+        for writer in day_partitions.settled(db):
             if writer.may_write_before(window.end):
                 raise Mistake(f"{writer.name} may still write into this window: wait for its end")

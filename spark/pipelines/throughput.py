@@ -6,18 +6,19 @@ from argparse import ArgumentParser, Namespace
 
 from pyspark.sql import SparkSession
 
-from spark import minutes, stats
+from spark import topic_stats
+from spark.analysis import minute_stats
 
 HELP = "what became of jobs by topic, tenant and minute: counts, put right in topic_stats"
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """As stats.arguments."""
-    stats.arguments(parser)
+    """As topic_stats.arguments."""
+    topic_stats.arguments(parser)
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """Raises Mistake."""
-    total, changed = stats.run(spark, dsn, args, "throughput", minutes.throughput)
+    total, changed = topic_stats.run(spark, dsn, args, "throughput", minute_stats.throughput)
     print(f"{total:,} rows of topic, tenant and minute; {changed:,} were missing, or others")
     return 0

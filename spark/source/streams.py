@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -69,21 +70,21 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target: Any = None
         self._connection: Connection | None = None
 
+    @abstractmethod
     def first(self, connection: Connection) -> Offset:
         """Where the stream starts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def newest(self, connection: Connection) -> Any:
         """How far it could be read now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next(self, connection: Connection, start: Offset, most: int | None) -> Offset:
         """The end of a batch of `most` rows, about (None: all there are); `start` itself if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parts(self, connection: Connection, start: Offset, end: Offset) -> list[Part]:
         """The partitions of a batch: the same rows whenever it is asked."""
-        raise NotImplementedError
 
     def initialOffset(self) -> Offset:
         connection = self._connected()

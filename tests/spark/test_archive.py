@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark import days
-from spark.days import Part
-from spark.files import MANIFEST, Files
+from spark.archive import day_partitions
+from spark.archive.day_files import MANIFEST, Files
+from spark.archive.day_partitions import Part
 from spark.pipelines import archive
 from tests.api.dialect import Body
 from tests.spark.past import World, aside, connected
@@ -216,7 +216,7 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
         f"CREATE TABLE holdfast.results_{yesterday:%Y%m%d} PARTITION OF holdfast.results"
         f" FOR VALUES FROM ('{yesterday} 00:00:00+00') TO ('{yesterday + timedelta(days=1)} 00:00:00+00')"
     )
-    with days.marking(world.dsn, Part(day, "results")) as other:
+    with day_partitions.marking(world.dsn, Part(day, "results")) as other:
         assert other is not None
         assert await run(spark, world, folder, "--table", "results") == 1
     assert f"results {day}: another run has it" in capsys.readouterr().err
@@ -224,7 +224,7 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
     files = Files(spark, str(folder))
     assert list(files.days("results")) == [yesterday]
     assert files.frame("results", files.days("results")).count() == 0
-    with days.marking(world.dsn, Part(yesterday, "results")) as marked:
+    with day_partitions.marking(world.dsn, Part(yesterday, "results")) as marked:
         assert marked is None, "what is marked is nobody's"
     await world.pools.rest.execute(f"DROP TABLE holdfast.results_{yesterday:%Y%m%d}")
 
@@ -232,31 +232,31 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
 async def test_who_may_still_write_is_waited_for(world: World) -> None:
     await world.topic("letters")
     with connected(world.dsn) as looks, connected(world.dsn) as writes:
-        assert days.settled(looks) == []
+        assert day_partitions.settled(looks) == []
         with writes.transaction():
             writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('letters', '1')")
-            [writer] = await aside(days.settled, looks, 0.1)
+            [writer] = await aside(day_partitions.settled, looks, 0.1)
             now = datetime.now(UTC)
             assert writer.may_write_before(now + timedelta(seconds=1))
             assert not writer.may_write_before(now - timedelta(hours=1)), "it began later"
             assert f"pid {writes.info.backend_pid}" in writer.name
-        assert await aside(days.settled, looks) == []
+        assert await aside(day_partitions.settled, looks) == []
         if looks.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
             return
         writes.execute("BEGIN")
         writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('letters', '1')")
         writes.execute("PREPARE TRANSACTION 'left'")
-        [writer] = await aside(days.settled, looks, 0.1)
+        [writer] = await aside(day_partitions.settled, looks, 0.1)
         assert writer.name == "prepared transaction left"
         assert writer.may_write_before(now - timedelta(days=9)), "nobody knows when it began"
         writes.execute("ROLLBACK PREPARED 'left'")
-        assert await aside(days.settled, looks) == []
+        assert await aside(day_partitions.settled, looks) == []
 
 
 async def test_a_day_is_not_closed_while_somebody_may_write_into_it(
     spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(day_partitions, "PATIENCE_SECONDS", 0.1)
     with connected(world.dsn) as writes:
         if writes.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
             pytest.skip("this server has max_prepared_transactions = 0")

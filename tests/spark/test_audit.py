@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark import source
-from spark.checksums import Sum
-from spark.days import Part
+from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
+from spark.analysis.job_histories import EVENTS, histories
+from spark.archive.checksums import Sum
+from spark.archive.day_files import Files, Manifest
+from spark.archive.day_partitions import Part
+from spark.archive.kept_days import midnight
 from spark.errors import Mistake
-from spark.faults import FAULTS, TOPICS, faults, loose_ends
-from spark.files import Files, Manifest
-from spark.histories import EVENTS, histories
-from spark.kept import midnight
 from spark.pipelines import audit
 from spark.source.connection import connect
 from spark.source.tables import TABLES

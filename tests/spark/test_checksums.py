@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from psycopg import sql
 from pyspark.sql import SparkSession
 
-from spark.checksums import Sum, in_sql, of_frame
+from spark.archive.checksums import Sum, in_sql, of_frame
 from tests.spark.past import connected
 
 AT = datetime(2026, 11, 21, 23, 59, 59, 999_999, tzinfo=UTC)

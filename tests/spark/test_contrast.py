@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark.contrast import MOST_FEATURES, Feature, features, fisher, lower, marks
+from spark.analysis.contrast import MOST_FEATURES, Feature, features, fisher, lower, marks
 
 
 def counted(documents: Sequence[object]) -> Counter[Feature]:

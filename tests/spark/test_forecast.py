@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark import demand
-from spark.demand import Known, Past, Schedule
+from spark.analysis import demand
+from spark.analysis.demand import Known, Past, Schedule
+from spark.analysis.queueing import Service
 from spark.errors import Mistake
 from spark.pipelines import forecast
-from spark.queueing import Service
 from spark.windows import Window
 from tests.spark.past import World, aside
 

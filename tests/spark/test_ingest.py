@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark.errors import Mistake
 from spark.folders import File
-from spark.inputs import format_of
+from spark.input_files import format_of
 from spark.pipelines import ingest
 from tests.spark.past import World, aside
 

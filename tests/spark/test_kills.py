@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.days import Part
-from spark.files import MANIFEST, Files
+from spark.archive.day_files import MANIFEST, Files
+from spark.archive.day_partitions import Part
 from spark.pipelines import archive, replay
 from spark.windows import Window
 from tests.processes import until

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from spark.queueing import Service, erlang_c, nearest_rank, replay, wait_quantile, workers_needed
+from spark.analysis.queueing import Service, erlang_c, nearest_rank, replay, wait_quantile, workers_needed
 from tests.stalls import lasted
 
 

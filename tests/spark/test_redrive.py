@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,12 +19,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.errors import Mistake
+from spark.http_api import NoAnswer, Service
 from spark.pipelines import redrive
 from spark.pipelines.redrive import Pace
 from spark.progress import Progress
-from spark.service import Service
 from tests.launch import call, services
 from tests.processes import until
+from tests.sdk.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 CAUTIOUS = {"first": 5, "stop_at_percent": 20, "timeout_ms": 60_000}
@@ -29,7 +33,7 @@ INTERRUPTED = """
 import sys
 from spark.pipelines.redrive import Pace, load
 from spark.progress import Progress
-from spark.service import Service
+from spark.http_api import Service
 with Progress("test", 20) as progress:
     load(Service(sys.argv[1]), sys.argv[2], range(1, 21), Pace(rate=1), progress)
 """
@@ -163,5 +167,61 @@ def test_ctrl_c_cancels_what_is_under_way(url: str, topic: str, died: Callable[.
 def test_what_the_service_refuses_is_said(url: str, topic: str) -> None:
     with pytest.raises(Mistake, match="404 There is no topic"):
         put_back(url, topic, range(1, 2), Pace())
-    with pytest.raises(Mistake, match=r"127\.0\.0\.1:1/"):
+    with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1/"):
         put_back("http://127.0.0.1:1", topic, range(1, 2), Pace())
+
+
+async def test_answers_that_are_lost_on_the_way_are_asked_for_again(
+    url: str, topic: str, died: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    await asyncio.to_thread(died, [(n, 1, "timeout") for n in range(3)])
+    async with Proxy(url) as proxy:
+        for _ in range(3):
+            proxy.lose("GET ")
+        outcome = await asyncio.to_thread(put_back, proxy.url, topic, range(1, 4), Pace())
+    assert (outcome.requeued, outcome.reason, outcome.goes_on) == (3, None, None)
+    assert capsys.readouterr().err.count("asked again") == 1
+
+
+async def test_an_operation_of_which_nothing_is_heard_any_more_goes_on_and_that_is_said(
+    spark: SparkSession, url: str, topic: str, database_url: str, *,
+    died: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(redrive, "PATIENCE_SECONDS", 0.5)
+    await asyncio.to_thread(died, [(n, 1, "timeout") for n in range(200)])
+    parser = ArgumentParser()
+    redrive.arguments(parser)
+    async with Proxy(url) as proxy:
+        words = ["--topic", topic, "--url", proxy.url, "--rate", "1", "--canary", "0"]
+        run = asyncio.create_task(asyncio.to_thread(redrive.main, spark, database_url, parser.parse_args(words)))
+        await asyncio.to_thread(until, lambda: depth(url, topic) > 0, 30)
+    assert await run == 1
+    said = capsys.readouterr().out
+    assert "were not back when it was last heard of" in said
+    [operation] = re.findall(r"GET \S+/v0/operations/(\S+) says how far it is", said)
+    state = call(f"{url}/v0/operations/{operation}")
+    assert (state["state"], state["ended_at"]) == ("running", None)
+    call(f"{url}/v0/operations/{operation}/cancel", "POST", {})
+
+
+def test_the_key_goes_nowhere_else(topic: str) -> None:
+    keys: list[str | None] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys.append(self.headers["authorization"])
+            self.send_response(302)
+            self.send_header("location", f"http://localhost:{self.headers['host'].partition(':')[2]}/login")
+            self.end_headers()
+
+        do_POST = do_GET  # noqa: N815
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        Thread(target=server.serve_forever).start()
+        service = Service(f"http://127.0.0.1:{server.server_address[1]}", "secret")
+        with pytest.raises(Mistake, match=r"302, it redirects to http://localhost:\d+/login\. The key is not sent on"):
+            service.get("v0", "topics", topic)
+        with pytest.raises(Mistake, match="302, it redirects"):
+            service.post("v0", "topics", topic, "requeue")
+        server.shutdown()
+    assert keys == ["Bearer secret"] * 2

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.days import Part
+from spark.archive.day_files import Files
+from spark.archive.day_partitions import Part
 from spark.errors import Mistake
-from spark.files import Files
 from spark.pipelines import archive, replay
 from tests.api.dialect import Body
 from tests.spark.past import World, aside

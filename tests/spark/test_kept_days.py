@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 import asyncpg
 import pytest
 
+from spark.archive.kept_days import Kept, days_of, kept, midnight
 from spark.errors import Mistake
-from spark.kept import Kept, days_of, kept, midnight
 from spark.windows import Window
 
 DAYS = [date(2026, 1, day) for day in range(1, 7)]

@@ -12,7 +12,7 @@ from cronsim import CronSim
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark.queueing import Service, workers_needed
+from spark.analysis.queueing import Service, workers_needed
 from spark.windows import Window
 
 DAY: Final = timedelta(days=1)

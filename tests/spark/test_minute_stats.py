@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as f
 
-from spark import minutes
+from spark.analysis import minute_stats
+from spark.archive.day_files import Files
 from spark.errors import Mistake
-from spark.files import Files
 from spark.pipelines import archive, latency, throughput
 from tests.spark.past import World, aside
 from tests.spark.told import tell
@@ -150,7 +150,7 @@ def test_percentiles_are_nearest_ranks_by_hand(spark: SparkSession) -> None:
         rows,
         "at timestamp, topic_id int, topic string, tenant string, event string, deliveries int, began_at timestamp",
     )
-    first, second = minutes.latency(events).orderBy("minute").collect()
+    first, second = minute_stats.latency(events).orderBy("minute").collect()
     assert first == Row(
         minute=datetime(2026, 1, 31, 9, 0), topic_id=1, topic="q", tenant="",
         wait_count=10, wait_p50_ms=5, wait_p95_ms=10, wait_p99_ms=10,
@@ -159,14 +159,14 @@ def test_percentiles_are_nearest_ranks_by_hand(spark: SparkSession) -> None:
         processing_buckets=[8 * 3 + 12], processing_counts=[1],
     )  # fmt: skip
     assert (second["wait_p50_ms"], second["wait_count"], second["processing_count"]) == (0, 1, 0), "never below 0"
-    (counts, again) = minutes.throughput(events).orderBy("minute").collect()
+    (counts, again) = minute_stats.throughput(events).orderBy("minute").collect()
     assert (counts["enqueued"], counts["completed"], counts["retried"]) == (0, 1, 0)
     assert again["retried"] == 1
 
 
 async def test_buckets_are_those_of_the_database(spark: SparkSession, world: World) -> None:
     spread = [*range(300), *(2**n + d for n in range(9, 44) for d in (-1, 0, 1, 77))]
-    here = spark.createDataFrame([(ms,) for ms in spread], "ms long").select(minutes.bucket(f.col("ms"))).collect()
+    here = spark.createDataFrame([(ms,) for ms in spread], "ms long").select(minute_stats.bucket(f.col("ms"))).collect()
     there = await world.pools.rest.fetch(
         "SELECT holdfast.duration_bucket(u.ms) AS b FROM unnest($1::bigint[]) WITH ORDINALITY u(ms, ord) ORDER BY ord",
         spread,

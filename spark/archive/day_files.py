@@ -21,8 +21,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark.checksums import Sum, total
-from spark.days import Part
+from spark.archive.checksums import Sum, total
+from spark.archive.day_partitions import Part
 from spark.errors import Mistake
 from spark.folders import Folder
 

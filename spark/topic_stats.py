@@ -11,9 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from spark import history, jdbc, minutes, windows
+from spark import jdbc, windows
+from spark.analysis import minute_stats
+from spark.archive import ledger_events
+from spark.archive.ledger_events import Ledger
 from spark.errors import Mistake
-from spark.history import Ledger
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
@@ -29,7 +31,7 @@ _MERGE = {
 def arguments(parser: ArgumentParser) -> None:
     """A window of whole minutes, a topic, and where events come from."""
     windows.arguments(parser)
-    history.arguments(parser)
+    ledger_events.arguments(parser)
 
 
 def run(
@@ -43,7 +45,7 @@ def run(
     with Progress(f"{part} of {window}") as progress:
         ledger = Ledger(spark, dsn, args.topic, args.from_files)
         ledger.days(window).check(part)
-        rows = transform(ledger.events(window, *minutes.KINDS))
+        rows = transform(ledger.events(window, *minute_stats.KINDS))
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
             progress.advance(rows.count())

@@ -10,9 +10,10 @@ from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
+from spark.texts import line
 
 URL: Final = "HOLDFAST_URL"
 KEY: Final = "HOLDFAST_API_KEY"
@@ -20,6 +21,21 @@ LOCAL: Final = "http://127.0.0.1:8080"
 SECONDS: Final = 30  # for an answer
 PAUSES: Final = (0.2, 1.0, 5.0)  # seconds, where it is busy or starting
 BUSY: Final = {429, 503}
+UNREACHED: Final = {502, 504}  # what a proxy answers in its place
+
+
+class NoAnswer(Mistake):
+    """Nobody answers, or not now: the same may go well later. What was asked for may have been done all the same."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """urllib would hand the key on to whatever address it is sent to, and make a GET of a POST."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_OPENER: Final = build_opener(_NoRedirects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +54,7 @@ class Service:
         return cls(found, key or os.environ.get(KEY))
 
     def get(self, *path: str) -> dict[str, Any]:
-        """What a GET answers. Raises Mistake with the service's reason, or if it does not answer."""
+        """What a GET answers. Raises Mistake with the service's reason, and NoAnswer."""
         return self._ask("GET", path, None)
 
     def post(self, *path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -53,15 +69,37 @@ class Service:
         data = None if body is None else json.dumps(body).encode()
         for pause in (*PAUSES, None):
             try:
-                with urlopen(Request(url, data, headers, method=method), timeout=SECONDS) as answer:  # noqa: S310
-                    return json.loads(answer.read() or b"{}")  # type: ignore[no-any-return]
+                with _OPENER.open(Request(url, data, headers, method=method), timeout=SECONDS) as answer:  # noqa: S310
+                    return _read(f"{method} {url}", answer.read())
             except HTTPError as error:
                 if error.code not in BUSY or pause is None:
-                    raise Mistake(f"{method} {url}: {error.code} {_reason(error)}") from None
-            except (OSError, HTTPException, ValueError) as error:
-                raise Mistake(f"{method} {url}: {error}") from None
+                    raise _refused(f"{method} {url}", error) from None
+            except (OSError, HTTPException) as error:
+                raise NoAnswer(f"{method} {url}: {reason(error)}") from None
+            except ValueError as error:
+                raise Mistake(f"--url {self.url}: {error}") from None
             time.sleep(pause)
         raise AssertionError("the last one answers or raises")
+
+
+def _read(what: str, answer: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(answer or b"{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Mistake(f"{what}: the answer is no JSON object, so that is not the service: --url")
+    return found
+
+
+def _refused(what: str, error: HTTPError) -> Mistake:
+    if 300 <= error.code < 400:
+        where = line(error.headers.get("location", "nowhere"))
+        return Mistake(
+            f"{what}: {error.code}, it redirects to {where}. The key is not sent on: --url the address itself"
+        )
+    kind = NoAnswer if error.code in BUSY | UNREACHED else Mistake
+    return kind(f"{what}: {error.code} {line(_reason(error))}")
 
 
 def _reason(error: HTTPError) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 from psycopg import sql
 from pyspark.sql.types import StructType
 
-from spark.checksums import Sum, in_sql
+from spark.archive.checksums import Sum, in_sql
 from spark.source.connection import Connection, connect
 
 PATIENCE_SECONDS: Final = 10.0  # for transactions that may still write

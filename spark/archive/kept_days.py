@@ -10,9 +10,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark import days
+from spark.archive import day_partitions
+from spark.archive.day_files import Files, Manifest
 from spark.errors import Mistake
-from spark.files import Files, Manifest
 from spark.source import frame
 from spark.source.connection import connect
 from spark.source.tables import find
@@ -52,7 +52,7 @@ class Kept:
 def kept(dsn: str, table: str, window: Window, files: Files | None = None) -> Kept:
     """Where each day of a window is."""
     finished = {} if files is None else files.days(table)
-    marks = {part.day: mark.location for part, mark in days.marks(dsn).items() if part.table == table}
+    marks = {part.day: mark.location for part, mark in day_partitions.marks(dsn).items() if part.table == table}
     with connect(dsn, read_only=True, purpose="days") as db:
         there = {day for (day,) in db.execute(_THERE, [table])}
     wanted = days_of(window)

@@ -9,9 +9,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark.archive.day_files import Files
+from spark.archive.kept_days import Kept, days_of, kept, rows
 from spark.errors import Mistake
-from spark.files import Files
-from spark.kept import Kept, days_of, kept, rows
 from spark.windows import Window
 
 EVENTS: Final = (
