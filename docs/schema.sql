@@ -1637,10 +1637,14 @@ CREATE FUNCTION holdfast.job_events(of_topic_id integer, of_seq bigint, since ti
     SET plan_cache_mode TO 'force_custom_plan'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
+    DECLARE
+        first_at CONSTANT timestamptz := greatest(
+            since, holdfast.events_from(of_topic_id),
+            (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
     BEGIN
         RETURN QUERY
         SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= greatest(since, holdfast.events_from(of_topic_id))
+        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= first_at
         ORDER BY e.at LIMIT most;
     END $$;
 
@@ -1671,10 +1675,14 @@ CREATE FUNCTION holdfast.last_events(of_topic_id integer, of_seq bigint, most in
     SET plan_cache_mode TO 'force_custom_plan'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
+    DECLARE
+        first_at CONSTANT timestamptz := greatest(
+            '-infinity', holdfast.events_from(of_topic_id),
+            (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
     BEGIN
         RETURN QUERY
         SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= holdfast.events_from(of_topic_id)
+        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= first_at
         ORDER BY e.at DESC, e.tx DESC LIMIT most;
     END $$;
 
@@ -2143,13 +2151,17 @@ CREATE FUNCTION holdfast.recent_events(of_topic_id integer, seconds double preci
     SET plan_cache_mode TO 'force_custom_plan'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
+    DECLARE
+        first_at CONSTANT timestamptz := greatest(
+            now() - seconds * interval '1 second', holdfast.events_from(of_topic_id),
+            (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
     BEGIN
         SELECT count(*) FILTER (WHERE e.event = 'claimed'), count(*) FILTER (WHERE e.event = 'acked'),
                count(*) FILTER (WHERE e.event = 'enqueued'), min(e.at) FILTER (WHERE e.event = 'claimed'),
                max(e.at) FILTER (WHERE e.event = 'claimed')
         INTO claimed, acked, enqueued, first_claim, last_claim
         FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.at > greatest(now() - seconds * interval '1 second', holdfast.events_from(of_topic_id));
+        WHERE e.topic_id = of_topic_id AND e.at > first_at;
     END $$;
 
 --
