@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import httpx
+import hypothesis
 import pytest
 import uvicorn
 from pydantic import SecretStr
@@ -34,6 +35,10 @@ from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
 from app.topics.config import Policy
 from tests import stalls
+
+# A machine that stands still for a moment is no slow strategy.
+hypothesis.settings.register_profile("holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("holdfast")
 
 TEST_CONNECTIONS = 500  # tests start many services at once, of twenty connections each
 

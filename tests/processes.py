@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(fact: Callable[[], T], seconds: float = 15.0, *, or_show: Callable[[], object] = lambda: "") -> T:
+def until(fact: Callable[[], T], seconds: float = 30.0, *, or_show: Callable[[], object] = lambda: "") -> T:
     """The first true answer of `fact`. Fails the test after `seconds`, with what `or_show` returns."""
     end = time.monotonic() + seconds
     while not (answer := fact()):

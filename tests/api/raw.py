@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from tests.api.dialect import Body
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)

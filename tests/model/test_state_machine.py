@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from asyncpg.pgproto.pgproto import UUID
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.stateful import (
@@ -380,12 +380,10 @@ def test_the_queue_does_what_its_model_does(world: World) -> None:
             settings=settings(
                 max_examples=int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "30")),
                 stateful_step_count=40,
-                deadline=None,
                 print_blob=True,
                 derandomize=False,
                 # To shrink takes minutes, since leases end in real time: add Phase.shrink by hand, what failed is kept.
                 phases=(Phase.explicit, Phase.reuse, Phase.generate),
-                suppress_health_check=[HealthCheck.too_slow],
             ),
         )
     except Flaky as flaky:

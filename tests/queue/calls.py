@@ -16,7 +16,7 @@ from app.queue.model import Batch, Connection, Held, Job, Reach, Seq
 from app.topics.config import Policy
 
 Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-PATIENCE = 10.0  # seconds until a fact that has not come is a failure
+PATIENCE = 30.0  # seconds until a fact that has not come is a failure
 
 
 def batch(count: int = 1, **columns: object) -> Batch:

@@ -18,5 +18,6 @@ async def days_ago(pools: Pools, days: int, table: str, column: str) -> None:
                             FOR VALUES FROM (%L) TO (%L)',
                            to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD'), day, day + interval '1 day');
             UPDATE holdfast.{table} SET {column} = day + interval '1 hour';
+            UPDATE holdfast.topics SET created_at = least(created_at, day);
         END $$
     """)

@@ -71,7 +71,7 @@ def redis() -> Iterator[Redis]:
     server.kill()
 
 
-async def until(fact: Callable[[], Awaitable[Any] | Any], seconds: float = 10) -> None:
+async def until(fact: Callable[[], Awaitable[Any] | Any], seconds: float = 30) -> None:
     """Wait for a fact."""
     end = time.monotonic() + seconds
     while True:
