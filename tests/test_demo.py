@@ -22,6 +22,7 @@ from app.demo.journal import Reader, Writer
 from app.demo.tally import Hand, Result, Tally
 from tests.conftest import Running
 from tests.processes import children, lives, until
+from tests.stalls import undisturbed
 
 ROOT = Path(__file__).parents[1]
 KILLED = re.compile(r"worker-3 was killed \(SIGKILL\) with (\d+) jobs in its hands: (\d+) computed, none acked")
@@ -165,13 +166,15 @@ async def test_nobody_is_killed_on_request_and_the_topic_is_kept(
         await http.delete(f"/v0/topics/{kept[0]}")
 
 
+@undisturbed
 async def test_ctrl_c_leaves_nothing(demo: Start, many: Path, service: Running, tmp_path: Path) -> None:
     run = await demo(many, "--url", service.url)
+    await run.until("jobs in the topic")
+    assert len(await demo_topics(service.url)) == 1
     await run.until(KILLED)
     workers = children(run.process.pid, "app.demo.worker")
-    assert len(workers) == 2
-    assert len(await demo_topics(service.url)) == 1
     run.process.send_signal(signal.SIGINT)
+    assert len(workers) == 2
     assert await run.end() == 130, run.words
     assert "Traceback" not in run.words
     assert await demo_topics(service.url) == []
