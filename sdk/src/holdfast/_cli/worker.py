@@ -1,4 +1,4 @@
-"""The command line: `holdfast`. It needs the extra `cli`."""
+"""`holdfast worker`."""
 
 from __future__ import annotations
 
@@ -10,34 +10,14 @@ import sys
 import threading
 from typing import Annotated, Final
 
-try:
-    import typer
-except ImportError:
-    sys.exit("The command line needs more: pip install 'holdfast[cli]'")
+import typer
 
-from holdfast._version import __version__
 from holdfast._worker.handlers import Queue
 from holdfast._worker.worker import GRACE_SECONDS, LEASE_SECONDS, Worker
 
 STUCK_SECONDS: Final = 1.0
 
-app = typer.Typer(name="holdfast", no_args_is_help=True, pretty_exceptions_enable=False)
 
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def holdfast(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
-) -> None:
-    """The Holdfast job queue service. HOLDFAST_URL and HOLDFAST_API_KEY say where it is."""
-
-
-@app.command()
 def worker(
     target: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="Where the handlers are, as tasks:queue.")],
     topic: Annotated[list[str] | None, typer.Option(help="Only the handler of this one. May be given again.")] = None,
@@ -82,8 +62,3 @@ def _leave() -> None:
             if thread.is_alive():
                 logging.shutdown()
                 os._exit(0)
-
-
-def main() -> None:
-    """What `holdfast` runs."""
-    app()
