@@ -14,4 +14,4 @@ from holdfast._cli.root import app
 
 def main() -> None:
     """What `holdfast` runs."""
-    app()
+    app(prog_name="holdfast")
