@@ -64,7 +64,8 @@ def _measured(topic: SyncTopic, jobs: int, batch: int, clients: int, size: int) 
 
     def claim() -> int:
         claimed = topic.claim(max=batch).jobs
-        held.append(claimed)
+        if claimed:
+            held.append(claimed)
         return len(claimed)
 
     def ack() -> int:

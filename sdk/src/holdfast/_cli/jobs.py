@@ -13,7 +13,7 @@ import typer
 from holdfast import models
 from holdfast._cli.output import Output
 from holdfast._cli.params import Json, Node, TopicName, json_value, own_name, time_option
-from holdfast._cli.session import Exit, session
+from holdfast._cli.session import Exit, Refused, session
 
 MAX_SETTLED: Final = 1_000  # jobs of a call
 LEASE_MS: Final = 30_000
@@ -139,7 +139,8 @@ def _lease(line: str) -> models.Lease:
         job = json.loads(line)
         return models.Lease(int(job["seq"]), str(job["node"]), str(job["lease_id"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise typer.BadParameter(f"This is no job as claim --json prints it: {line.strip():.80}") from error
+        why = f"stdin: this is no job as claim --json prints it: {line.strip():.80}"
+        raise Refused("bad_line", why, exit=Exit.USAGE) from error
 
 
 def _beside(value: Any, jobs: list[models.Lease]) -> list[Any] | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -38,7 +39,7 @@ class Output:
             return count
         rest = iter(things)
         while rows := list(itertools.islice(rest, TABLE_ROWS)):
-            self._print(table(rows, columns))
+            self._print(table(rows, columns, self.console.width))
             count += len(rows)
         return count
 
@@ -94,27 +95,55 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def table(rows: Sequence[Any], columns: Sequence[str]) -> Table:
-    """Rows with these fields of theirs, headed by the fields' names."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def table(rows: Sequence[Any], columns: Sequence[str], width: int) -> Table:
+    """Rows with these fields of theirs, headed by the fields' names. In a narrow terminal texts are cut, and columns
+    left out, which is said below: a number is whole, or not there."""
     values = [fields(row) for row in rows]
-    for name in columns:
-        numbers = all(isinstance(value[name], (int, float)) for value in values if value[name] is not None)
-        wide = name in _LONG
+    texts = {name: [cell(name, value[name]) for value in values] for name in columns}
+    sizes = {name: max(cell_len(text) for text in (_head(name), *texts[name])) for name in columns}
+    left_out = _fit(sizes, width)
+    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    made.caption_style, made.caption_justify = "dim", "left"
+    made.caption = f"Too narrow for {', '.join(map(_head, left_out))}." if left_out else None
+    for name, size in sizes.items():
+        numbers = any(isinstance(value[name], (int, float)) for value in values)
         made.add_column(
-            name.removesuffix("_ms").replace("_", " "),
-            justify="right" if numbers and any(value[name] is not None for value in values) else "left",
-            no_wrap=True,
-            overflow="ellipsis" if wide else "fold",
-            ratio=None,
-            min_width=8 if wide else None,
+            _head(name), justify="right" if numbers else "left", no_wrap=True, overflow="ellipsis", width=size
         )
-    for value in values:
-        made.add_row(*(Text(cell(name, value[name])) for name in columns))
+    for cells in zip(*(texts[name] for name in sizes), strict=True):
+        made.add_row(*map(Text, cells))
     return made
 
 
-_LONG: Final = {"data", "last_error", "error", "message", "detail", "title", "result"}
+GAP: Final = 2
+LONG: Final = {"data": 12, "last_error": 12, "error": 12, "detail": 12, "title": 24, "topic": 12, "name": 12}
+DISPENSABLE: Final = (
+    *("lease_id", "head_seq", "bytes", "durable", "node", "priority", "deliveries", "first_seen"),
+    *("retried", "blocked", "scheduled", "run_p95_ms", "wait_p95_ms", "failed", "completed", "enqueued"),
+    *("calls", "seconds", "max_ms", "p95_ms", "prefixes", "tenant", "fires", "time_zone", "last_error", "deadline"),
+    *("created_at", "last_seen", "went_out", "updated_at", "expires_at", "paused", "at"),
+)
+
+
+def _head(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _fit(sizes: dict[str, int], width: int) -> list[str]:
+    """Make columns fit: cut texts, down to so much, and take columns out. Those that were."""
+    left_out: list[str] = []
+
+    def over() -> int:
+        return sum(sizes.values()) + GAP * (len(sizes) - 1) - width
+
+    for name, least in LONG.items():
+        if name in sizes and over() > 0:
+            sizes[name] = max(sizes[name] - over(), min(sizes[name], least))
+    for name in DISPENSABLE:
+        if name in sizes and over() > 0:
+            left_out.append(name)
+            del sizes[name]
+    return left_out
 
 
 def fields(thing: Any) -> Mapping[str, Any]:

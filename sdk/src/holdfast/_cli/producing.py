@@ -163,7 +163,7 @@ class Taking:
                             self._take(batch)
                             advance(batch.size, self.taken)
                     except BadLine as error:
-                        raise Refused("bad_line", f"{self._left[0]}, {error}", exit=Exit.USAGE) from error
+                        raise Refused("bad_line", f"{_named(self._left[0])}, {error}", exit=Exit.USAGE) from error
                 self._left.pop(0)
                 self._line = 1
 
@@ -183,9 +183,10 @@ class Taking:
         on += [] if self._form is Form.JSON else ["--lines", self._form.value]
         on += [] if self._size == BATCH else ["--batch", str(self._size)]
         on += [] if self._line == 1 else ["--from-line", str(self._line)]
+        place = f"line {self._line} of {_named(self._left[0])}"
         self._out.warn(
             {"stopped": {"source": self._left[0], "line": self._line, "taken": self.taken, "run": self._run}},
-            f"Stopped before line {self._line} of {self._left[0]}: {self.taken} taken. Go on with: {shlex.join(on)}",
+            f"Stopped before {place}: {self.taken} taken. Go on with: {shlex.join(on)}",
         )
 
 
@@ -198,6 +199,10 @@ def _progress(sources: list[str], out: Output) -> Iterator[Callable[[int, int], 
     with Progress(*columns, console=screen, disable=out.as_json or not screen.is_terminal, transient=True) as bar:
         task = bar.add_task("", total=total, taken=0)
         yield lambda size, taken: bar.update(task, advance=size, taken=taken)
+
+
+def _named(source: str) -> str:
+    return "stdin" if source == STDIN else source
 
 
 def _opened(source: str) -> AbstractContextManager[BinaryIO]:

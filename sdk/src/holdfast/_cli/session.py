@@ -70,7 +70,8 @@ def ending(out: Output) -> Iterator[None]:
     except errors.HoldfastError as error:
         code, said = described(error)
         hint = f" Hint: {said['hint']}" if said["hint"] else ""
-        out.warn({"error": said}, f"error: {said['code']}: {said['message']}{hint}")
+        message = said["message"] if said["message"].endswith((".", "?", "!")) else f"{said['message']}."
+        out.warn({"error": said}, f"error: {said['code']}: {message}{hint}")
         raise typer.Exit(code) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
@@ -82,8 +83,8 @@ def ending(out: Output) -> Iterator[None]:
 def _client(patient: bool) -> Client:
     try:
         return Client() if patient else Client(retries=PERSONS_RETRIES)
-    except ValueError as error:  # HOLDFAST_URL
-        raise typer.BadParameter(str(error)) from error
+    except ValueError as error:
+        raise Refused("bad_url", f"HOLDFAST_URL: {error}.", exit=Exit.USAGE) from error
 
 
 def _close_stdout() -> None:
@@ -130,7 +131,7 @@ def _hint(error: errors.HoldfastError) -> str:
 def confirm(question: str) -> None:
     """Go on only if it is meant. Without a terminal nobody can be asked."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{question} There is no terminal to ask at: say --yes.")
+        raise Refused("not_confirmed", f"{question} There is no terminal to ask at.", "say --yes.", Exit.USAGE)
     try:
         sure = typer.confirm(visible(question), err=True)
     except typer.Abort:  # Ctrl-C or Ctrl-D

@@ -51,11 +51,10 @@ def stats(
 def _live(client: Client, out: Output, topics: list[str] | None, prefix: str | None, seconds: float) -> None:
     """A table that is drawn anew. While the service is away, the last one stays, and below it why."""
     with Live(console=out.console, auto_refresh=False) as live:
-        shown = table([], COLUMNS)
+        shown = table([], COLUMNS, out.console.width)
         while True:
             try:
-                shown = table(list(_rows(client, out, topics, prefix)), COLUMNS)
-                shown.caption = None
+                shown = table(list(_rows(client, out, topics, prefix)), COLUMNS, out.console.width)
             except PASSING as error:
                 shown.caption = str(error)
             live.update(shown, refresh=True)
