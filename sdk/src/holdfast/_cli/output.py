@@ -130,19 +130,21 @@ def _head(name: str) -> str:
 
 
 def _fit(sizes: dict[str, int], width: int) -> list[str]:
-    """Make columns fit: cut texts, down to so much, and take columns out. Those that were."""
+    """Make columns fit: cut texts, down to so much, and take columns out, down to one. Those that were."""
     left_out: list[str] = []
+    whole = dict(sizes)
 
     def over() -> int:
         return sum(sizes.values()) + GAP * (len(sizes) - 1) - width
 
-    for name, least in LONG.items():
-        if name in sizes and over() > 0:
-            sizes[name] = max(sizes[name] - over(), min(sizes[name], least))
-    for name in DISPENSABLE:
+    if over() > 0:
+        sizes |= {name: min(size, LONG.get(name, size)) for name, size in sizes.items()}
+    for name in (*DISPENSABLE, *list(sizes)[:0:-1]):
         if name in sizes and over() > 0:
             left_out.append(name)
             del sizes[name]
+    for name in LONG.keys() & sizes.keys():  # and give back what is there after all
+        sizes[name] = min(whole[name], sizes[name] + max(0, -over()))
     return left_out
 
 

@@ -21,7 +21,7 @@ else:
 
 log: Final = logging.getLogger("holdfast")
 
-SOON_SECONDS: Final = 10.0  # who lives so long has come to work
+WORKED_SECONDS: Final = 60.0  # who lives so long has come to work
 FIRST_PAUSE_SECONDS: Final = 0.5
 LAST_PAUSE_SECONDS: Final = 30.0
 DEATHS: Final = 3  # of each process, one soon after the other, until the parent gives up
@@ -91,7 +91,7 @@ class Processes:
             self._running[number] = process
             if self._stopping.is_set():  # it was told while this one began
                 self._tell(process)
-            came_to_work = asyncio.get_running_loop().call_later(SOON_SECONDS, self._deaths.__setitem__, number, 0)
+            came_to_work = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._deaths.__setitem__, number, 0)
             code = await process.wait()
             came_to_work.cancel()
             del self._running[number]

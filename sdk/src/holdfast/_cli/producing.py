@@ -101,15 +101,8 @@ def _payload(data: str | None, file: BinaryIO | None, text: bool, raw: bool) -> 
 def enqueue(
     topic: TopicName,
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Records, one a line; - or none is stdin.",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
-            show_default=False,
-        ),
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Records, one a line; - or none is stdin.", show_default=False),
     ] = None,
     *,
     form: Annotated[
@@ -123,9 +116,12 @@ def enqueue(
     as_json: Json = False,
 ) -> None:
     """Put many records in, from files or stdin. Where it stops short it says how to go on."""
-    sources = [str(file) for file in files or ()] or [STDIN]
+    sources = files or [STDIN]
     if sources.count(STDIN) > 1:
         raise typer.BadParameter("stdin can be read once.")
+    for source in sources:
+        if source != STDIN and not Path(source).is_file():
+            raise typer.BadParameter(f"There is no file {source}.")
     with session(as_json, patient=True) as (client, out):
         taking = Taking(client.topic(topic), out, run or secrets.token_hex(4), form, batch)
         try:
