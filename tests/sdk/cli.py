@@ -26,6 +26,7 @@ class Ended:
     code: int
     out: str
     err: str
+    both: str = ""  # as a terminal has them, of a command that ran in this process
 
     @property
     def objects(self) -> list[Any]:
@@ -48,12 +49,16 @@ class Cli:
     def __init__(self, url: str, **env: str) -> None:
         self.env = {"HOLDFAST_URL": url, "HOLDFAST_NODE": "tests", "NO_COLOR": "1", **env}
 
-    async def __call__(self, *words: object, stdin: str = "", code: int = 0) -> Ended:
-        """Run a command in this process, but for its loop, which is the service's. It has to end with `code`."""
+    async def ended(self, *words: object, stdin: str = "") -> Ended:
+        """Run a command in this process, but not in this thread, whose loop is the service's."""
         ran = await asyncio.to_thread(CliRunner().invoke, app, [str(word) for word in words], stdin, self.env)
         if ran.exception and not isinstance(ran.exception, SystemExit):
             raise ran.exception
-        ended = Ended(ran.exit_code, ran.stdout, ran.stderr)
+        return Ended(ran.exit_code, ran.stdout, ran.stderr, ran.output)
+
+    async def __call__(self, *words: object, stdin: str = "", code: int = 0) -> Ended:
+        """The same of one that has to end with `code`."""
+        ended = await self.ended(*words, stdin=stdin)
         assert ended.code == code, ended
         return ended
 

@@ -42,7 +42,7 @@ class Parent:
         env = environment({"HOLDFAST_URL": url, "HOLDFAST_TEST_TOPIC": topic})
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command("worker", "tasks:queue", "--lease=5", *words), cwd=folder, env=env, stderr=log
+                command("worker", "tasks:queue", "--lease=60", *words), cwd=folder, env=env, stderr=log
             )
 
     async def said(self, words: str, times: int = 1) -> None:

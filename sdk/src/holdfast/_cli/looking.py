@@ -72,7 +72,7 @@ def explain(
         for reason in why.reasons:
             out.say(f"{reason.code}: {reason.message}")
         if why.wait_ms is not None:
-            out.say(f"It will take {cell('wait_ms', why.wait_ms)}.")
+            out.say(f"It starts in {cell('wait_ms', why.wait_ms)} or so.")
 
 
 def history(topic: TopicName, seq: Seq, as_json: Json = False) -> None:

@@ -28,7 +28,7 @@ COLUMNS: Final = (
 def stats(
     topics: Annotated[
         list[str] | None,
-        typer.Argument(help="All, if not said.", autocompletion=topics_that_begin, show_default=False),
+        typer.Argument(metavar="TOPIC", help="All, if not said.", autocompletion=topics_that_begin, show_default=False),
     ] = None,
     prefix: Annotated[str | None, typer.Option(help="Only names that begin so.", show_default=False)] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
