@@ -85,9 +85,23 @@ async def test_ctrl_c(cli: Cli, queue: AsyncTopic) -> None:
     assert process.stdout
     await queue.enqueue("here it is")
     assert b"here it is" in await asyncio.to_thread(process.stdout.readline)
+    await interrupted(process)
+
+
+async def test_stats_go_on_until_ctrl_c(cli: Cli, queue: AsyncTopic) -> None:
+    process = cli.process("stats", queue.name, "--watch", "--every", "50ms", "--json", stdin=subprocess.DEVNULL)
+    assert process.stdout
+    await queue.enqueue(1)
+    while b'"ready": 1' not in await asyncio.to_thread(process.stdout.readline):
+        pass
+    await interrupted(process)
+
+
+async def interrupted(process: subprocess.Popen[bytes]) -> None:
+    """By Ctrl-C it ends quietly."""
     process.send_signal(signal.SIGINT)
-    out, err = await asyncio.to_thread(process.communicate, None, 30)
-    assert (process.returncode, out, err) == (Exit.INTERRUPTED, b"", b"")
+    _, err = await asyncio.to_thread(process.communicate, None, 30)
+    assert (process.returncode, err) == (Exit.INTERRUPTED, b"")
 
 
 async def test_who_is_asked_first(cli: Cli, queue: AsyncTopic) -> None:

@@ -73,12 +73,24 @@ def batches(file: BinaryIO, form: Form, size: int, first_line: int) -> Iterator[
         yield batch
 
 
+def loads(text: str) -> Any:
+    """JSON, as it is defined: NaN and infinities are none. Raises ValueError."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def record_of(line: bytes, form: Form) -> models.Record:
     """The record of a line. Raises ValueError."""
     text = line.decode()
     if form is Form.TEXT:
         return models.Record(data=text)
-    value = json.loads(text)
+    value = loads(text)
     if form is Form.JSON:
         return models.Record(data=value)
     if not isinstance(value, dict) or "data" not in value:

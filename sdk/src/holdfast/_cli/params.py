@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import platform
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from holdfast import errors
+from holdfast._cli.lines import loads
 from holdfast._client import Client
 
 COMPLETION_SECONDS: Final = 1.0
@@ -53,7 +53,7 @@ def moment(text: str) -> datetime:
 def json_value(text: str) -> Any:
     """JSON."""
     try:
-        return json.loads(text)
+        return loads(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r:.80} is no JSON: {error}") from None
 
@@ -69,7 +69,7 @@ def json_object(text: str) -> dict[str, Any]:
 def json_or_text(text: str) -> Any:
     """JSON, where it is; else the text."""
     try:
-        return json.loads(text)
+        return loads(text)
     except ValueError:
         return text
 

@@ -175,6 +175,8 @@ class Taking:
 
     def tell_where_it_stopped(self) -> None:
         """To stderr, how to go on. What was under way may have been taken, too: its key makes the repeat harmless."""
+        if not self._left:
+            return
         on = ["holdfast", "enqueue", self._topic.name, *self._left, "--run", self._run]
         on += [] if self._form is Form.JSON else ["--lines", self._form.value]
         on += [] if self._size == BATCH else ["--batch", str(self._size)]
@@ -202,4 +204,7 @@ def _named(source: str) -> str:
 
 
 def _opened(source: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb")
+    try:
+        return nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb")
+    except OSError as error:
+        raise Refused("unreadable", f"{source}: {error.strerror}", exit=Exit.USAGE) from error

@@ -73,6 +73,10 @@ def ending(out: Output) -> Iterator[None]:
         message = said["message"] if said["message"].endswith((".", "?", "!")) else f"{said['message']}."
         out.warn({"error": said}, f"error: {said['code']}: {message}{hint}")
         raise typer.Exit(code) from None
+    except UnicodeEncodeError as error:
+        why = f"{error.object[error.start : error.end]!r} is in no Unicode text."
+        out.warn({"error": {"code": "no_unicode", "message": why}}, f"error: no_unicode: {why}")
+        raise typer.Exit(Exit.USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
     except BrokenPipeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -40,25 +41,24 @@ def stats(
         seconds = EVERY_SECONDS if every is None else every / 1000
         if not watch:
             out.many(_rows(client, out, topics, prefix), *COLUMNS)
-        elif as_json or not out.console.is_terminal:
+            return
+        with Live(console=out.console, auto_refresh=False) if _drawn(out) else nullcontext() as live:
             while True:
-                out.many(_rows(client, out, topics, prefix), *COLUMNS)
+                try:
+                    rows = list(_rows(client, out, topics, prefix))
+                except PASSING as error:
+                    out.note(f"{error} It is tried again until Ctrl-C.")
+                else:
+                    if live is None:
+                        out.many(rows, *COLUMNS)
+                    else:
+                        live.update(table(rows, COLUMNS, out.console.width), refresh=True)
                 time.sleep(seconds)
-        else:
-            _live(client, out, topics, prefix, seconds)
 
 
-def _live(client: Client, out: Output, topics: list[str] | None, prefix: str | None, seconds: float) -> None:
-    """A table that is drawn anew. While the service is away, the last one stays, and below it why."""
-    with Live(console=out.console, auto_refresh=False) as live:
-        shown = table([], COLUMNS, out.console.width)
-        while True:
-            try:
-                shown = table(list(_rows(client, out, topics, prefix)), COLUMNS, out.console.width)
-            except PASSING as error:
-                shown.caption = str(error)
-            live.update(shown, refresh=True)
-            time.sleep(seconds)
+def _drawn(out: Output) -> bool:
+    """Whether there is a terminal to draw anew."""
+    return out.console.is_terminal and not out.as_json
 
 
 def _rows(client: Client, out: Output, names: list[str] | None, prefix: str | None) -> Iterator[dict[str, Any]]:
