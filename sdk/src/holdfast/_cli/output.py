@@ -65,6 +65,7 @@ class Output:
             self.console.print(made)
         for line in drawn.get().splitlines():
             print(line.rstrip())
+        sys.stdout.flush()
 
     def did(self, answer: Any, sentence: str) -> None:
         """What has been done: the answer as JSON, or the sentence."""
