@@ -52,6 +52,12 @@ async def test_configure_changes_what_is_named(cli: Cli, queue: AsyncTopic) -> N
     assert changed["backoff"]["base_ms"] == 5
     changed = await config("lease_ms=null", "--file=-", stdin='{"durable": false}')
     assert (changed["lease_ms"], changed["durability"], changed["dead_letter"]) == (30_000, "disk", "elsewhere")
+    for hard in ('schema={"type": "object"}', 'webhook={"url": "https://example.org/", "secret": "0123456789"}'):
+        before = await config(hard)
+        assert await config("lease_ms=5000") == before | {"lease_ms": 5_000}, "what can't be shown stays, too"
+        await config("lease_ms=null")
+    odd = await cli("topics", "configure", queue.name, "backoff=fixed", code=Exit.REFUSED)
+    assert odd.err == "error: invalid_request: Expected `object | null`, got `str` - at `$.backoff`.\n"
     wrong = await cli("topics", "configure", queue.name, "lease=1", code=Exit.USAGE)
     assert "Did you mean lease_ms?" in wrong.err
 

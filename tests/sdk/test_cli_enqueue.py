@@ -56,7 +56,8 @@ async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
     assert (second.data, second.tag, second.priority, second.state) == (b"\0\1", "raw", 2, "scheduled")
     for line, why in (
         ('{"data": 1, "colour": "red"}', "a record has no colour"),
-        ('{"data": NaN}', "NaN is no JSON"),
+        ('{"data": NaN}', "NaN is no number"),
+        ('{"data": 1e999}', "1e999 is no number"),
         ('{"data": "\\ud800"}', "in no Unicode text"),
         ("[" * 100_000, "nested too deep"),
         ("[1]", "a record is an object that has data"),

@@ -42,7 +42,11 @@ class Parent:
         env = environment({"HOLDFAST_URL": url, "HOLDFAST_TEST_TOPIC": topic})
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command("worker", "tasks:queue", "--lease=60", *words), cwd=folder, env=env, stderr=log
+                command("worker", "tasks:queue", "--lease=60", *words),
+                cwd=folder,
+                env=env,
+                stderr=log,
+                start_new_session=True,
             )
 
     async def said(self, words: str, times: int = 1) -> None:
@@ -97,8 +101,9 @@ async def test_workers_that_die_are_replaced_and_signals_reach_them_once(begin: 
 
     long = (await queue.enqueue(600)).seq
     await eventually(queue, long, "leased")
-    parent.process.send_signal(signal.SIGTERM)
+    os.killpg(parent.process.pid, signal.SIGINT)  # as a terminal's Ctrl-C
     await parent.said("The worker stops when what it runs is done", 2)
+    assert "gives back" not in parent.log.read_text()
     assert await state_of(queue, long) == "leased", "it is let come to its end"
     parent.process.send_signal(signal.SIGTERM)
     assert await parent.ended() == Exit.DONE

@@ -139,11 +139,11 @@ def requeue(
 
 
 def _ended(client: Client, id: str, out: Output) -> models.Operation:
-    """An operation's end. Ctrl-C leaves it to itself."""
+    """An operation's end. Whatever ends this command leaves it to itself."""
     try:
         while not (operation := client.operations.get(id)).over:
             time.sleep(LOOK_SECONDS)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, errors.HoldfastError):
         out.note(f"Operation {id} goes on.")
         raise
     return operation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,11 +27,7 @@ class Form(StrEnum):
 
 
 class BadLine(Exception):
-    """A line that is no record: `line` counts from 1."""
-
-    def __init__(self, line: int, why: str) -> None:
-        super().__init__(why)
-        self.line = line
+    """A line that is no record: which, and why."""
 
 
 @dataclass(slots=True)
@@ -62,7 +59,7 @@ def batches(file: BinaryIO, form: Form, size: int, first_line: int) -> Iterator[
                 batch.records.append(record_of(line.rstrip(b"\r\n") if form is Form.TEXT else text, form))
             except ValueError as error:
                 torn = "" if line.endswith(b"\n") else ", where the file ends"
-                raise BadLine(number, f"line {number}{torn}: {error}") from error
+                raise BadLine(f"line {number}{torn}: {error}") from error
         batch.last = number
         batch.size += len(line)
         batch.digest.update(line)
@@ -76,13 +73,16 @@ def batches(file: BinaryIO, form: Form, size: int, first_line: int) -> Iterator[
 def loads(text: str) -> Any:
     """JSON, as it is defined: NaN and infinities are none. Raises ValueError."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number of JSON's, or too large")
+    return number
 
 
 def record_of(line: bytes, form: Form) -> models.Record:

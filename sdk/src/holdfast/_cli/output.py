@@ -144,8 +144,9 @@ def _fit(sizes: dict[str, int], width: int) -> list[str]:
         if name in sizes and over() > 0:
             left_out.append(name)
             del sizes[name]
-    for name in LONG.keys() & sizes.keys():  # and give back what is there after all
-        sizes[name] = min(whole[name], sizes[name] + max(0, -over()))
+    for name in LONG:  # and give back what is there after all
+        if name in sizes:
+            sizes[name] = min(whole[name], sizes[name] + max(0, -over()))
     return left_out
 
 

@@ -20,10 +20,9 @@ from holdfast._client import Client, SyncTopic
 
 EVERY_SECONDS: Final = 2.0
 MOST: Final = 50  # topics that are asked about again and again
-COLUMNS: Final = (
-    *("topic", "ready", "scheduled", "blocked", "in_flight", "dead", "oldest_ms"),
-    *("enqueued", "completed", "retried", "failed", "wait_p95_ms", "run_p95_ms"),
-)
+HELD: Final = ("ready", "scheduled", "blocked", "in_flight", "dead")
+HAPPENED: Final = ("enqueued", "completed", "retried", "failed")
+COLUMNS: Final = ("topic", *HELD, "oldest_ms", *HAPPENED, "wait_p95_ms", "run_p95_ms")
 
 
 def stats(
@@ -83,12 +82,12 @@ def _row(topic: SyncTopic) -> dict[str, Any]:
     if topic.get(touch=False).queue is None:
         return row
     tenants = list(topic.stats())
-    row |= {name: sum(getattr(tenant, name) for tenant in tenants) for name in COLUMNS[1:6]}
+    row |= {name: sum(getattr(tenant, name) for tenant in tenants) for name in HELD}
     ages = [age for tenant in tenants if (age := tenant.oldest_claimable_age_ms) is not None]
     row["oldest_ms"] = max(ages, default=None)
     told = topic.stats_history()
-    row |= dict.fromkeys(("enqueued", "completed", "retried", "failed"), 0)
+    row |= dict.fromkeys(HAPPENED, 0)
     if told.steps and (told.told_to - (last := told.steps[-1]).at).total_seconds() <= told.step_s:
-        row |= {name: getattr(last, name) for name in ("enqueued", "completed", "retried", "failed")}
+        row |= {name: getattr(last, name) for name in HAPPENED}
         row |= {"wait_p95_ms": last.wait.p95_ms, "run_p95_ms": last.processing.p95_ms}
     return row

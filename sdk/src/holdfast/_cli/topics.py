@@ -15,7 +15,6 @@ from holdfast._cli.output import fields
 from holdfast._cli.params import Json, Limit, TopicName, Yes, example, json_object, json_or_text
 from holdfast._cli.session import Exit, Refused, confirm, session
 from holdfast._client import SyncTopic
-from holdfast._decode import read
 
 app = typer.Typer(no_args_is_help=True, help="Make, look at, change and delete topics.")
 
@@ -123,7 +122,7 @@ def delete(
         if not (if_empty or yes):
             confirm(f"Delete {topic} and the {named.get(touch=False).count} it holds?")
         done = named.delete(if_empty=if_empty)
-        out.did(done, f"{topic} is deleted.")
+        out.did(done, f"{topic} is deleted." if done.deleted else f"There is no topic {topic}.")
         if not done.deleted:
             raise typer.Exit(Exit.NOTHING)
 
@@ -143,7 +142,6 @@ def _said(settings: list[str] | None, file: typer.FileText | None) -> dict[str, 
 
 
 def _changed(config: models.TopicConfig, said: Mapping[str, Any]) -> models.TopicConfig:
-    """These settings, with those in place that were named."""
-    asked = read(models.TopicConfig, said)
-    reopened: dict[str, Any] = {name: None for name, of in FOLLOWS.items() if of in said}
-    return dataclasses.replace(config, **reopened | {name: getattr(asked, name) for name in said})
+    """These settings, with those in place that were named, as they stand: the service says what is wrong with them."""
+    reopened = {name: None for name, of in FOLLOWS.items() if of in said}
+    return dataclasses.replace(config, **reopened | said)
