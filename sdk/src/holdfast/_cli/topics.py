@@ -144,4 +144,4 @@ def _said(settings: list[str] | None, file: typer.FileText | None) -> dict[str, 
 def _changed(config: models.TopicConfig, said: Mapping[str, Any]) -> models.TopicConfig:
     """These settings, with those in place that were named, as they stand: the service says what is wrong with them."""
     reopened: dict[str, Any] = {name: None for name, of in FOLLOWS.items() if of in said}
-    return dataclasses.replace(config, **reopened | said)
+    return dataclasses.replace(config, **{**reopened, **said})
