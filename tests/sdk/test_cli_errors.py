@@ -12,8 +12,10 @@ import subprocess
 from collections.abc import Awaitable, Callable
 
 import pytest
+from pydantic import SecretStr
 
-from holdfast import AsyncTopic
+from app.settings import Settings
+from holdfast import AsyncClient, AsyncTopic
 from holdfast._cli.session import Exit
 from tests.api.keyring import Services
 from tests.conftest import Running
@@ -95,6 +97,40 @@ async def test_stats_go_on_until_ctrl_c(cli: Cli, queue: AsyncTopic) -> None:
     while b'"ready": 1' not in await asyncio.to_thread(process.stdout.readline):
         pass
     await interrupted(process)
+
+
+async def test_tail_goes_on_through_a_restart_of_the_service(database_url: str, topic: str) -> None:
+    settings = Settings.model_validate({"database_url": SecretStr(database_url)})
+    service = Running(settings)
+    await service.start()
+    async with AsyncClient(service.url) as client:
+        queue = client.topic(topic)
+        await queue.put()
+        await queue.enqueue("before")
+        process = Cli(service.url).process("tail", topic, "--after", 0, "--count", 2, stdin=subprocess.DEVNULL)
+        assert process.stdout
+        assert process.stderr
+        assert b'"before"' in await asyncio.to_thread(process.stdout.readline)
+        await service.stop()
+        assert b"It is tried again" in await asyncio.to_thread(process.stderr.readline)
+        again = Running(settings, port=int(service.url.rpartition(":")[2]))
+        await again.start()
+        await queue.enqueue("after")
+        out, err = await asyncio.to_thread(process.communicate, None, 60)
+        await again.stop()
+    assert (process.returncode, err) == (Exit.DONE, b"It goes on.\n")
+    assert out.endswith(b'"after"\n')
+
+
+async def test_a_bench_that_is_interrupted_leaves_nothing(cli: Cli, client: AsyncClient) -> None:
+    process = cli.process("bench", "--jobs", 10_000_000, "--batch", 1, "--not-durable")
+    assert process.stderr
+    assert b"10000000 jobs" in await asyncio.to_thread(process.stderr.readline)
+    async with asyncio.timeout(30):
+        while not [one async for one in client.topics.list(prefix="holdfast-bench-") if one.count]:
+            await asyncio.sleep(0.01)
+    await interrupted(process)
+    assert [one.topic async for one in client.topics.list(prefix="holdfast-bench-")] == []
 
 
 async def interrupted(process: subprocess.Popen[bytes]) -> None:

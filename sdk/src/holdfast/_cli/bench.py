@@ -39,8 +39,8 @@ def bench(
             f"{jobs} jobs of {size} bytes, {batch} a call, {clients} calls at once, "
             f"{'durable' if durable else 'not durable'}, on {topic.name} of {client.account.base_url}."
         )
-        topic.put(models.TopicConfig(durable=durable, lease_ms=600_000))
         try:
+            topic.put(models.TopicConfig(durable=durable, lease_ms=600_000))
             out.many(_measured(topic, jobs, batch, clients, size), *COLUMNS)
         finally:
             topic.delete()
