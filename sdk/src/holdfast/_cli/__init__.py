@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 try:
@@ -14,4 +15,7 @@ from holdfast._cli.root import app
 
 def main() -> None:
     """What `holdfast` runs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Unicode is no error
     app(prog_name="holdfast")

@@ -60,8 +60,6 @@ class Processes:
         finally:
             if watcher:
                 watcher.cancel()
-            for process in self._running.values():
-                process.kill()
         return self._exit
 
     def _tell_to_stop(self) -> None:
@@ -87,7 +85,11 @@ class Processes:
     async def _keep(self, number: int) -> None:
         """One worker, and another when it has ended."""
         while not self._stopping.is_set():
-            process = await self._start()
+            try:
+                process = await self._start()
+            except OSError as error:
+                await self._mourn(number, f"A worker process can't begin: {error}", 1)
+                continue
             self._running[number] = process
             if self._stopping.is_set():  # it was told while this one began
                 self._tell(process)
@@ -101,7 +103,7 @@ class Processes:
                 well = code in (0, -signal.SIGTERM)  # the latter: before it heard signals, and so before any job
                 self._exit = self._exit or (0 if well else 1)
             elif not told:
-                await self._mourn(number, process, code)
+                await self._mourn(number, f"Worker process {process.pid} ended with {code}", code)
 
     async def _start(self) -> Process:
         command = [sys.executable, "-m", "holdfast", "worker", *self._words]
@@ -109,17 +111,17 @@ class Processes:
         log.info("Worker process %d has begun", process.pid)
         return process
 
-    async def _mourn(self, number: int, process: Process, code: int) -> None:
+    async def _mourn(self, number: int, what: str, code: int) -> None:
         """Wait before another one begins, the longer the more often it died; or give up."""
         self._deaths[number] += 1
         hopeless = code == USAGE or min(self._deaths) >= DEATHS
         if hopeless and not self._reload:
-            log.error("Worker process %d ended with %d; it makes no sense to go on", process.pid, code)
+            log.error("%s; it makes no sense to go on", what)
             self._exit = code if code > 0 else 1
             self._tell_to_stop()
             return
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._deaths[number] - 1), LAST_PAUSE_SECONDS)
-        log.warning("Worker process %d ended with %d; another begins in %g s", process.pid, code, pause)
+        log.warning("%s; another begins in %g s", what, pause)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nudge.wait(), pause)
 

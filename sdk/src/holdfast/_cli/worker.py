@@ -36,7 +36,8 @@ def worker(
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run handlers. SIGTERM lets those that run come to their end; a second one gives their jobs back at once."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    who = "%(name)s %(process)d" if supervised else "%(name)s"
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {who} %(message)s")
     for name in ("httpx", "watchfiles"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if processes > 1 or reload:
