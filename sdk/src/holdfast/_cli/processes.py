@@ -24,7 +24,7 @@ log: Final = logging.getLogger("holdfast")
 WORKED_SECONDS: Final = 60.0  # who lives so long has come to work
 FIRST_PAUSE_SECONDS: Final = 0.5
 LAST_PAUSE_SECONDS: Final = 30.0
-DEATHS: Final = 3  # of each process, one soon after the other, until the parent gives up
+DEATHS: Final = 3  # of each process, until the parent gives up
 KILL_SECONDS: Final = 15.0  # beyond the grace of a worker
 USAGE: Final = 2  # how a worker ends whose words make no sense: another one would as well
 
@@ -42,7 +42,8 @@ class Processes:
         self._reload = reload
         self._running: dict[int, Process] = {}
         self._told: set[Process] = set()  # to end. A second time would make them give back what they run
-        self._deaths = [0] * count
+        self._deaths = [0] * count  # of each, one soon after the other
+        self._worked = False  # whether any has lived so long that its words make sense
         self._stopping = asyncio.Event()
         self._nudge = asyncio.Event()  # pauses are over
         self._exit = 0
@@ -93,7 +94,7 @@ class Processes:
             self._running[number] = process
             if self._stopping.is_set():  # it was told while this one began
                 self._tell(process)
-            came_to_work = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._deaths.__setitem__, number, 0)
+            came_to_work = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._has_worked, number)
             code = await process.wait()
             came_to_work.cancel()
             del self._running[number]
@@ -105,6 +106,10 @@ class Processes:
             elif not told:
                 await self._mourn(number, f"Worker process {process.pid} ended with {code}", code)
 
+    def _has_worked(self, number: int) -> None:
+        self._deaths[number] = 0
+        self._worked = True
+
     async def _start(self) -> Process:
         command = [sys.executable, "-m", "holdfast", "worker", *self._words]
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, process_group=0)
@@ -114,7 +119,7 @@ class Processes:
     async def _mourn(self, number: int, what: str, code: int) -> None:
         """Wait before another one begins, the longer the more often it died; or give up."""
         self._deaths[number] += 1
-        hopeless = code == USAGE or min(self._deaths) >= DEATHS
+        hopeless = (code == USAGE and not self._worked) or min(self._deaths) >= DEATHS
         if hopeless and not self._reload:
             log.error("%s; it makes no sense to go on", what)
             self._exit = code if code > 0 else 1
@@ -127,10 +132,13 @@ class Processes:
 
     async def _watch(self) -> None:
         """Replace the workers when a source changes: each drains, and then another begins."""
-        async for names in awatch(".", watch_filter=PythonFilter()):
-            changed = sorted({PurePath(name).name for _, name in names})
-            log.info("%s changed: the workers begin anew", ", ".join(changed))
-            self._nudge.set()
-            self._nudge.clear()
-            for process in self._running.values():
-                self._tell(process)
+        try:
+            async for names in awatch(".", watch_filter=PythonFilter()):
+                changed = sorted({PurePath(name).name for _, name in names})
+                log.info("%s changed: the workers begin anew", ", ".join(changed))
+                self._nudge.set()
+                self._nudge.clear()
+                for process in self._running.values():
+                    self._tell(process)
+        except (OSError, RuntimeError) as error:
+            log.error("No changes are seen any more: %s", error)
