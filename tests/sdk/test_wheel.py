@@ -58,6 +58,11 @@ def test_the_wheel_has_the_package_and_its_types(wheel: Path) -> None:
     assert {name for name in names if name.endswith(".py")} == sources
 
 
+def test_the_command_says_what_it_needs(python: Path) -> None:
+    ran = subprocess.run([python.parent / "holdfast"], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (1, "The command line needs more: pip install 'holdfast[cli]'\n")
+
+
 async def test_the_programs_of_the_pages_run_with_nothing_but_the_wheel(
     python: Path, serve: Serve, new_database: Callable[[], Awaitable[str]]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `holdfast`. It needs the extra `cli`."""
+"""`holdfast worker`."""
 
 from __future__ import annotations
 
@@ -10,49 +10,63 @@ import sys
 import threading
 from typing import Annotated, Final
 
-try:
-    import typer
-except ImportError:
-    sys.exit("The command line needs more: pip install 'holdfast[cli]'")
+import typer
 
-from holdfast._version import __version__
+from holdfast._cli.params import topics_that_begin
+from holdfast._cli.processes import CAN_RELOAD, Processes
 from holdfast._worker.handlers import Queue
 from holdfast._worker.worker import GRACE_SECONDS, LEASE_SECONDS, Worker
 
 STUCK_SECONDS: Final = 1.0
 
-app = typer.Typer(name="holdfast", no_args_is_help=True, pretty_exceptions_enable=False)
 
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def holdfast(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
-) -> None:
-    """The Holdfast job queue service. HOLDFAST_URL and HOLDFAST_API_KEY say where it is."""
-
-
-@app.command()
 def worker(
     target: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="Where the handlers are, as tasks:queue.")],
-    topic: Annotated[list[str] | None, typer.Option(help="Only the handler of this one. May be given again.")] = None,
+    *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Only the handler of this one. May be given again.", autocompletion=topics_that_begin),
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="So many; one that dies is replaced.")] = 1,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Begin anew when a source changes, for development.")
+    ] = False,
     lease: Annotated[float, typer.Option(help="Seconds until a dead worker's jobs come back.")] = LEASE_SECONDS,
     grace: Annotated[float, typer.Option(help="Seconds that handlers have after SIGTERM.")] = GRACE_SECONDS,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run handlers. SIGTERM lets those that run come to their end; a second one gives their jobs back at once."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    who = "%(name)s %(process)d" if supervised else "%(name)s"
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {who} %(message)s")
+    for name in ("httpx", "watchfiles"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if processes > 1 or reload:
+        words = [target, *(f"--topic={name}" for name in topic or ()), f"--lease={lease}", f"--grace={grace}"]
+        raise typer.Exit(_supervise([*words, "--supervised"], processes, grace, reload))
     try:
         made = Worker(_queue(target), topics=topic, lease=lease, grace=grace)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    if supervised:
+        threading.Thread(target=_stop_with_parent, args=(made,), daemon=True).start()
     asyncio.run(made.run())
     _leave()
+
+
+def _supervise(words: list[str], count: int, grace: float, reload: bool) -> int:
+    """Workers below this process; the exit code."""
+    if sys.platform == "win32":
+        raise typer.BadParameter("--processes and --reload need signals, which Windows has not.")
+    if reload and not CAN_RELOAD:
+        raise typer.BadParameter("--reload needs more: pip install 'holdfast[reload]'.")
+    return asyncio.run(Processes(words, count, grace=grace, reload=reload).run())
+
+
+def _stop_with_parent(worker: Worker) -> None:
+    """stdin is a pipe from the parent. Nothing comes by it; it ends when the parent does."""
+    while os.read(0, 1):
+        pass
+    worker.stop()
 
 
 def _queue(target: str) -> Queue:
@@ -82,8 +96,3 @@ def _leave() -> None:
             if thread.is_alive():
                 logging.shutdown()
                 os._exit(0)
-
-
-def main() -> None:
-    """What `holdfast` runs."""
-    app()

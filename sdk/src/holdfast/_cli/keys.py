@@ -1,0 +1,93 @@
+"""`holdfast keys`: API keys."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from holdfast import models
+from holdfast._cli.output import Output
+from holdfast._cli.params import Json, Limit, Yes, example, time_option
+from holdfast._cli.session import confirm, session
+from holdfast.models.keys import Scope
+
+app = typer.Typer(no_args_is_help=True, help="API keys. They need the scope admin.")
+
+Id = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
+
+
+def _scopes(text: str) -> list[Scope]:
+    """Scopes as `read+write`."""
+    scopes = text.split("+")
+    if wrong := set(scopes) - set(get_args(Scope)):
+        raise typer.BadParameter(f"There is no scope {wrong.pop()!r}: {', '.join(get_args(Scope))}.")
+    return cast(list[Scope], scopes)
+
+
+@app.command("list", epilog=example("holdfast keys list"))
+def list_keys(limit: Limit = 1_000, as_json: Json = False) -> None:
+    """List keys, without their secrets."""
+    with session(as_json) as (client, out):
+        found = itertools.islice(client.keys.list(), limit)
+        if not out.many(found, "id", "name", "scopes", "prefixes", "tenant", "state", "expires_at"):
+            out.note("There are none.")
+
+
+@app.command(epilog=example("holdfast keys show 01HV"))
+def show(id: Id, as_json: Json = False) -> None:
+    """Show a key, without its secret."""
+    with session(as_json) as (client, out):
+        out.one(client.keys.get(id))
+
+
+@app.command(epilog=example("holdfast keys make worker-7 --scopes read+write --prefix mail"))
+def make(
+    name: Annotated[str, typer.Argument(show_default=False)],
+    *,
+    scopes: Annotated[
+        Any,
+        typer.Option(parser=_scopes, metavar="SCOPES", help="What it may do, as read+write.", show_default=False),
+    ],
+    prefix: Annotated[
+        list[str] | None, typer.Option(help="Only topics that begin so. May be given again.", show_default=False)
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this one's jobs.", show_default=False)] = None,
+    expires_in: Annotated[int | None, time_option("It ends so much later.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key. The secret alone goes to stdout, and is not shown again."""
+    with session(as_json) as (client, out):
+        made = client.keys.make(name, scopes, prefixes=prefix or None, tenant=tenant, expires_in_ms=expires_in)
+        _tell(out, made)
+
+
+@app.command(epilog=example("holdfast keys rotate 01HV --grace 1h"))
+def rotate(
+    id: Id,
+    grace: Annotated[int | None, time_option("The old secret is good for so much longer.")] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Give a key a new secret, which goes to stdout."""
+    with session(as_json) as (client, out):
+        if not (grace or yes):
+            confirm(f"End the secret of {id} at once?")
+        _tell(out, client.keys.rotate(id, grace_ms=grace or 0))
+
+
+@app.command(epilog=example("holdfast keys revoke 01HV --yes"))
+def revoke(id: Id, yes: Yes = False, as_json: Json = False) -> None:
+    """End a key, for good."""
+    with session(as_json) as (client, out):
+        if not yes:
+            confirm(f"Revoke {id} ({client.keys.get(id).name}) for good?")
+        out.did(client.keys.revoke(id), f"{id} is revoked.")
+
+
+def _tell(out: Output, made: models.Secret) -> None:
+    """The secret alone on stdout, as scripts take it; the rest beside it."""
+    out.did(made, made.secret)
+    if not out.as_json:
+        out.note(f"Key {made.id} ({made.name}). This is its secret, which is not shown again.")

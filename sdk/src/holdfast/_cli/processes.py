@@ -1,0 +1,144 @@
+"""`holdfast worker --processes N --reload`: a parent, and workers below it that are processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import PurePath
+from typing import Final
+
+try:
+    from watchfiles import PythonFilter, awatch
+except ImportError:
+    CAN_RELOAD = False
+else:
+    CAN_RELOAD = True
+
+log: Final = logging.getLogger("holdfast")
+
+WORKED_SECONDS: Final = 60.0  # who lives so long has come to work
+FIRST_PAUSE_SECONDS: Final = 0.5
+LAST_PAUSE_SECONDS: Final = 30.0
+DEATHS: Final = 3  # of each process, until the parent gives up
+KILL_SECONDS: Final = 15.0  # beyond the grace of a worker
+USAGE: Final = 2  # how a worker ends whose words make no sense: another one would as well
+
+
+class Processes:
+    """Keeps `count` workers running: `python -m holdfast worker …` each, in a process group of its own, so that a
+    terminal's Ctrl-C reaches them through this parent alone.
+
+    Each has a pipe from here as its stdin. When that ends, by whatever death of the parent, it drains."""
+
+    def __init__(self, words: Sequence[str], count: int, *, grace: float, reload: bool) -> None:
+        self._words = words
+        self._count = count
+        self._grace = grace
+        self._reload = reload
+        self._running: dict[int, Process] = {}
+        self._told: set[Process] = set()  # to end. A second time would make them give back what they run
+        self._deaths = [0] * count  # of each, one soon after the other
+        self._worked = False  # whether any has lived so long that its words make sense
+        self._stopping = asyncio.Event()
+        self._nudge = asyncio.Event()  # pauses are over
+        self._exit = 0
+
+    async def run(self) -> int:
+        """Until SIGTERM or SIGINT, which the workers are told, as often as it comes; or until they all die again and
+        again. The exit code: 0 if they have ended well."""
+        loop = asyncio.get_running_loop()
+        for kind in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(kind, self._tell_to_stop)
+        keepers = [asyncio.create_task(self._keep(number)) for number in range(self._count)]
+        watcher = asyncio.create_task(self._watch()) if self._reload else None
+        try:
+            await asyncio.gather(*keepers)
+        finally:
+            if watcher:
+                watcher.cancel()
+        return self._exit
+
+    def _tell_to_stop(self) -> None:
+        again = self._stopping.is_set()
+        if not again:
+            asyncio.get_running_loop().call_later(self._grace + KILL_SECONDS, self._kill)
+        self._stopping.set()
+        self._nudge.set()
+        for process in self._running.values():
+            self._tell(process, again)
+
+    def _tell(self, process: Process, again: bool = False) -> None:
+        """To end."""
+        if again or process not in self._told:
+            self._told.add(process)
+            process.terminate()
+
+    def _kill(self) -> None:
+        for process in self._running.values():
+            log.error("Worker process %d does not end, and is killed", process.pid)
+            process.kill()
+
+    async def _keep(self, number: int) -> None:
+        """One worker, and another when it has ended."""
+        while not self._stopping.is_set():
+            try:
+                process = await self._start()
+            except OSError as error:
+                await self._mourn(number, f"A worker process can't begin: {error}", 1)
+                continue
+            self._running[number] = process
+            if self._stopping.is_set():  # it was told while this one began
+                self._tell(process)
+            came_to_work = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._has_worked, number)
+            code = await process.wait()
+            came_to_work.cancel()
+            del self._running[number]
+            told = process in self._told
+            self._told.discard(process)
+            if self._stopping.is_set():
+                well = code in (0, -signal.SIGTERM)  # the latter: before it heard signals, and so before any job
+                self._exit = self._exit or (0 if well else 1)
+            elif not told:
+                await self._mourn(number, f"Worker process {process.pid} ended with {code}", code)
+
+    def _has_worked(self, number: int) -> None:
+        self._deaths[number] = 0
+        self._worked = True
+
+    async def _start(self) -> Process:
+        command = [sys.executable, "-m", "holdfast", "worker", *self._words]
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, process_group=0)
+        log.info("Worker process %d has begun", process.pid)
+        return process
+
+    async def _mourn(self, number: int, what: str, code: int) -> None:
+        """Wait before another one begins, the longer the more often it died; or give up."""
+        self._deaths[number] += 1
+        hopeless = (code == USAGE and not self._worked) or min(self._deaths) >= DEATHS
+        if hopeless and not self._reload:
+            log.error("%s; it makes no sense to go on", what)
+            self._exit = code if code > 0 else 1
+            self._tell_to_stop()
+            return
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._deaths[number] - 1), LAST_PAUSE_SECONDS)
+        log.warning("%s; another begins in %g s", what, pause)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._nudge.wait(), pause)
+
+    async def _watch(self) -> None:
+        """Replace the workers when a source changes: each drains, and then another begins."""
+        try:
+            async for names in awatch(".", watch_filter=PythonFilter()):
+                changed = sorted({PurePath(name).name for _, name in names})
+                log.info("%s changed: the workers begin anew", ", ".join(changed))
+                self._nudge.set()
+                self._nudge.clear()
+                for process in self._running.values():
+                    self._tell(process)
+        except (OSError, RuntimeError) as error:
+            log.error("No changes are seen any more: %s", error)

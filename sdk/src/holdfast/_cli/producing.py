@@ -1,0 +1,210 @@
+"""`holdfast put` and `holdfast enqueue`: what goes in."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from holdfast._cli.lines import BadLine, Batch, Form, batches
+from holdfast._cli.output import Output, console
+from holdfast._cli.params import Json, TopicName, json_object, json_value, moment, time_option
+from holdfast._cli.session import Exit, Refused, session
+from holdfast._client import SyncTopic
+
+STDIN: Final = "-"
+BATCH: Final = 1_000
+
+
+def put(
+    topic: TopicName,
+    data: Annotated[str | None, typer.Argument(metavar="DATA", help="JSON, unless --text.", show_default=False)] = None,
+    file: Annotated[
+        typer.FileBinaryRead | None, typer.Option("--file", "-f", help="DATA is in it; - is stdin.", show_default=False)
+    ] = None,
+    *,
+    text: Annotated[bool, typer.Option("--text", help="DATA is a text.")] = False,
+    raw: Annotated[bool, typer.Option("--bytes", help="DATA is bytes, of a --file.")] = False,
+    tag: Annotated[str | None, typer.Option(help="What kind of job it is.", show_default=False)] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=9, help="0 to 9.", show_default=False)] = None,
+    delay: Annotated[int | None, time_option("Hide it so long.")] = None,
+    run_at: Annotated[
+        datetime | None, typer.Option(parser=moment, metavar="MOMENT", help="Hide it until then.", show_default=False)
+    ] = None,
+    ttl: Annotated[int | None, time_option("It expires so much later.")] = None,
+    max_deliveries: Annotated[
+        int | None, typer.Option(min=0, help="How often it is tried.", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Replaces a job of this key that waits.", show_default=False)] = None,
+    group: Annotated[str | None, typer.Option(help="One job of a group runs at a time.", show_default=False)] = None,
+    dedupe_id: Annotated[
+        str | None, typer.Option(help="Of this id there is one in a while.", show_default=False)
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose it is.", show_default=False)] = None,
+    user_id: Annotated[str | None, typer.Option(help="For whom of the application.", show_default=False)] = None,
+    meta: Annotated[
+        Any, typer.Option(parser=json_object, metavar="OBJECT", help="Comes back with it.", show_default=False)
+    ] = None,
+    content_type: Annotated[str | None, typer.Option(help="Of DATA.", show_default=False)] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="A second put does nothing.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Put one job into a queue, or one record into a log."""
+    payload = _payload(data, file, text, raw)
+    with session(as_json) as (client, out):
+        done = client.topic(topic).enqueue(
+            payload,
+            tag=tag,
+            priority=priority,
+            delay_ms=delay,
+            run_at=run_at,
+            ttl_ms=ttl,
+            max_deliveries=max_deliveries,
+            key=key,
+            group=group,
+            dedupe_id=dedupe_id,
+            tenant=tenant,
+            user_id=user_id,
+            meta=meta,
+            content_type=content_type,
+            idempotency_key=idempotency_key,
+        )
+        out.did(done, f"{topic} {done.seq}{' was there already' if done.duplicate else ''}")
+
+
+def _payload(data: str | None, file: BinaryIO | None, text: bool, raw: bool) -> Any:
+    """What the job is to carry."""
+    if (data is None) == (file is None):
+        raise typer.BadParameter("Give DATA, or a --file that it is in.")
+    if raw:
+        if file is None or text:
+            raise typer.BadParameter("--bytes goes with a --file, and without --text.")
+        return file.read()
+    try:
+        said = data if file is None else file.read().decode()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter("The file is no UTF-8: say --bytes.") from error
+    try:
+        return said if text else json_value(said or "")
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error} For a text say --text.") from error
+
+
+def enqueue(
+    topic: TopicName,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Records, one a line; - or none is stdin.", show_default=False),
+    ] = None,
+    *,
+    form: Annotated[
+        Form, typer.Option("--lines", help="A line is data, as JSON or as text, or a record with data, tag, …")
+    ] = Form.JSON,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="So many in a request.")] = BATCH,
+    run: Annotated[
+        str | None, typer.Option(help="A name for this: the same lines of it are written once.", show_default=False)
+    ] = None,
+    from_line: Annotated[int, typer.Option(min=1, help="Of the first file.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Put many records in, from files or stdin. Where it stops short it says how to go on."""
+    sources = files or [STDIN]
+    if sources.count(STDIN) > 1:
+        raise typer.BadParameter("stdin can be read once.")
+    for source in sources:
+        if source != STDIN and not Path(source).is_file():
+            raise typer.BadParameter(f"There is no file {source}.")
+    with session(as_json, patient=True) as (client, out):
+        taking = Taking(client.topic(topic), out, run or secrets.token_hex(4), form, batch)
+        try:
+            taking.all_of(sources, from_line)
+        except BaseException:
+            taking.tell_where_it_stopped()
+            raise
+        again = f", {taking.deduped} of them before" if taking.deduped else ""
+        out.did({"taken": taking.taken, "deduped": taking.deduped}, f"{taking.taken} taken{again}.")
+
+
+class Taking:
+    """Files on their way into a topic, batch by batch. Each has an idempotency key of its own lines, so that the same
+    lines of the same `run` are written once, as long as the topic keeps its keys."""
+
+    def __init__(self, topic: SyncTopic, out: Output, run: str, form: Form, size: int) -> None:
+        self._topic = topic
+        self._out = out
+        self._run = run
+        self._form = form
+        self._size = size
+        self._left: list[str] = []
+        self._line = 1  # what comes next of the first that is left
+        self.taken = 0
+        self.deduped = 0
+
+    def all_of(self, sources: list[str], from_line: int) -> None:
+        """Take them, one after another. Raises Refused for a line that is no record, and what the client does."""
+        self._left, self._line = list(sources), from_line
+        with _progress(sources, self._out) as advance:
+            while self._left:
+                with _opened(self._left[0]) as file:
+                    try:
+                        for batch in batches(file, self._form, self._size, self._line):
+                            self._take(batch)
+                            advance(batch.size, self.taken)
+                    except BadLine as error:
+                        raise Refused("bad_line", f"{_named(self._left[0])}, {error}", exit=Exit.USAGE) from error
+                self._left.pop(0)
+                self._line = 1
+
+    def _take(self, batch: Batch) -> None:
+        source = self._left[0]
+        done = self._topic.enqueue_many(batch.records, idempotency_key=batch.key(self._run, source))
+        self.taken += done.count
+        self.deduped += done.count if done.deduped else 0
+        self._line = batch.last + 1
+        if self._out.as_json:
+            told = {"source": source, "first_line": batch.first, "last_line": batch.last, "count": done.count}
+            self._out.one(told | {"deduped": done.deduped, "first_seq": done.first_seq, "last_seq": done.last_seq})
+
+    def tell_where_it_stopped(self) -> None:
+        """To stderr, how to go on. What was under way may have been taken, too: its key makes the repeat harmless."""
+        if not self._left:
+            return
+        on = ["holdfast", "enqueue", self._topic.name, *self._left, "--run", self._run]
+        on += [] if self._form is Form.JSON else ["--lines", self._form.value]
+        on += [] if self._size == BATCH else ["--batch", str(self._size)]
+        on += [] if self._line == 1 else ["--from-line", str(self._line)]
+        place = f"line {self._line} of {_named(self._left[0])}"
+        self._out.warn(
+            {"stopped": {"source": self._left[0], "line": self._line, "taken": self.taken, "run": self._run}},
+            f"Stopped before {place}: {self.taken} taken. Go on with: {shlex.join(on)}",
+        )
+
+
+@contextmanager
+def _progress(sources: list[str], out: Output) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, where somebody looks at it. It is told of each batch: its bytes, and how many are taken."""
+    screen = console(stderr=True)
+    total = None if STDIN in sources else sum(Path(source).stat().st_size for source in sources)
+    columns = (TextColumn("{task.fields[taken]} taken"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, disable=out.as_json or not screen.is_terminal, transient=True) as bar:
+        task = bar.add_task("", total=total, taken=0)
+        yield lambda size, taken: bar.update(task, advance=size, taken=taken)
+
+
+def _named(source: str) -> str:
+    return "stdin" if source == STDIN else source
+
+
+def _opened(source: str) -> AbstractContextManager[BinaryIO]:
+    try:
+        return nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb")
+    except OSError as error:
+        raise Refused("unreadable", f"{source}: {error.strerror}", exit=Exit.USAGE) from error

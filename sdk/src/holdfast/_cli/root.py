@@ -1,0 +1,66 @@
+"""`holdfast` itself, and what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
+
+import typer
+
+from holdfast._cli import (
+    bench,
+    control,
+    deadletters,
+    jobs,
+    keys,
+    looking,
+    producing,
+    schedules,
+    stats,
+    topics,
+    worker,
+)
+from holdfast._cli.params import example
+from holdfast._version import __version__
+
+app = typer.Typer(name="holdfast", no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def holdfast(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
+) -> None:
+    """The Holdfast job queue service. HOLDFAST_URL and HOLDFAST_API_KEY say where it is."""
+
+
+GROUPS: Final = {"topics": topics.app, "dlq": deadletters.app, "schedules": schedules.app, "keys": keys.app}
+COMMANDS: Final[Mapping[Callable[..., None], str]] = {
+    producing.put: 'holdfast put mail \'{"to": "ada"}\' --delay 5m',
+    producing.enqueue: "holdfast enqueue mail letters.ndjson",
+    jobs.claim: "holdfast claim mail --max 10 --wait 20s --json > taken.ndjson",
+    jobs.ack: "holdfast ack mail < taken.ndjson",
+    jobs.nack: "holdfast nack mail 17 --delay 1m --error '421 try again'",
+    jobs.fail: "holdfast fail mail 17 --error 'no such address'",
+    jobs.extend: "holdfast extend mail 17 --lease 10m",
+    looking.peek: "holdfast peek mail --state scheduled",
+    looking.tail: "holdfast tail mail --last 10 --json",
+    looking.explain: "holdfast explain mail 17",
+    looking.history: "holdfast history mail 17",
+    stats.stats: "holdfast stats --watch",
+    control.pause: "holdfast pause mail",
+    control.resume: "holdfast resume mail",
+    control.drain: "holdfast drain mail --wait 1m",
+    bench.bench: "holdfast bench --jobs 20000",
+    worker.worker: "holdfast worker tasks:queue --processes 4",
+}
+
+for command, line in COMMANDS.items():
+    app.command(epilog=example(line))(command)
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)

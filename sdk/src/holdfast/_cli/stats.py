@@ -1,0 +1,93 @@
+"""`holdfast stats`: how topics do."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+from rich.live import Live
+
+from holdfast import errors
+from holdfast._cli.output import Output, table
+from holdfast._cli.params import Json, time_option, topics_that_begin
+from holdfast._cli.session import PASSING, session
+from holdfast._client import Client, SyncTopic
+
+EVERY_SECONDS: Final = 2.0
+MOST: Final = 50  # topics that are asked about again and again
+HELD: Final = ("ready", "scheduled", "blocked", "in_flight", "dead")
+HAPPENED: Final = ("enqueued", "completed", "retried", "failed")
+COLUMNS: Final = ("topic", *HELD, "oldest_ms", *HAPPENED, "wait_p95_ms", "run_p95_ms")
+
+
+def stats(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="All, if not said.", autocompletion=topics_that_begin, show_default=False),
+    ] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only names that begin so.", show_default=False)] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
+    every: Annotated[int | None, time_option("How often, with --watch; 2s if not said.")] = None,
+    as_json: Json = False,
+) -> None:
+    """How topics do: what they hold now, and what became of jobs in the last minute that is told."""
+    with session(as_json) as (client, out):
+        seconds = EVERY_SECONDS if every is None else every / 1000
+        if not watch:
+            out.many(_rows(client, out, topics, prefix), *COLUMNS)
+            return
+        with Live(console=out.console, auto_refresh=False) if _drawn(out) else nullcontext() as live:
+            while True:
+                try:
+                    rows = list(_rows(client, out, topics, prefix))
+                except PASSING as error:
+                    out.note(f"{error} It is tried again until Ctrl-C.")
+                else:
+                    if live is None:
+                        out.many(rows, *COLUMNS)
+                    else:
+                        live.update(table(rows, COLUMNS, out.console.width), refresh=True)
+                time.sleep(seconds)
+
+
+def _drawn(out: Output) -> bool:
+    """Whether there is a terminal to draw anew."""
+    return out.console.is_terminal and not out.as_json
+
+
+def _rows(client: Client, out: Output, names: list[str] | None, prefix: str | None) -> Iterator[dict[str, Any]]:
+    """A row of each topic."""
+    if not names:
+        found = [topic.topic for topic in itertools.islice(client.topics.list(prefix=prefix), MOST + 1)]
+        if len(found) > MOST:
+            out.note(f"These are the first {MOST}: name topics, or say --prefix.")
+        names = found[:MOST]
+    for name in names:
+        try:
+            yield _row(client.topic(name))
+        except errors.TopicNotFound:
+            if len(names) == 1:
+                raise
+
+
+def _row(topic: SyncTopic) -> dict[str, Any]:
+    """What a topic has, and how it did. A log has neither."""
+    row: dict[str, Any] = dict.fromkeys(("at", *COLUMNS))
+    row |= {"at": datetime.now(UTC), "topic": topic.name}
+    if topic.get(touch=False).queue is None:
+        return row
+    tenants = list(topic.stats())
+    row |= {name: sum(getattr(tenant, name) for tenant in tenants) for name in HELD}
+    ages = [age for tenant in tenants if (age := tenant.oldest_claimable_age_ms) is not None]
+    row["oldest_ms"] = max(ages, default=None)
+    told = topic.stats_history()
+    row |= dict.fromkeys(HAPPENED, 0)
+    if told.steps and (told.told_to - (last := told.steps[-1]).at).total_seconds() <= told.step_s:
+        row |= {name: getattr(last, name) for name in HAPPENED}
+        row |= {"wait_p95_ms": last.wait.p95_ms, "run_p95_ms": last.processing.p95_ms}
+    return row

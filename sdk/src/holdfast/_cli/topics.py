@@ -1,0 +1,147 @@
+"""`holdfast topics`: make, look at, change and delete topics."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from holdfast import errors, models
+from holdfast._cli.output import fields
+from holdfast._cli.params import Json, Limit, TopicName, Yes, example, json_object, json_or_text
+from holdfast._cli.session import Exit, Refused, confirm, session
+from holdfast._client import SyncTopic
+
+app = typer.Typer(no_args_is_help=True, help="Make, look at, change and delete topics.")
+
+SETTINGS: Final = sorted(field.name for field in dataclasses.fields(models.TopicConfig))
+# What follows from another setting, unless it is said.
+FOLLOWS: Final = {"durability": "durable", "on_exhausted": "dead_letter"}
+
+
+def _settings_that_begin(incomplete: str) -> list[str]:
+    return [f"{name}=" for name in SETTINGS if name.startswith(incomplete)]
+
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SETTING=VALUE",
+        help='As lease_ms=60000, dead_letter=mail.dead, backoff=\'{"kind": "fixed"}\'.',
+        autocompletion=_settings_that_begin,
+        show_default=False,
+    ),
+]
+SettingsFile = Annotated[
+    typer.FileText | None,
+    typer.Option("--file", "-f", help="Settings as a JSON object; - is stdin.", show_default=False),
+]
+
+
+@app.command("list", epilog=example("holdfast topics list --prefix mail"))
+def list_topics(
+    prefix: Annotated[str | None, typer.Option(help="Only names that begin so.", show_default=False)] = None,
+    limit: Limit = 1_000,
+    as_json: Json = False,
+) -> None:
+    """List topics by name."""
+    with session(as_json) as (client, out):
+        found = itertools.islice(client.topics.list(prefix=prefix), limit)
+        if not out.many(found, "topic", "count", "bytes", "head_seq", "durable"):
+            out.note("There are none.")
+
+
+@app.command(epilog=example("holdfast topics show mail"))
+def show(topic: TopicName, as_json: Json = False) -> None:
+    """Show a topic's settings and what it holds."""
+    with session(as_json) as (client, out):
+        state = client.topic(topic).get(touch=False)
+        if as_json:
+            out.one(state)
+            return
+        shown = dict(fields(state))
+        queue, config = shown.pop("queue"), shown.pop("config")
+        out.one(shown | (dict(fields(queue)) if queue else {}))
+        out.say("")
+        out.one(config)
+
+
+@app.command(epilog=example("holdfast topics put mail max_deliveries=5 dead_letter=mail.dead"))
+def put(
+    topic: TopicName,
+    settings: Settings = None,
+    file: SettingsFile = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Where it is there: settings that are not named go back to defaults.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a topic: a durable queue, unless it is said otherwise. One that is there is left alone without --replace."""
+    said = _said(settings, file)
+    with session(as_json) as (client, out):
+        named = client.topic(topic)
+        if not replace and _is_there(named):
+            hint = "`topics configure` changes some settings, --replace all."
+            raise Refused("already_exists", f"There is a topic {topic!r}.", hint)
+        done = named.put(_changed(models.TopicConfig(), said))
+        out.did(done, f"{topic} is {'made' if done.created else 'as you say'}.")
+
+
+def _is_there(topic: SyncTopic) -> bool:
+    try:
+        topic.get(touch=False)
+    except errors.TopicNotFound:
+        return False
+    return True
+
+
+@app.command(epilog=example("holdfast topics configure mail lease_ms=60000"))
+def configure(topic: TopicName, settings: Settings = None, file: SettingsFile = None, as_json: Json = False) -> None:
+    """Change settings of a topic; those that are not named stay. SETTING=null goes back to the default."""
+    said = _said(settings, file)
+    with session(as_json) as (client, out):
+        named = client.topic(topic)
+        done = named.put(_changed(named.get(touch=False).config, said))
+        out.did(done, f"{topic} is as you say.")
+
+
+@app.command(epilog=example("holdfast topics delete mail --if-empty"))
+def delete(
+    topic: TopicName,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it holds nothing.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic with all that it holds."""
+    with session(as_json) as (client, out):
+        named = client.topic(topic)
+        if not (if_empty or yes):
+            confirm(f"Delete {topic} and the {named.get(touch=False).count} it holds?")
+        done = named.delete(if_empty=if_empty)
+        out.did(done, f"{topic} is deleted." if done.deleted else f"There is no topic {topic}.")
+        if not done.deleted:
+            raise typer.Exit(Exit.NOTHING)
+
+
+def _said(settings: list[str] | None, file: typer.FileText | None) -> dict[str, Any]:
+    """The settings that were named."""
+    said = json_object(file.read()) if file else {}
+    for setting in settings or ():
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{setting!r} is not of the form SETTING=VALUE.")
+        said[name] = json_or_text(value)
+    for name in said.keys() - set(SETTINGS):
+        near = difflib.get_close_matches(name, SETTINGS, 1)
+        raise typer.BadParameter(f"There is no setting {name!r}." + (f" Did you mean {near[0]}?" if near else ""))
+    return said
+
+
+def _changed(config: models.TopicConfig, said: Mapping[str, Any]) -> models.TopicConfig:
+    """These settings, with those in place that were named, as they stand: the service says what is wrong with them."""
+    reopened: dict[str, Any] = {name: None for name, of in FOLLOWS.items() if of in said}
+    return dataclasses.replace(config, **{**reopened, **said})

@@ -1,0 +1,175 @@
+"""How commands end that go wrong, as a stranger reads it: real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable
+
+import pytest
+from pydantic import SecretStr
+
+from app.settings import Settings
+from holdfast import AsyncClient, AsyncTopic
+from holdfast._cli.session import Exit
+from tests.api.keyring import Services
+from tests.conftest import Running
+from tests.sdk.cli import Cli, command, environment
+from tests.sdk.conftest import Serve
+
+
+@pytest.fixture
+def cli(service: Running) -> Cli:
+    return Cli(service.url)
+
+
+async def test_what_the_service_refuses_is_one_line(cli: Cli, topic: str) -> None:
+    refused = await cli.run("put", topic, "1", code=Exit.NOTHING)
+    hint = f"`holdfast topics list` shows those there are; `holdfast topics put {topic}` makes it."
+    assert refused.err == f"error: topic_not_found: There is no topic '{topic}'. Hint: {hint}\n"
+    told = await cli("put", topic, "1", "--json", code=Exit.NOTHING)
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert told.error["code"] == "topic_not_found"
+    assert (told.error["status"], told.error["detail"], told.error["hint"]) == (404, {"topic": topic}, hint)
+
+
+async def test_a_service_that_is_not_there(topic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    ended = await Cli(url)("topics", "list", code=Exit.AWAY)
+    assert re.fullmatch(rf"error: unreachable: .*refused\. Hint: HOLDFAST_URL is {url}\.\n", ended.err)
+    wrong = await Cli("localhost:8080")("topics", "list", code=Exit.USAGE)
+    assert wrong.err.startswith("error: bad_url: HOLDFAST_URL: the service's address is http://host:port")
+
+
+async def test_a_service_that_wants_a_key(serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str) -> None:
+    service = await (await Services.make(serve, new_database)).start()
+    cli = Cli(service.url)
+    made = (await cli("keys", "make", "ops", "--scopes", "read+write+delete+admin")).out.strip()
+    assert (await cli("topics", "list", code=Exit.REFUSED)).err.endswith("Hint: HOLDFAST_API_KEY is not set.\n")
+    wrong = await Cli(service.url, HOLDFAST_API_KEY="x")("topics", "list", code=Exit.REFUSED)
+    assert wrong.err.endswith("Hint: HOLDFAST_API_KEY is not known there.\n")
+
+    ops = Cli(service.url, HOLDFAST_API_KEY=made)
+    reader = (await ops("keys", "make", "reader", "--scopes", "read", "--prefix", "mail", "--json")).object
+    assert (await ops("keys", "show", reader["id"], "--json")).object["prefixes"] == ["mail"]
+    weak = Cli(service.url, HOLDFAST_API_KEY=reader["secret"])
+    assert (await weak("topics", "put", "mail", code=Exit.REFUSED)).err.startswith("error: forbidden: ")
+    await ops("keys", "rotate", reader["id"], code=Exit.USAGE)
+    rotated = await ops("keys", "rotate", reader["id"], "--grace", "1h")
+    assert rotated.out.strip() != reader["secret"]
+    assert "secret" not in (await ops("keys", "list")).out
+    await ops("keys", "revoke", reader["id"], code=Exit.USAGE)
+    assert (await ops("keys", "revoke", reader["id"], "--yes", "--json")).object["state"] == "revoked"
+    assert (await weak("topics", "list", code=Exit.REFUSED)).err.startswith("error: unauthorized: ")
+    assert "no scope" in (await ops("keys", "make", "x", "--scopes", "root", code=Exit.USAGE)).err
+
+
+async def test_a_reader_that_has_enough(cli: Cli, queue: AsyncTopic) -> None:
+    await queue.enqueue_many(["x" * 1_000] * 500)
+    process = cli.process("peek", queue.name, "-n", 500, "--json", stdin=subprocess.DEVNULL)
+    assert process.stdout
+    assert process.stderr
+    assert b'"seq": 1' in await asyncio.to_thread(process.stdout.readline)
+    process.stdout.close()
+    assert await asyncio.to_thread(process.wait, 30) == Exit.BROKEN_PIPE
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+async def test_ctrl_c(cli: Cli, queue: AsyncTopic) -> None:
+    process = cli.process("tail", queue.name, "--after", 0, "--json", stdin=subprocess.DEVNULL)
+    assert process.stdout
+    await queue.enqueue("here it is")
+    assert b"here it is" in await asyncio.to_thread(process.stdout.readline)
+    await interrupted(process)
+
+
+async def test_stats_go_on_until_ctrl_c(cli: Cli, queue: AsyncTopic) -> None:
+    process = cli.process("stats", queue.name, "--watch", "--every", "50ms", "--json", stdin=subprocess.DEVNULL)
+    assert process.stdout
+    await queue.enqueue(1)
+    while b'"ready": 1' not in await asyncio.to_thread(process.stdout.readline):
+        pass
+    await interrupted(process)
+
+
+async def test_tail_goes_on_through_a_restart_of_the_service(database_url: str, topic: str) -> None:
+    settings = Settings.model_validate({"database_url": SecretStr(database_url)})
+    service = Running(settings)
+    await service.start()
+    async with AsyncClient(service.url) as client:
+        queue = client.topic(topic)
+        await queue.put()
+        await queue.enqueue("before")
+        process = Cli(service.url).process("tail", topic, "--after", 0, "--count", 2, stdin=subprocess.DEVNULL)
+        assert process.stdout
+        assert process.stderr
+        assert b'"before"' in await asyncio.to_thread(process.stdout.readline)
+        await service.stop()
+        assert b"It is tried again" in await asyncio.to_thread(process.stderr.readline)
+        again = Running(settings, port=int(service.url.rpartition(":")[2]))
+        await again.start()
+        await queue.enqueue("after")
+        out, err = await asyncio.to_thread(process.communicate, None, 60)
+        await again.stop()
+    assert (process.returncode, err) == (Exit.DONE, b"It goes on.\n")
+    assert out.endswith(b'"after"\n')
+
+
+async def test_a_bench_that_is_interrupted_leaves_nothing(cli: Cli, client: AsyncClient) -> None:
+    process = cli.process("bench", "--jobs", 10_000_000, "--batch", 1, "--not-durable")
+    assert process.stderr
+    assert b"10000000 jobs" in await asyncio.to_thread(process.stderr.readline)
+    async with asyncio.timeout(30):
+        while not [one async for one in client.topics.list(prefix="holdfast-bench-") if one.count]:
+            await asyncio.sleep(0.01)
+    await interrupted(process)
+    assert [one.topic async for one in client.topics.list(prefix="holdfast-bench-")] == []
+
+
+async def interrupted(process: subprocess.Popen[bytes]) -> None:
+    """By Ctrl-C it ends quietly."""
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.to_thread(process.communicate, None, 30)
+    assert (process.returncode, err) == (Exit.INTERRUPTED, b"")
+
+
+async def test_who_is_asked_first(cli: Cli, queue: AsyncTopic) -> None:
+    """At a terminal a command that destroys asks, and goes by the answer."""
+    for answer, code, there in (
+        ("n\n", Exit.REFUSED, True),
+        ("\x03", Exit.INTERRUPTED, True),
+        ("y\n", Exit.DONE, False),
+    ):
+        ended = await asyncio.to_thread(at_a_terminal, cli, answer, "topics", "delete", queue.name)
+        assert ended == code, answer
+        listed = await cli("topics", "list", "--prefix", queue.name, "--json")
+        assert bool(listed.objects) is there
+
+
+def at_a_terminal(cli: Cli, answer: str, *words: str) -> int:
+    """Run a command in a terminal of its own, and answer its question; its exit code."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(command()[0], command(*words), environment(cli.env))
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(terminal, 1_000)
+    os.write(terminal, answer.encode())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(terminal)
+    return code
+
+
+async def test_topics_are_completed_from_the_service(cli: Cli, queue: AsyncTopic) -> None:
+    asks = {"_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": f"holdfast put {queue.name[:-2]}", "COMP_CWORD": "2"}
+    completed = await cli.run(env=asks)
+    assert completed.out.split() == [queue.name]
+    away = await Cli("http://127.0.0.1:1").run(env=asks)
+    assert (away.out.strip(), away.err) == ("", ""), "where nobody answers, there is nothing to offer"

@@ -1,0 +1,155 @@
+"""`holdfast worker --processes N --reload`: workers that die are replaced, the parent's death ends them, signals reach
+them once, and sources that change begin them anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast import AsyncTopic
+from holdfast._cli.session import Exit
+from tests.conftest import Running
+from tests.processes import children, lives, until
+from tests.sdk.cli import command, environment
+from tests.sdk.workers import outcome
+
+HANDLERS = """
+import os, time
+from holdfast import Queue, Result
+
+queue = Queue()
+
+@queue.handler(os.environ["HOLDFAST_TEST_TOPIC"], concurrency=1)
+def handler(seconds: float) -> Result:
+    time.sleep(seconds)
+    return Result("as it was")
+"""
+
+
+class Parent:
+    """A `holdfast worker` with workers below it."""
+
+    def __init__(self, folder: Path, url: str, topic: str, *words: str) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        env = environment({"HOLDFAST_URL": url, "HOLDFAST_TEST_TOPIC": topic})
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command("worker", "tasks:queue", "--lease=60", *words),
+                cwd=folder,
+                env=env,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    async def said(self, words: str, times: int = 1) -> None:
+        await asyncio.to_thread(
+            until, lambda: self.log.read_text().count(words) >= times, 60, or_show=self.log.read_text
+        )
+
+    def workers(self) -> list[int]:
+        return children(self.process.pid, "--supervised")
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.process.wait, 120)
+
+
+Begin = Callable[..., Parent]
+
+
+@pytest.fixture
+def begin(service: Running, queue: AsyncTopic, tmp_path: Path) -> Iterator[Begin]:
+    """Begins parents, which are gone after the test, and so are their workers."""
+    begun: list[Parent] = []
+
+    def begin(*words: str, handlers: str = HANDLERS) -> Parent:
+        (tmp_path / "tasks.py").write_text(handlers)
+        begun.append(Parent(tmp_path, service.url, queue.name, *words))
+        return begun[-1]
+
+    yield begin
+    for parent in begun:
+        workers = parent.workers()
+        parent.process.kill()
+        parent.process.wait(30)
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+async def state_of(queue: AsyncTopic, seq: int) -> str:
+    return (await queue.job(seq)).state
+
+
+async def test_workers_that_die_are_replaced_and_signals_reach_them_once(begin: Begin, queue: AsyncTopic) -> None:
+    parent = begin("--processes=2")
+    await parent.said("The worker runs", 2)
+    first, second = parent.workers()
+    os.kill(first, signal.SIGKILL)
+    await parent.said(f"Worker process {first} ended with -9; another begins in 0.5 s")
+    await parent.said("The worker runs", 3)
+    assert second in parent.workers()
+    assert len(parent.workers()) == 2
+    assert (await outcome(queue, (await queue.enqueue(0)).seq)).state == "completed"
+
+    long = (await queue.enqueue(600)).seq
+    await eventually(queue, long, "leased")
+    os.killpg(parent.process.pid, signal.SIGINT)  # as a terminal's Ctrl-C
+    await parent.said("The worker stops when what it runs is done", 2)
+    assert "gives back" not in parent.log.read_text()
+    assert await state_of(queue, long) == "leased", "it is let come to its end"
+    parent.process.send_signal(signal.SIGTERM)
+    assert await parent.ended() == Exit.DONE
+    assert await state_of(queue, long) == "ready", "it was given back"
+    assert "gives back what it runs" in parent.log.read_text()
+
+
+async def test_a_source_that_changes(begin: Begin, queue: AsyncTopic) -> None:
+    parent = begin("--reload")
+    await parent.said("The worker runs")
+    assert (await outcome(queue, (await queue.enqueue(0)).seq)).result == "as it was"
+    [old] = parent.workers()
+    source = parent.folder / "tasks.py"
+    source.write_text(source.read_text().replace("as it was", "changed"))
+    await parent.said("tasks.py changed: the workers begin anew")
+    await parent.said("The worker runs", 2)
+    assert (await outcome(queue, (await queue.enqueue(0)).seq)).result == "changed"
+    assert old not in parent.workers()
+
+    source.write_text("raise RuntimeError('half an edit')")
+    await parent.said("half an edit")
+    source.write_text(HANDLERS)
+    await parent.said("The worker runs", 3)
+
+    [worker] = parent.workers()
+    parent.process.kill()
+    await asyncio.to_thread(until, lambda: not lives(worker), 60)
+    assert parent.log.read_text().endswith("The worker stops when what it runs is done\n"), (
+        "it was not killed: it drained"
+    )
+
+
+@pytest.mark.parametrize(
+    ("handlers", "words", "code"),
+    [
+        ("raise RuntimeError('broken')", "it makes no sense to go on", 1),
+        ("queue = 1", "is a int, and no Queue", Exit.USAGE),
+    ],
+)
+async def test_workers_that_all_die_at_once(begin: Begin, handlers: str, words: str, code: int) -> None:
+    parent = begin("--processes=2", handlers=handlers)
+    assert await parent.ended() == code
+    assert words in parent.log.read_text()
+
+
+async def eventually(queue: AsyncTopic, seq: int, state: str) -> None:
+    async with asyncio.timeout(60):
+        while await state_of(queue, seq) != state:
+            await asyncio.sleep(0.02)
