@@ -70,10 +70,8 @@ def _engine_answers() -> bool:
     return host.startswith("tcp://")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def pulse() -> None:
-    """For tests.stalls.lasted."""
-    stalls.start()
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(stalls.Plugin())
 
 
 @pytest.fixture(scope="session")

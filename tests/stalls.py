@@ -1,8 +1,9 @@
-"""How long something took while the machine was there to do it.
+"""What a test says of a run in which the machine stood still.
 
 A shared machine stands still for seconds now and then: a virtual one is paused, or its processors are somebody else's.
-A test that bounds how soon something happens counts the time without those pauses, which a thread sees as beats that
-come late. What is slow itself, and what only waits, lets the beats go on, and is not excused.
+Leases end meanwhile, streams count as slow, and what was to happen at once did not. So a test that fails in a run into
+which pauses fell, which a thread sees as beats that come late, has not failed yet: it is run again, and the summary names
+it. What is slow itself, or waits, lets the beats go on, and has failed.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from functools import wraps
-from typing import Final, ParamSpec
+from collections.abc import Sequence
+from typing import Final
 
-P = ParamSpec("P")
+import pytest
+from _pytest.runner import runtestprotocol
 
 BEAT_SECONDS: Final = 0.01
-LATE_SECONDS: Final = 0.03  # more than the interpreter's switch between threads takes
+LATE_SECONDS: Final = 0.05  # more than the interpreter's switch between threads takes
+PAUSED_SECONDS: Final = 0.3  # in all, from which on a failure may come of it
+RUNS: Final = 3
+AGAIN: Final = "failed while the machine stood still"
 
 
 class Pulse(threading.Thread):
@@ -25,7 +29,7 @@ class Pulse(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="pulse", daemon=True)
-        self.pauses: deque[tuple[float, float]] = deque(maxlen=10_000)  # from, to
+        self._pauses: deque[tuple[float, float]] = deque(maxlen=10_000)  # from, to
 
     def run(self) -> None:
         last = time.monotonic()
@@ -33,47 +37,50 @@ class Pulse(threading.Thread):
             time.sleep(BEAT_SECONDS)
             now = time.monotonic()
             if now - last > BEAT_SECONDS + LATE_SECONDS:
-                self.pauses.append((last, now - BEAT_SECONDS))
+                self._pauses.append((last, now - BEAT_SECONDS))
             last = now
 
     def paused(self, began: float) -> float:
-        """Seconds since then, of time.monotonic(), that were pauses."""
-        time.sleep(BEAT_SECONDS)  # the beat that was late has been told
-        return sum(end - max(start, began) for start, end in [*self.pauses] if end > began)
+        """For how many seconds since then, of time.monotonic(), the machine stood still."""
+        time.sleep(2 * BEAT_SECONDS)  # a beat that was late has been told by then
+        return sum(end - max(start, began) for start, end in [*self._pauses] if end > began)
 
 
-_pulse: Final = Pulse()
+class Plugin:
+    """Runs tests, again where need be."""
 
+    def __init__(self) -> None:
+        self._pulse = Pulse()
+        self._pulse.start()
 
-def start() -> None:
-    """Once a process, before lasted()."""
-    if not _pulse.is_alive():
-        _pulse.start()
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = self._reports(item, nextitem)
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
 
-
-def paused(began: float) -> float:
-    """For how many seconds since `began`, of time.monotonic(), the machine stood still."""
-    return _pulse.paused(began)
-
-
-def lasted(began: float) -> float:
-    """How many seconds this has taken since `began`, of time.monotonic(), while the machine went on. To be held against
-    upper bounds only: what must not come early is measured by the clock alone."""
-    return time.monotonic() - began - paused(began)
-
-
-def undisturbed(test: Callable[P, Awaitable[None]]) -> Callable[P, Awaitable[None]]:
-    """Of a test of how much happens in a time: it fails in a run that no pause fell into, or in the fifth."""
-
-    @wraps(test)
-    async def repeated(*args: P.args, **kwargs: P.kwargs) -> None:
-        for _ in range(4):
+    def _reports(self, item: pytest.Item, nextitem: pytest.Item | None) -> Sequence[pytest.TestReport]:
+        for _ in range(RUNS - 1):
             began = time.monotonic()
-            try:
-                return await test(*args, **kwargs)
-            except AssertionError:
-                if not paused(began):
-                    raise
-        return await test(*args, **kwargs)
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+            if not any(report.failed for report in reports) or self._pulse.paused(began) < PAUSED_SECONDS:
+                return reports
+            item.user_properties.append((AGAIN, item.nodeid))
+            item._initrequest()  # type: ignore[attr-defined]
+        return runtestprotocol(item, log=False, nextitem=nextitem)
 
-    return repeated
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        again = {
+            str(value)
+            for reports in terminalreporter.stats.values()
+            for report in reports
+            if isinstance(report, pytest.TestReport)
+            for name, value in report.user_properties
+            if name == AGAIN
+        }
+        if again:
+            terminalreporter.section(f"{len(again)} {AGAIN}, and were run again")
+            for name in sorted(again):
+                terminalreporter.line(name)

@@ -22,7 +22,6 @@ from app.demo.journal import Reader, Writer
 from app.demo.tally import Hand, Result, Tally
 from tests.conftest import Running
 from tests.processes import children, lives, until
-from tests.stalls import undisturbed
 
 ROOT = Path(__file__).parents[1]
 KILLED = re.compile(r"worker-3 was killed \(SIGKILL\) with (\d+) jobs in its hands: (\d+) computed, none acked")
@@ -166,7 +165,6 @@ async def test_nobody_is_killed_on_request_and_the_topic_is_kept(
         await http.delete(f"/v0/topics/{kept[0]}")
 
 
-@undisturbed
 async def test_ctrl_c_leaves_nothing(demo: Start, many: Path, service: Running, tmp_path: Path) -> None:
     run = await demo(many, "--url", service.url)
     await run.until("jobs in the topic")

@@ -13,7 +13,6 @@ from app.api.v0 import diffs
 from tests.api import bad_input
 from tests.api.bad_input import Bad
 from tests.api.dialect import JSON, Body, Topic, accepted, eventually, refused
-from tests.stalls import lasted
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -216,7 +215,7 @@ async def test_all_who_wait_are_woken_by_one_record(log: Topic, service: Running
     began = time.monotonic()
     await log.append({"data": 1})
     assert [data(read) for read in await asyncio.gather(*waiting)] == [[1]] * 5
-    assert lasted(began) < 10
+    assert time.monotonic() - began < 10
 
 
 async def test_a_wait_ends_with_nothing_at_its_time(log: Topic) -> None:
@@ -332,5 +331,4 @@ async def test_a_long_wait_is_clamped(log: Topic, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(diffs, "MAX_WAIT_MS", 200)
     began = time.monotonic()
     assert (await log.post("diff", wait_ms=25_000))["records"] == []
-    assert time.monotonic() - began >= 0.2
-    assert lasted(began) < 10
+    assert 0.2 <= time.monotonic() - began < 10

@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from tests.api.dialect import Topic, eventually, until_waiting
-from tests.stalls import lasted
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -29,15 +28,14 @@ async def test_a_job_that_comes_meanwhile_ends_the_wait(service: Running, queue:
     began = time.monotonic()
     await queue.add(2)
     answer = await waiting
-    assert lasted(began) < 1
+    assert time.monotonic() - began < 1
     assert (answer["count"], answer["ready"]) == (2, 0)
 
 
 async def test_a_wait_without_work_ends_empty_at_its_deadline(queue: Topic) -> None:
     began = time.monotonic()
     answer = await queue.claim("a", wait_ms=400)
-    assert time.monotonic() - began >= 0.4
-    assert lasted(began) < 3
+    assert 0.4 <= time.monotonic() - began < 3
     assert (answer["claimed"], answer["count"]) == ([], 0)
 
 
@@ -45,14 +43,14 @@ async def test_no_wait_is_no_wait(queue: Topic) -> None:
     began = time.monotonic()
     for wait in ({}, {"wait_ms": 0}, {"wait_ms": None}):
         assert (await queue.claim("a", **wait))["count"] == 0
-    assert lasted(began) < 2
+    assert time.monotonic() - began < 2
 
 
 async def test_a_wait_with_work_there_is_none_either(queue: Topic) -> None:
     await queue.add(1)
     began = time.monotonic()
     assert (await queue.claim("a", max=100, wait_ms=20_000))["count"] == 1
-    assert lasted(began) < 2
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("delay_ms", [300, 1_300])
@@ -61,8 +59,7 @@ async def test_a_delay_that_ends_ends_the_wait(queue: Topic, delay_ms: int) -> N
     began = time.monotonic()
     await queue.append({"data": 1, "delay_ms": delay_ms})
     assert (await waiting)["count"] == 1
-    assert delay_ms / 1000 <= time.monotonic() - began
-    assert lasted(began) < delay_ms / 1000 + 1
+    assert delay_ms / 1000 <= time.monotonic() - began < delay_ms / 1000 + 1
 
 
 async def test_a_lease_that_runs_out_ends_the_wait(queue: Topic) -> None:
@@ -70,8 +67,7 @@ async def test_a_lease_that_runs_out_ends_the_wait(queue: Topic) -> None:
     began = time.monotonic()
     await queue.take("a", lease_ms=700)
     job = await queue.take("b", wait_ms=20_000)
-    assert time.monotonic() - began >= 0.7
-    assert lasted(began) < 1.7
+    assert 0.7 <= time.monotonic() - began < 1.7
     assert job["deliveries"] == 2
 
 
@@ -83,11 +79,11 @@ async def test_so_does_a_nack_at_once_and_a_delayed_one_in_time(service: Running
     began = time.monotonic()
     await queue.nack("a", [1])
     assert (await waiting)["count"] == 1
-    assert lasted(began) < 1
+    assert time.monotonic() - began < 1
     await queue.nack("a", [2], delay_ms=400)
     began = time.monotonic()
     assert (await queue.take("b"))["$seq"] == 2
-    assert lasted(began) < 1.4
+    assert time.monotonic() - began < 1.4
 
 
 async def test_one_job_ends_one_wait(service: Running, queue: Topic) -> None:
@@ -104,7 +100,7 @@ async def test_many_jobs_end_every_wait(service: Running, queue: Topic) -> None:
     began = time.monotonic()
     await queue.add(80)
     answers = await asyncio.gather(*waiting)
-    assert lasted(began) < 2
+    assert time.monotonic() - began < 2
     assert [answer["count"] for answer in answers] == [10] * 8
 
 
@@ -116,7 +112,7 @@ async def test_what_another_process_adds_is_found_within_a_second(service: Runni
         began = time.monotonic()
         await queue.through(http).add(1)
     assert (await waiting)["count"] == 1
-    assert lasted(began) < 1.2
+    assert time.monotonic() - began < 1.2
     await other.stop()
 
 

@@ -16,7 +16,6 @@ from app.metrics import catalogue
 from tests.api.dialect import JSON, Body, Topic, eventually, refused
 from tests.api.events import HEARTBEAT
 from tests.api.watches import made, position, watching
-from tests.stalls import lasted
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -330,7 +329,7 @@ async def test_one_write_reaches_all_who_watch_with_one_read(log: Topic, service
         began = time.monotonic()
         await log.append({"data": 1})
         assert await asyncio.gather(*(stream.records(1) for stream in opened)) == [[1]] * 20
-        assert lasted(began) < 10
+        assert time.monotonic() - began < 10
         assert sum(statements.counts) - before == 1
         for stream in streams:
             await stream.__aexit__(None, None, None)

@@ -14,7 +14,6 @@ from app.api.v0 import events
 from tests.api.dialect import Body, Topic, refused, until_waiting
 from tests.api.events import working
 from tests.api.raw import raw
-from tests.stalls import lasted
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -34,7 +33,7 @@ async def test_leaving_releases_what_was_not_settled(queue: Topic) -> None:
         claimed = (await queue.claim("other", max=10, wait_ms=10_000))["claimed"]
         assert [job["deliveries"] for job in claimed] == [2] * len(claimed)  # the delivery counts
         jobs += [job["$seq"] for job in claimed]
-    assert lasted(began) < 2
+    assert time.monotonic() - began < 2
     assert sorted(jobs) == [1, 3, 4, 5]
     assert (await queue.ack("w", [1, 3, 4, 5]))["acked"] == 0
 
@@ -126,7 +125,7 @@ async def test_a_stopping_service_says_so_and_gives_deliveries_back(serve: Serve
                 assert await one.frame() is None
             assert (await waiting)["count"] == 0
         await ended
-        assert lasted(began) < 5
+        assert time.monotonic() - began < 5
     jobs: list[Body] = []
     while len(jobs) < 3:
         jobs += (await queue.claim("other", max=10, wait_ms=10_000))["claimed"]

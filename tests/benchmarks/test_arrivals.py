@@ -18,7 +18,6 @@ from app.topics.config import Policy
 from tests.benchmarks.arrivals import Outcome, Plan, Step, percentile, schedule, send
 from tests.benchmarks.singles import VERBS, prepare, request
 from tests.conftest import Running
-from tests.stalls import paused
 
 PING = request("/ping", b"{}")
 Answering = Callable[[int], bytes | None]  # from a request's number, from 1; None closes the connection
@@ -82,11 +81,7 @@ async def test_a_stall_shows_in_every_request_that_fell_due_meanwhile(connection
 
 
 async def test_a_rate_that_is_met_counts_as_sustained() -> None:
-    for _ in range(5):
-        began = time.monotonic()
-        outcome = await _sent(_quick, schedule(200, 2, "poisson"), 2, 32)
-        if not paused(began):
-            break  # else neither side could have met it
+    outcome = await _sent(_quick, schedule(200, 2, "poisson"), 2, 32)
     assert outcome.sustained
     assert outcome.arrived == 200
     assert _adds_up(outcome)

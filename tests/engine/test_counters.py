@@ -16,7 +16,6 @@ from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held, lease_ended, put, until
-from tests.stalls import lasted
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 Connect = Callable[[], Awaitable[Session]]
@@ -243,7 +242,7 @@ async def test_what_another_process_does_to_them_shows_within_a_second(
     await there.claim(due, 300)
     began = time.monotonic()
     while await counts(machine, due) != (DEEP - 300, 300):
-        assert lasted(began) < FRESH
+        assert time.monotonic() - began < FRESH
         await asyncio.sleep(0.01)
 
 
@@ -273,6 +272,6 @@ async def test_a_deletion_under_way_holds_up_no_other_topic(
         await deleting.execute(f"DROP SEQUENCE holdfast.seq_{queue.topic.id}")
         began = time.monotonic()
         await ticked(machine, 2)
-        assert lasted(began) < 1
+        assert time.monotonic() - began < 1
         assert [reach.after for reach in machine.engine.cursors.lows(other.topic.id).lanes] == [3]
         assert await counts(machine, queue) == (0, 3)

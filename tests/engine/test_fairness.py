@@ -15,7 +15,6 @@ from app.queue.model import Batch, Job
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import held, lease_ended, until
-from tests.stalls import lasted
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 Start = Callable[[], Machine]
@@ -129,7 +128,7 @@ async def test_who_waits_for_a_tenant_is_woken_for_it_alone(machine: Machine, qu
     began = time.monotonic()
     await fill(machine, queue, {"b": 1})
     assert by_tenant(await for_b) == {"b": 1}
-    assert lasted(began) < 0.3, "its own process's job was not taken at once"
+    assert time.monotonic() - began < 0.3, "its own process's job was not taken at once"
     over.set()
 
 
@@ -146,7 +145,7 @@ async def test_many_tenants_are_gone_through_in_turn(machine: Machine, start: St
     await machine.enqueue(queue, jobs_of(late, 1))
     began = time.monotonic()
     while not (jobs := await other.claim(queue, 50)):
-        assert lasted(began) < 1.0, "it was not found"
+        assert time.monotonic() - began < 1.0, "it was not found"
         await asyncio.sleep(0.01)
     assert by_tenant(jobs) == {late: 1}
     # One's own is found at once, and so is what is returned.
@@ -183,7 +182,7 @@ async def test_jobs_that_come_late_under_a_cursor_are_found(pools: Pools, machin
         await transaction.commit()
     began = time.monotonic()
     while not (jobs := await machine.claim(queue, 10)):
-        assert lasted(began) < 1.0, "it was not found"
+        assert time.monotonic() - began < 1.0, "it was not found"
         await asyncio.sleep(0.01)
     assert [job.seq for job in jobs] == [late]
 
@@ -217,7 +216,7 @@ async def test_a_claim_that_waits_at_a_limit_goes_on_with_an_ack(
     began = time.monotonic()
     await ack(machine, queue, [job])
     assert by_tenant(await waiting) == {"a": 1}
-    assert lasted(began) < 0.3
+    assert time.monotonic() - began < 0.3
 
 
 async def let_go(machine: Machine, queue: Policy, how: str, job: Job) -> None:
@@ -266,7 +265,7 @@ async def test_whatever_ends_a_lease_makes_room_at_once(
     began = time.monotonic()
     await let_go(machine, queue, how, next(job for job in jobs if job.tenant == "a"))
     assert by_tenant(await waiting if waiting else await machine.claim(queue, 5)) == {"a": 1}
-    assert lasted(began) < 0.3, "found by a look, not by what ended"
+    assert time.monotonic() - began < 0.3, "found by a look, not by what ended"
 
 
 async def test_room_that_is_made_while_it_is_counted_is_seen(
@@ -294,11 +293,11 @@ async def test_what_comes_due_is_not_late_among_tenants(machine: Machine, queue:
         await machine.enqueue(queue, jobs_of("a", 1, delays_ms=[int(lasts * 1000)]))
         while "a" not in by_tenant(jobs := await machine.claim(queue, 2, lease_ms=100)):
             await asyncio.sleep(0.002)
-        assert lasted(began) < lasts + 0.15
+        assert time.monotonic() - began < lasts + 0.15
         began = time.monotonic()
         while "a" not in by_tenant(jobs := await machine.claim(queue, 2)):
             await asyncio.sleep(0.002)
-        assert lasted(began) < 0.1 + 0.15
+        assert time.monotonic() - began < 0.1 + 0.15
         await ack(machine, queue, [job for job in jobs if job.tenant == "a"])
 
 
@@ -313,7 +312,7 @@ async def test_who_asks_again_and_again_gets_what_comes_due_at_once(
     await start().enqueue(queue, jobs_of("a", 1, delays_ms=[150]))
     while not await machine.claim(queue, 2, tenants=tenants):
         await asyncio.sleep(0.002)
-    assert lasted(began) < 0.15 + 0.15
+    assert time.monotonic() - began < 0.15 + 0.15
 
 
 async def test_spent_jobs_of_many_tenants_cost_one_statement(

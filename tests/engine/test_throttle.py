@@ -17,7 +17,6 @@ from app.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import until
-from tests.stalls import undisturbed
 from tests.topics.test_bus import Redis
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -127,7 +126,6 @@ async def test_of_few_a_second_there_is_one_at_least(bucket: Callable[[int], tup
     assert (await take(1)).tokens == 1
 
 
-@undisturbed
 async def test_who_ran_short_loses_nothing_by_a_pause_and_who_did_not_saves_nothing_up(
     bucket: Callable[[int], tuple[Take, PutBack]],
 ) -> None:
@@ -221,7 +219,6 @@ async def test_who_leaves_before_the_answer_spends_none(
 
 
 @pytest.mark.alone
-@undisturbed
 async def test_who_waits_for_tokens_is_woken_when_they_come_and_asks_no_more_often_than_that(
     place: Place, start: Start, pools: Pools, topic: str, make_queue: MakeQueue
 ) -> None:

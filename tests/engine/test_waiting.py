@@ -15,7 +15,6 @@ from app.queue.model import Batch, Job
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import batch, held
-from tests.stalls import lasted
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
@@ -161,7 +160,7 @@ async def test_a_job_of_another_process_is_found(
         await there.enqueue(queue)
         began = time.monotonic()
         assert len(await task) == 1
-        assert lasted(began) < ELSEWHERE
+        assert time.monotonic() - began < ELSEWHERE
 
 
 async def test_many_jobs_of_another_process_wake_many(
@@ -172,7 +171,7 @@ async def test_many_jobs_of_another_process_wake_many(
     await start().enqueue(queue, 20)
     began = time.monotonic()
     jobs = await asyncio.gather(*tasks)
-    assert lasted(began) < ELSEWHERE + 0.5
+    assert time.monotonic() - began < ELSEWHERE + 0.5
     assert sorted(job.seq for (job,) in jobs) == list(range(1, 21))
 
 
@@ -186,7 +185,7 @@ async def test_what_another_process_returns_is_found(
     began = time.monotonic()
     await there.engine.settlements.nack(queue, [held(job)], [Return()])
     assert [again.deliveries for again in await task] == [2]
-    assert lasted(began) < ELSEWHERE
+    assert time.monotonic() - began < ELSEWHERE
 
 
 @pytest.mark.parametrize("delay_ms", [1, 120, 300])
@@ -198,8 +197,7 @@ async def test_a_delay_that_ends_wakes(
     began = time.monotonic()
     await machine.enqueue(queue, batch(1, delays_ms=[delay_ms]))
     assert len(await asyncio.wait_for(task, 10)) == 1
-    assert delay_ms / 1000 <= time.monotonic() - began
-    assert lasted(began) < delay_ms / 1000 + 1
+    assert delay_ms / 1000 <= time.monotonic() - began < delay_ms / 1000 + 1
 
 
 async def test_a_lease_that_ends_wakes(machine: Machine, queue: Policy, park: Park, no_poll: None) -> None:
@@ -231,14 +229,13 @@ async def test_what_another_process_set_a_time_for_is_found_then(
         await there.enqueue(queue, Batch(payloads=[b"1"], delays_ms=[700]))
     began = time.monotonic()
     assert len(await asyncio.wait_for(task, 10)) == 1
-    assert lasted(began) < 0.7 + 0.4, "it was found by chance, not on time"
+    assert time.monotonic() - began < 0.7 + 0.4, "it was found by chance, not on time"
 
 
 async def test_the_wait_ends_when_it_was_said_to(machine: Machine, queue: Policy) -> None:
     began = time.monotonic()
     assert await machine.claim(queue, wait=0.3) == []
-    assert time.monotonic() - began >= 0.25
-    assert lasted(began) < 2
+    assert 0.25 <= time.monotonic() - began < 2
 
 
 async def test_an_idle_fleet_costs_next_to_nothing(machine: Machine, topic: str, make_queue: MakeQueue) -> None:

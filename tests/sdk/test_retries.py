@@ -13,7 +13,6 @@ from holdfast._attempts import Attempts, Lost
 from holdfast._wire import Repeat, Request
 from tests.conftest import Running
 from tests.sdk.proxy import Proxy
-from tests.stalls import lasted
 
 
 async def test_an_enqueue_whose_answer_is_lost_is_written_once(queue: AsyncTopic, proxy: Proxy) -> None:
@@ -75,7 +74,7 @@ async def test_a_service_that_is_slow_is_a_timeout(queue: AsyncTopic, proxy: Pro
         began = time.monotonic()
         with pytest.raises(errors.APITimeoutError) as caught:
             await client.topic(queue.name).claim()
-    assert lasted(began) < 5
+    assert time.monotonic() - began < 5
     assert isinstance(caught.value, TimeoutError)
 
 
@@ -104,7 +103,7 @@ async def test_nobody_there_ends_at_the_deadline() -> None:
         began = time.monotonic()
         with pytest.raises(errors.APIConnectionError):
             await client.health()
-        assert lasted(began) < 2
+        assert time.monotonic() - began < 2
 
 
 async def test_a_client_outlives_a_restart_of_the_service(

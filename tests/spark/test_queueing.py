@@ -9,7 +9,6 @@ import time
 import pytest
 
 from spark.analysis.queueing import Service, erlang_c, nearest_rank, replay, wait_quantile, workers_needed
-from tests.stalls import lasted
 
 
 def test_erlang_c_is_that_of_the_tables() -> None:
@@ -84,4 +83,4 @@ def test_a_million_deliveries_take_seconds() -> None:
     began = time.monotonic()
     waits = replay(arrivals, services, 8, ranks=[n % 3 for n in range(len(arrivals))])
     assert len(waits) == 1_000_000
-    assert lasted(began) < 30
+    assert time.monotonic() - began < 30

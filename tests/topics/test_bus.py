@@ -25,7 +25,6 @@ from tests.api.keyring import Services, client, make
 from tests.api.watches import made as watch_made
 from tests.api.watches import watching
 from tests.conftest import Running
-from tests.stalls import lasted
 
 
 def _server() -> str:
@@ -168,13 +167,13 @@ async def test_nothing_waits_for_a_redis_that_is_away(
         began = time.monotonic()
         await first.post(path, json={"records": [{"data": 1}]})
         assert (await waiting).json()["count"] == 1
-        assert lasted(began) < 0.4  # the poll alone looks twice a second
+        assert time.monotonic() - began < 0.4  # the poll alone looks twice a second
         redis.kill()
         began = time.monotonic()
         for _ in range(20):
             assert (await first.post(path, json={"records": [{"data": 1}]})).status_code == 200
             assert (await second.post(f"{path}/claim", json={"node": "n", "wait_ms": 5000})).json()["count"] == 1
-        assert lasted(began) < 15
+        assert time.monotonic() - began < 15
         redis.start()
 
 
@@ -233,4 +232,4 @@ async def test_keys_are_known_and_forgotten_elsewhere_at_once(
             await here.delete(f"/v0/keys/{made['id']}")
             assert (await stream.error())["code"] == 401
             assert (await there.get("/v0/topics")).status_code == 401
-            assert lasted(began) < 1
+            assert time.monotonic() - began < 1

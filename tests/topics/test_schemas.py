@@ -12,7 +12,6 @@ import pytest
 from app.errors import InvalidSchema
 from app.topics import schemas
 from app.topics.schemas import Format, Schema, compiled, text_of
-from tests.stalls import lasted
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 ORDER = {
@@ -198,7 +197,7 @@ def test_binary_that_says_it_goes_on_for_ever_ends() -> None:
     endless = {"type": "record", "name": "R", "fields": [{"name": "next", "type": "R"}]}
     fault = schema_of(endless).fault(b"", "avro/binary")
     assert fault is not None
-    assert lasted(began) < 30
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,7 @@ def test_a_pattern_takes_time_in_proportion() -> None:
     evil = schema_of({"pattern": "^(a+)+$"})
     began = time.monotonic()
     assert fault_of(evil, "a" * 500_000 + "b") is not None
-    assert lasted(began) < 5
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "image/png"])
