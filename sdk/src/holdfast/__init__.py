@@ -12,7 +12,7 @@ async with AsyncClient("http://127.0.0.1:8080") as client:
         await mail.ack(job)
 """
 
-from holdfast import errors, models
+from holdfast import errors, models, sql
 from holdfast._attempts import Options
 from holdfast._client import AsyncClient, AsyncTopic, Client, SyncTopic
 from holdfast._jqueue.manager import HeartbeatManager
@@ -22,6 +22,7 @@ from holdfast._version import __version__
 from holdfast._worker.context import AsyncContext, SyncContext
 from holdfast._worker.handlers import Isolation, Queue, Schedule
 from holdfast._worker.outcomes import Dead, Result, Retry
+from holdfast._worker.running import async_context, sync_context
 from holdfast._worker.worker import Worker
 from holdfast.errors import CASConflictError, HoldfastError, JobNotFoundError, JQueueError, LeaseLost, StorageError
 from holdfast.models import Record, TopicConfig
@@ -56,6 +57,9 @@ __all__ = [
     "TopicConfig",
     "Worker",
     "__version__",
+    "async_context",
     "errors",
     "models",
+    "sql",
+    "sync_context",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import threading
 from collections.abc import Awaitable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -15,12 +15,13 @@ import httpx
 from holdfast._attempts import Options
 from holdfast._client import AsyncClient
 from holdfast._decode import payload
-from holdfast._transport import LIMITS, Account, SyncSender
+from holdfast._transport import LIMITS, SyncSender
 from holdfast._worker.child import Order, perform, perform_alone
 from holdfast._worker.context import Context
 from holdfast._worker.handlers import Handler, Isolation
 from holdfast._worker.outcomes import FAIL, Judged
 from holdfast._worker.payloads import Encoder
+from holdfast._worker.running import RUNNING
 from holdfast._worker.taken import Taken
 
 SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may wait for their locks
@@ -35,9 +36,11 @@ class Caller:
         self._encode = encode
         self._pool: Executor | None = None
         self._http: httpx.Client | None = None
+        self._making = threading.Lock()
+        self._context = self._async_context  # as it is handed on for each job
         if handler.runs == "thread":
             self._pool = ThreadPoolExecutor(handler.concurrency, f"holdfast-{handler.topic}")
-            self._http = httpx.Client(limits=LIMITS) if handler.wants_context else None
+            self._context = self._sync_context
 
     def interruptible(self, taken: Taken) -> bool:
         """Whether it ends when the task that awaits it is cancelled."""
@@ -45,25 +48,7 @@ class Caller:
 
     def call(self, taken: Taken) -> Awaitable[Any]:
         """The handler's value, to be awaited, or how the job is to be settled. Raises PayloadError."""
-        if isolation := self._alone(taken):
-            return _alone(self._order(taken), isolation)
-        handler = self._handler
-        if handler.runs == "process":
-            return self._in_process(taken)
-        data = payload(taken.body["data"])
-        if handler.decode is not None:
-            data = handler.decode(data)
-        if handler.runs == "thread":
-            arguments = (data, self._sync_context(taken)) if handler.wants_context else (data,)
-            return asyncio.get_running_loop().run_in_executor(self._pool, partial(handler.function, *arguments))
-        called: Awaitable[Any]
-        if handler.wants_context:
-            context = Context(self._client._sender, handler.topic, taken.body, self._encode)
-            taken.context = context
-            called = handler.function(data, context)
-        else:
-            called = handler.function(data)
-        return called
+        return self._call(taken, payload(taken.body["data"]))
 
     def close(self) -> None:
         """Threads that run a handler end with that."""
@@ -72,32 +57,56 @@ class Caller:
         if self._http is not None:
             self._http.close()
 
+    def _call(self, taken: Taken, data: Any) -> Awaitable[Any]:
+        handler = self._handler
+        if isolation := self._alone(taken):
+            return _alone(self._order(taken, data), isolation)
+        if handler.runs == "process":
+            return self._in_process(taken, data)
+        if handler.decode is not None:
+            data = handler.decode(data)
+        if handler.runs == "thread":
+            return asyncio.get_running_loop().run_in_executor(self._pool, self._in_thread, taken, data)
+        RUNNING.set((taken, self._context))
+        called: Awaitable[Any] = handler.function(*self._arguments(taken, data))
+        return called
+
+    def _in_thread(self, taken: Taken, data: Any) -> Any:
+        RUNNING.set((taken, self._context))
+        return self._handler.function(*self._arguments(taken, data))
+
+    def _arguments(self, taken: Taken, data: Any) -> tuple[Any, ...]:
+        return (data, self._context(taken)) if self._handler.wants_context else (data,)
+
     def _alone(self, taken: Taken) -> Isolation | None:
         return self._handler.isolate if "suspected_poison" in taken.body else None
 
-    def _sync_context(self, taken: Taken) -> Context[SyncSender]:
-        assert self._http is not None
-        sender = SyncSender(self._http, self._client.account, Options())
-        context = Context(sender, self._handler.topic, taken.body, self._encode)
-        taken.context = context
-        return context
+    def _async_context(self, taken: Taken) -> Context[Any]:
+        return taken.within(Context(self._client._sender, self._handler.topic, taken.body, self._encode))
 
-    async def _in_process(self, taken: Taken) -> Judged:
+    def _sync_context(self, taken: Taken) -> Context[Any]:
+        with self._making:
+            if self._http is None:
+                self._http = httpx.Client(limits=LIMITS)
+        sender = SyncSender(self._http, self._client.account, Options())
+        return taken.within(Context(sender, self._handler.topic, taken.body, self._encode))
+
+    async def _in_process(self, taken: Taken, data: Any) -> Judged:
         pool = self._pool
         if pool is None:
             pool = self._pool = ProcessPoolExecutor(self._handler.concurrency, SPAWN)
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, perform, self._order(taken))
+            return await asyncio.get_running_loop().run_in_executor(pool, perform, self._order(taken, data))
         except BrokenProcessPool:
             # A process of it was killed; which job it was is not known, so all that were in the pool come again.
             if self._pool is pool:
                 self._pool = None
             raise
 
-    def _order(self, taken: Taken) -> Order:
+    def _order(self, taken: Taken, data: Any) -> Order:
         handler = self._handler
-        account: Account = self._client.account
-        return Order(handler.function, handler.topic, taken.body, handler.retry, account, self._encode)
+        body = {name: value for name, value in taken.body.items() if name != "data"}
+        return Order(handler.function, handler.topic, data, body, handler.retry, self._client.account, self._encode)
 
 
 async def _alone(order: Order, isolation: Isolation) -> Judged:

@@ -15,6 +15,7 @@ from holdfast._client import AsyncClient, account_of
 from holdfast._transport import AsyncSender
 from holdfast._worker.context import Target
 from holdfast._worker.payloads import Decoder, Encoder, decoder
+from holdfast._worker.running import async_context, user_id
 from holdfast.models.schedules import Missed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -133,8 +134,15 @@ class Queue:
         return self._client[1]
 
     def get(self, topic: str) -> Target[AsyncSender]:
-        """A topic to push to: `await queue.get("mail").group("ada").push(letter)`."""
-        return Target(self.client._sender, topic, self.encode)
+        """A topic to push to: `await queue.get("mail").group("ada").push(letter)`. What is pushed while a job is worked
+        on is for the user whom that is for."""
+        return Target(self.client._sender, topic, self.encode, user_id=user_id())
+
+    @staticmethod
+    def self() -> Target[AsyncSender]:
+        """The topic that the job came from which an async handler works on, to push to: for functions that it calls,
+        which have no context. A sync one has `sync_context().self()`. Raises RuntimeError outside a handler."""
+        return async_context().self()
 
     async def aclose(self) -> None:
         """Close its connections."""

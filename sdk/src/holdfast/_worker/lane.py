@@ -21,7 +21,7 @@ from holdfast._wire import Reply, Request
 from holdfast._worker.calls import Caller
 from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
-from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged
+from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged, unless_committed
 from holdfast._worker.payloads import Encoder
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
@@ -189,12 +189,13 @@ class Lane:
 
     def _finish(self, taken: Taken, value: Any) -> None:
         taken.over = True
-        if value is None:
+        if value is None and not taken.completes:
             self._settler.add(taken, DONE)
             return
         if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
             log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
-        self._settler.add(taken, judged(value, self.handler.retry, taken.body["deliveries"]))
+        made = judged(value, self.handler.retry, taken.body["deliveries"])
+        self._settler.add(taken, unless_committed(made) if taken.completes else made)
 
     def _interrupted(self, why: Why) -> Any:
         """What an interruption means for the job."""
@@ -212,11 +213,13 @@ class Lane:
         """A job is not to go on. What can't be ended, as a thread, is told; what it does then no longer counts."""
         if taken.over:
             return
-        taken.signal(why)
         if why == "lost":
-            log.warning("The lease of job %d of %s was lost", taken.seq, self.handler.topic)
             taken.over = True
             self._let_go([taken])
+            if taken.completes:
+                return  # by its own transaction: which fails, if it was not that which ended the lease
+            log.warning("The lease of job %d of %s was lost", taken.seq, self.handler.topic)
+        taken.signal(why)
         if taken.task is None:
             return
         if self._caller.interruptible(taken):

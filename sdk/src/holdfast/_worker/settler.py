@@ -92,7 +92,7 @@ class Settler:
                 error,
             )
         else:
-            if settled.skipped and not settled.repeated:
+            if settled.skipped and not settled.repeated and verdict.verb != "uncommitted":
                 log.warning("%d jobs of %s had lost their leases", len(settled.skipped), self._topic.name)
 
     async def _request(self, verdict: Verdict, batch: Sequence[Taken]) -> Settled:
@@ -101,7 +101,7 @@ class Settler:
         match verdict.verb:
             case "ack":
                 return await self._topic.ack(*batch, results=beside)
-            case "nack":
+            case "nack" | "uncommitted":
                 return await self._topic.nack(*batch, delay_ms=verdict.delay_ms, errors=beside)
             case "release":
                 return await self._topic.nack(*batch, refund=True)
