@@ -15,6 +15,7 @@ import httpx
 from holdfast._attempts import Options
 from holdfast._client import AsyncClient
 from holdfast._decode import payload
+from holdfast._objects import MARK, Reference, reference_of
 from holdfast._transport import LIMITS, SyncSender
 from holdfast._worker.child import Order, perform, perform_alone
 from holdfast._worker.context import Context
@@ -23,6 +24,7 @@ from holdfast._worker.outcomes import FAIL, Judged
 from holdfast._worker.payloads import Encoder
 from holdfast._worker.running import RUNNING
 from holdfast._worker.taken import Taken
+from holdfast.errors import ObjectError
 
 SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may wait for their locks
 
@@ -33,6 +35,7 @@ class Caller:
     def __init__(self, handler: Handler, client: AsyncClient, encode: Encoder | None) -> None:
         self._handler = handler
         self._client = client
+        self._objects = client._sender.objects
         self._encode = encode
         self._pool: Executor | None = None
         self._http: httpx.Client | None = None
@@ -48,7 +51,10 @@ class Caller:
 
     def call(self, taken: Taken) -> Awaitable[Any]:
         """The handler's value, to be awaited, or how the job is to be settled. Raises PayloadError."""
-        return self._call(taken, payload(taken.body["data"]))
+        data = payload(taken.body["data"])
+        if type(data) is dict and MARK in data and (reference := reference_of(data)) is not None:
+            return self._call_with_object(taken, reference)
+        return self._call(taken, data)
 
     def close(self) -> None:
         """Threads that run a handler end with that."""
@@ -56,6 +62,13 @@ class Caller:
             self._pool.shutdown(wait=False, cancel_futures=True)
         if self._http is not None:
             self._http.close()
+
+    async def _call_with_object(self, taken: Taken, reference: Reference) -> Any:
+        if self._objects is None:
+            raise ObjectError(f"the payload is {reference.key} of an object storage: give the queue Objects(…)")
+        data = await self._objects.get_async(reference.data())
+        taken.key = reference.key
+        return await self._call(taken, data)
 
     def _call(self, taken: Taken, data: Any) -> Awaitable[Any]:
         handler = self._handler
@@ -88,7 +101,7 @@ class Caller:
         with self._making:
             if self._http is None:
                 self._http = httpx.Client(limits=LIMITS)
-        sender = SyncSender(self._http, self._client.account, Options())
+        sender = SyncSender(self._http, self._client.account, Options(), self._objects)
         return taken.within(Context(sender, self._handler.topic, taken.body, self._encode))
 
     async def _in_process(self, taken: Taken, data: Any) -> Judged:
@@ -106,7 +119,8 @@ class Caller:
     def _order(self, taken: Taken, data: Any) -> Order:
         handler = self._handler
         body = {name: value for name, value in taken.body.items() if name != "data"}
-        return Order(handler.function, handler.topic, data, body, handler.retry, self._client.account, self._encode)
+        account, objects = self._client.account, self._objects
+        return Order(handler.function, handler.topic, data, body, handler.retry, account, self._encode, objects)
 
 
 async def _alone(order: Order, isolation: Isolation) -> Judged:

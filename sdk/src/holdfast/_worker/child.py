@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from holdfast._attempts import Options
+from holdfast._objects import Objects
 from holdfast._transport import LIMITS, Account, AsyncSender, SyncSender
 from holdfast._worker.context import Context
 from holdfast._worker.handlers import parameters
@@ -41,6 +42,7 @@ class Order:
     retry: tuple[float, ...] | None
     account: Account
     encode: Encoder | None
+    objects: Objects | None
 
 
 def perform(order: Order) -> Judged:
@@ -64,12 +66,12 @@ def perform_alone(order: Order, memory_bytes: int, answers: Connection) -> None:
 
 def _run(order: Order, taken: Taken) -> Any:
     with httpx.Client(limits=LIMITS) as http:
-        return _call(order, taken, SyncSender(http, order.account, Options()))
+        return _call(order, taken, SyncSender(http, order.account, Options(), order.objects))
 
 
 async def _run_async(order: Order, taken: Taken) -> Any:
     async with httpx.AsyncClient(limits=LIMITS) as http:
-        return await _call(order, taken, AsyncSender(http, order.account, Options()))
+        return await _call(order, taken, AsyncSender(http, order.account, Options(), order.objects))
 
 
 def _call(order: Order, taken: Taken, sender: SyncSender | AsyncSender) -> Any:

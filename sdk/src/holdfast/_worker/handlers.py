@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 from holdfast._client import AsyncClient, account_of
+from holdfast._objects import Objects
 from holdfast._transport import AsyncSender
 from holdfast._worker.context import Target
 from holdfast._worker.payloads import Decoder, Encoder, decoder
@@ -68,12 +69,19 @@ class Queue:
     """Handlers, and topics to push to, of one service. Making one asks nothing of the service.
 
     `base_url` and `api_key` as AsyncClient has them. `encode` makes JSON, text or bytes of pushed objects that are none
-    of those that are known: dataclasses, pydantic's models, msgspec's structs, dates, UUIDs."""
+    of those that are known: dataclasses, pydantic's models, msgspec's structs, dates, UUIDs. `objects`: where
+    large payloads are put, and handlers' come from."""
 
     def __init__(
-        self, base_url: str | None = None, api_key: str | None = None, *, encode: Encoder | None = None
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        encode: Encoder | None = None,
+        objects: Objects | None = None,
     ) -> None:
         self.account = account_of(base_url, api_key, None)
+        self.objects = objects
         self.encode = encode
         self.handlers: dict[str, Handler] = {}
         self._client: tuple[asyncio.AbstractEventLoop, AsyncClient] | None = None
@@ -129,7 +137,8 @@ class Queue:
         """The client of the running event loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
-            made = AsyncClient(self.account.base_url, self.account.api_key, node=self.account.node)
+            account = self.account
+            made = AsyncClient(account.base_url, account.api_key, node=account.node, objects=self.objects)
             self._client = loop, made
         return self._client[1]
 

@@ -23,6 +23,7 @@ from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
 from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged, unless_committed
 from holdfast._worker.payloads import Encoder
+from holdfast._worker.removals import Removals
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
 
@@ -51,7 +52,8 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._lease_ms = lease_ms
         self._caller = Caller(handler, client, encode)
-        self._settler = Settler(self._topic, self._let_go)
+        self._removals = Removals(self._sender.objects, self._topic)
+        self._settler = Settler(self._topic, self._let_go, self._removals.add)
         self._held: dict[str, Taken] = {}  # by lease
         self._queued: deque[Taken] = deque()
         self._runners = [_Runner(self) for _ in range(handler.concurrency)]
@@ -294,6 +296,7 @@ class Lane:
         if self._held:
             self._emptied = self._loop.create_future()
             await self._emptied
+        await self._removals.finish()
 
     def release(self) -> None:
         """Interrupt what runs, and give it back."""

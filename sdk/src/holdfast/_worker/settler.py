@@ -21,11 +21,15 @@ MAX_UNDER_WAY: Final = 4
 
 
 class Settler:
-    """Settles the jobs of a topic. `settled` is called with each batch that is out of this process's hands."""
+    """Settles the jobs of a topic. `settled` is called with each batch that is out of this process's hands, `removed`
+    with the keys of payloads' objects whose jobs are done."""
 
-    def __init__(self, topic: AsyncTopic, settled: Callable[[Sequence[Taken]], None]) -> None:
+    def __init__(
+        self, topic: AsyncTopic, settled: Callable[[Sequence[Taken]], None], removed: Callable[[list[str]], None]
+    ) -> None:
         self._topic = topic
         self._settled = settled
+        self._removed = removed
         self._waiting: dict[Verdict, list[Taken]] = {}
         self._timer: asyncio.Handle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
@@ -92,6 +96,8 @@ class Settler:
                 error,
             )
         else:
+            if verdict.verb == "ack" and (keys := {taken.seq: taken.key for taken in batch if taken.key is not None}):
+                self._removed([key for seq, key in keys.items() if seq not in settled.skipped])
             if settled.skipped and not settled.repeated and verdict.verb != "uncommitted":
                 log.warning("%d jobs of %s had lost their leases", len(settled.skipped), self._topic.name)
 

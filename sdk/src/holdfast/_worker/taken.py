@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 class Taken:
     """A claimed job, as the answer has it; its payload is decoded by whoever runs it. `until` is when its lease ends at
     the soonest, by time.monotonic(), unless a `holding` of the heartbeats knows better. `task` runs it. `over`: it is
-    settled, or about to be, or not ours any more. `completes`: its handler has it acked by a transaction of its own."""
+    settled, or about to be, or not ours any more. `completes`: its handler has it acked by a transaction of its own.
+    `key`: of the object that its payload is in."""
 
     __slots__ = (
-        *("body", "completes", "context", "holding", "lease_id", "node", "over", "said", "seq", "signalled", "task"),
-        "until",
+        *("body", "completes", "context", "holding", "key", "lease_id", "node", "over", "said", "seq", "signalled"),
+        *("task", "until"),
     )
 
     def __init__(self, body: dict[str, Any], node: str, until: float) -> None:
@@ -33,6 +34,7 @@ class Taken:
         self.task: asyncio.Task[None] | None = None
         self.over = False
         self.completes = False
+        self.key: str | None = None
         self.said: Any = None
 
     def kept(self, now: float) -> bool:
