@@ -16,7 +16,7 @@ EXPORTED = {
     *("BrokerQueue", "DirectQueue", "HeartbeatManager", "Job", "JobStatus", "QueueState"),
     *("Queue", "Worker", "AsyncContext", "SyncContext", "Retry", "Dead", "Result", "Schedule", "Isolation"),
     *("HoldfastError", "JQueueError", "CASConflictError", "JobNotFoundError", "LeaseLost", "StorageError"),
-    *("async_context", "sync_context"),
+    *("async_context", "sync_context", "Objects", "ObjectError"),
     *("errors", "models", "sql", "__version__"),
 }
 

@@ -68,7 +68,10 @@ def program(code: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("page", ["docs/sdk.md", "docs/worker.md", "docs/sql-in-your-transaction.md", "sdk/README.md"])
+PAGES = ["docs/sdk.md", "docs/worker.md", "docs/sql-in-your-transaction.md", "docs/objects.md", "sdk/README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 async def test_the_examples_of_a_page(
     serve: Serve, new_database: Callable[[], Awaitable[str]], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

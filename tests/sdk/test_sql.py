@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,6 +22,8 @@ from sqlalchemy.orm import Session
 
 from holdfast import AsyncTopic, errors, sql
 from holdfast.sql import Call
+from tests.conftest import Running
+from tests.sdk.workers import fact
 
 Run = Callable[[Call], Awaitable[Any]]
 Transaction = Callable[[], Any]  # an async context manager, which gives a Run
@@ -151,15 +154,17 @@ def transaction(request: pytest.FixtureRequest, database_url: str) -> Transactio
 
 
 async def test_a_job_is_there_when_the_transaction_is(
-    queue: AsyncTopic, transaction: Transaction, effects: Effects
+    service: Running, queue: AsyncTopic, transaction: Transaction, effects: Effects
 ) -> None:
     await rolled_back(transaction, sql.enqueue(queue.name, {"n": 0}))
     assert (await queue.jobs().page()).items == ()
     assert await effects.count() == 0
+    # Nobody is woken: who waits finds it all the same.
+    waiting = asyncio.create_task(queue.claim(max=10, wait_ms=20_000))
+    await fact(lambda: service.waiting(queue.name))
     async with transaction() as run:
         id = await run(sql.enqueue(queue.name, {"n": 1}, priority=3, meta={"a": "b"}, group="g", tag="t"))
-    claimed = await queue.claim(max=10, wait_ms=20_000)
-    [job] = claimed.jobs
+    [job] = (await waiting).jobs
     assert (job.data, job.meta, job.group, job.tag, job.seq) == ({"n": 1}, {"a": "b"}, "g", "t", sql.seq_of(id))
     assert await effects.count() == 1
 
@@ -252,6 +257,7 @@ AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
         (b"\0\xff", b"\0\xff"),
         (None, None),
         ([1, "ü", {"$base64": 1}], [1, "ü", {"$base64": 1}]),
+        ({"$base64": "AAE="}, b"\0\1"),
     ],
 )
 async def test_payloads_come_as_those_of_the_client(

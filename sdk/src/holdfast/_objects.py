@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast._wire import encode
+from holdfast._body import content_of, is_json, is_text
 from holdfast.errors import ObjectError
 from holdfast.models.records import Record
 
@@ -28,8 +28,6 @@ PREFIX: Final = "holdfast"
 MARK: Final = "$object"
 MAX_DELETES: Final = 1_000  # objects a call
 
-_JSON: Final = "application/json"
-_BYTES: Final = "application/octet-stream"
 _LONG: Final = 1024 * 1024  # what takes so long to hash and read that the event loop should not wait for it
 
 
@@ -144,7 +142,7 @@ class Objects:
         whole = record if isinstance(record, Record) else Record(data=record)
         if reference_of(whole.data) is not None:
             return whole
-        content, kind = _content(whole.data, whole.content_type)
+        content, kind = content_of(whole.data, whole.content_type)
         if len(content) <= self.over:
             return whole
         upload = self._made(topic, content, kind)
@@ -156,7 +154,7 @@ class Objects:
         return self._key.fullmatch(key) is not None
 
     def _upload(self, topic: str, data: Any, content_type: str | None) -> Upload:
-        return self._made(topic, *_content(data, content_type))
+        return self._made(topic, *content_of(data, content_type))
 
     def _made(self, topic: str, content: bytes, kind: str) -> Upload:
         if len(content) > self.most:
@@ -192,15 +190,6 @@ class Upload:
         await obstore.put_async(self.store, self.reference.key, self.content)
 
 
-def _content(data: Any, content_type: str | None) -> tuple[bytes, str]:
-    """The bytes that a payload has as the service keeps it, and what they are."""
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data), content_type or _BYTES
-    if isinstance(data, str) and content_type is not None and content_type.startswith("text/"):
-        return data.encode(), content_type
-    return encode(data), content_type or _JSON
-
-
 def _same_size(reference: Reference, size: int) -> None:
     if size != reference.size:
         raise ObjectError(f"{reference.key} has {size:,} bytes, and was put with {reference.size:,}")
@@ -209,13 +198,12 @@ def _same_size(reference: Reference, size: int) -> None:
 def _opened(reference: Reference, content: bytes) -> Any:
     if hashlib.sha256(content).hexdigest() != reference.sha256:
         raise ObjectError(f"{reference.key} is not what was put there: its SHA-256 is another one")
-    kind = reference.content_type.partition(";")[0].strip().lower()
     try:
-        if kind == _JSON or kind.endswith("+json"):
+        if is_json(reference.content_type):
             return json.loads(content)
-        return content.decode() if kind.startswith("text/") else content
+        return content.decode() if is_text(reference.content_type) else content
     except ValueError as error:
-        raise ObjectError(f"{reference.key} is no {kind}: {error}") from error
+        raise ObjectError(f"{reference.key} is no {reference.content_type}: {error}") from error
 
 
 def _gone(reference: Reference) -> ObjectError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString
 from uuid import UUID
 
 from holdfast import _trace, errors
-from holdfast._body import moment_of
+from holdfast._body import content_of, moment_of
 from holdfast._wire import encode as encoded
 from holdfast._worker.payloads import Encoder, plain
 from holdfast._worker.running import completes
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "assert_lease", "complete", "enqueue", "seq_of"]
 
-_BYTES: Final = "application/octet-stream"
 _SCHEMA: Final = "holdfast"
 
 
@@ -132,7 +131,7 @@ def enqueue(
     `data` is what `push` takes: dataclasses, pydantic's models, msgspec's structs, anything that has a JSON, text,
     bytes; `encode` makes one of these of what is none. The rest is as in `topic.enqueue`. Raises TypeError or
     ValueError for what can't be sent; the database refuses the rest, and fails the transaction."""
-    payload, kind = _payload(plain(data, encode), content_type)
+    payload, kind = content_of(plain(data, encode), content_type)
     described = {**_trace.context(traceparent), **(meta or {})}
     moment_of(run_at)
     return Call(
@@ -183,18 +182,6 @@ def seq_of(id: UUID | str) -> int:
     """The seq of a job, of the id that `enqueue` gives: what `topic.job` and `topic.result` take."""
     bits = UUID(str(id)).int
     return (bits >> 64 & 1) << 62 | bits & (1 << 62) - 1
-
-
-def _payload(data: Any, content_type: str | None) -> tuple[bytes, str | None]:
-    """The bytes that the API would keep of it, and their type, None for JSON."""
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data), content_type or _BYTES
-    kind = (content_type or "").partition(";")[0].strip().lower()
-    if kind in ("", "application/json") or kind.endswith("+json"):
-        return encoded(data), content_type
-    if kind.startswith("text/") and isinstance(data, str):
-        return data.encode(), content_type
-    raise TypeError(f"a {type(data).__name__} is no {content_type}: give bytes, or str for text/…")
 
 
 def _json(value: Any) -> str:
