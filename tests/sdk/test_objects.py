@@ -24,6 +24,7 @@ from holdfast import (
     TopicConfig,
     async_context,
     errors,
+    models,
     sql,
 )
 from tests.conftest import Running
@@ -173,6 +174,26 @@ async def test_a_failed_job_keeps_its_object_and_so_does_its_dead_letter(
         async with working(keeping, topics=[dead]):
             await fact(lambda: letters and not keys(objects))
     assert (tries, letters) == ([BIG, BIG], [BIG])
+
+
+async def test_an_ack_that_comes_too_late_leaves_the_object_to_the_next_delivery(
+    queue: AsyncTopic, keeping: Queue, objects: Objects
+) -> None:
+    seen: list[str] = []
+
+    @keeping.handler(queue.name)
+    async def handler(payload: str) -> None:
+        seen.append(payload)
+        if len(seen) == 1:  # somebody else ends this delivery
+            _, seq, lease = async_context().token.rsplit(":", 2)
+            await queue.nack(models.Lease(int(seq), keeping.account.node, lease), delay_ms=500)
+
+    async with keeping:
+        seq = int(await keeping.get(queue.name).push(BIG))
+        async with working(keeping):
+            assert (await outcome(queue, seq)).state == "completed"
+            await fact(lambda: not keys(objects))
+    assert seen == [BIG, BIG]
 
 
 async def test_what_may_be_replayed_keeps_its_object(
