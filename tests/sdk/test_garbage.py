@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import obstore
 import pytest
 from obstore.store import LocalStore
 from typer.testing import CliRunner
@@ -75,8 +76,12 @@ async def sweep(running: Running, store: Store, *, remove: bool = True, **option
     return await asyncio.to_thread(work)
 
 
-async def test_what_any_job_refers_to_stays(running: Running, store: Store, keeping: AsyncClient, topic: str) -> None:
-    """Ready, scheduled, blocked, leased, failed, a dead letter, a dead letter in a log, done and replayable."""
+async def test_what_any_job_refers_to_stays(
+    running: Running, store: Store, keeping: AsyncClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ready, scheduled, blocked, leased, failed, a dead letter, a dead letter in a log, done and replayable. Some at a
+    time."""
+    monkeypatch.setattr("holdfast._garbage.AT_ONCE", 5)
     dead, log, done, failing = (f"{topic}.{name}" for name in ("dead", "log", "done", "failing"))
     queue = keeping.topic(topic)
     await queue.put(TopicConfig(dead_letter=dead))
@@ -173,7 +178,9 @@ async def test_young_objects_are_of_nobodys_business(running: Running, store: St
         collect(client, store.objects, older_than=timedelta(minutes=59), remove=True, tell=lambda *_: None)
 
 
-async def test_the_command(running: Running, store: Store, keeping: AsyncClient, topic: str) -> None:
+async def test_the_command(
+    running: Running, store: Store, keeping: AsyncClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await keeping.topic(topic).put()
     await keeping.topic(topic).enqueue("kept")
     await store.objects.put_async("mail", "garbage")
@@ -185,11 +192,17 @@ async def test_the_command(running: Running, store: Store, keeping: AsyncClient,
 
     dry = await asyncio.to_thread(run, "--json")
     assert dry.exit_code == 0, dry.output
-    assert json.loads(dry.stdout) == {
-        **{"objects": 2, "young": 0, "kept": 1, "garbage": 1, "bytes": 9, "removed": False},
-    }
+    counts = {"objects": 2, "young": 0, "kept": 1, "garbage": 1, "bytes": 9}
+    assert json.loads(dry.stdout) == {**counts, "removed": False}
     wet = await asyncio.to_thread(run, "--older-than", "36h", "--remove")
     assert "1 with 9 bytes were removed" in wet.stdout
     assert len(store.keys()) == 1
+
+    def unreadable(*_: Any, **__: Any) -> Any:
+        raise PermissionError("not for you")
+
+    monkeypatch.setattr(obstore, "list", unreadable)
+    away = await asyncio.to_thread(run)
+    assert (away.exit_code, "the store fails: not for you" in away.stderr) == (1, True), away.output
     for words in (("--older-than", "1m"), ("--prefix", "../x")):
         assert (await asyncio.to_thread(run, *words)).exit_code == 2

@@ -109,6 +109,13 @@ async def test_what_is_small_stays_in_the_job(service: Running, queue: AsyncTopi
     assert len(keys(objects)) == 1
 
 
+async def test_a_store_lists_the_keys_that_references_have(objects: Objects) -> None:
+    """gc goes by that."""
+    put = [await objects.put_async(topic, "x") for topic in ("a:b", "A..b", "a.b_c-d", "a.")]
+    assert keys(objects) == sorted(one["$object"]["key"] for one in put)
+    assert all(objects.owns(key) for key in keys(objects))
+
+
 async def test_a_text_keeps_its_type(service: Running, queue: AsyncTopic, objects: Objects) -> None:
     async with AsyncClient(service.url, objects=objects) as client:
         await client.topic(queue.name).enqueue(BIG, content_type="text/plain; charset=utf-8")

@@ -88,6 +88,7 @@ async def test_payloads_go_to_s3_and_come_back(
         async with working(keeping):
             assert (await outcome(queue, seq)).result is True
             await fact(lambda: not keys(s3, f"holdfast/{queue.name}"))
-    kept = [await objects.put_async(queue.name, n) for n in range(3)]
+    kept = [await objects.put_async(f"{queue.name}:{n}", n) for n in range(3)]
+    assert sorted(keys(s3, "holdfast")) == sorted(one["$object"]["key"] for one in kept)
     await objects.delete_async([one["$object"]["key"] for one in kept] + [f"holdfast/{queue.name}/{'0' * 32}"])
     assert keys(s3, "holdfast") == []

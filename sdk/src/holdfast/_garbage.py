@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -39,8 +40,8 @@ def collect(client: Client, objects: Objects, *, older_than: timedelta, remove: 
     """Find objects that are older than this, and that nothing refers to; and remove them where that is asked for.
     `tell` hears what is being read, and how much of it so far.
 
-    Whoever asks must see all topics: a Forbidden is raised where that is not so. Raises ValueError for an age of less
-    than an hour. Whatever fails, nothing is removed that was not found to be garbage before."""
+    Raises Forbidden for a key that does not see all topics, ValueError for an age of less than an hour, ObjectError
+    where the store fails. Whatever fails, nothing is removed that was not found to be garbage before."""
     if older_than < LEAST_AGE:
         raise ValueError("objects of less than an hour may be of jobs that are yet to be committed")
     client.admin.reapers()  # for keys of all topics alone: others would not see what refers to an object
@@ -72,16 +73,29 @@ def collect(client: Client, objects: Objects, *, older_than: timedelta, remove: 
         if remove:
             keys = list(old)
             for first in range(0, len(keys), MAX_DELETES):
-                objects.delete(keys[first : first + MAX_DELETES])
+                with _of_the_store():
+                    objects.delete(keys[first : first + MAX_DELETES])
                 tell("removed", min(first + MAX_DELETES, len(keys)))
+
+
+@contextmanager
+def _of_the_store() -> Iterator[None]:
+    """Its errors as one of ours."""
+    from obstore.exceptions import BaseError  # noqa: PLC0415
+
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise errors.ObjectError(f"the store fails: {error}") from error
 
 
 def _objects_of(objects: Objects) -> Iterator[Any]:
     """Those that clients have put: what else lies there is not ours."""
     import obstore  # noqa: PLC0415
 
-    for page in obstore.list(objects.store, f"{objects.prefix}/", chunk_size=1_000):
-        yield from (one for one in page if objects.owns(one["path"]))
+    with _of_the_store():
+        for page in obstore.list(objects.store, f"{objects.prefix}/", chunk_size=1_000):
+            yield from (one for one in page if objects.owns(one["path"]))
 
 
 def _leave_garbage(client: Client, old: dict[str, int], tell: Tell) -> None:

@@ -176,7 +176,7 @@ def status_error(
 
 class ObjectError(HoldfastError):
     """The payload of a job is in object storage, and can't be had: it is gone, is not what was put there, or is none
-    that this Objects reads. docs/objects.md."""
+    that this Objects reads. Of `holdfast objects gc`: the store fails. docs/objects.md."""
 
 
 class JQueueError(HoldfastError):

@@ -25,19 +25,17 @@ def objects() -> None:
 @app.command(epilog=example("holdfast objects gc s3://payloads --older-than 2d --remove"))
 def gc(
     store: Annotated[
-        str, typer.Argument(metavar="URL", help="s3://bucket, gs://bucket, az://container, file:///folder.")
+        str,
+        typer.Argument(
+            metavar="URL", help="As s3://bucket or file:///folder; options come from AWS_REGION and the like."
+        ),
     ],
-    prefix: Annotated[str, typer.Option(help="Below what objects are, as Objects(prefix=…) has it.")] = PREFIX,
+    prefix: Annotated[str, typer.Option(help="Of Objects(prefix=…). One service's alone.")] = PREFIX,
     older_than: Annotated[str, typer.Option(metavar="TIME", help="Leave what is younger; an hour at least.")] = "1d",
     remove: Annotated[bool, typer.Option("--remove", help="Remove them. Without this they are counted.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find objects that no job refers to, and remove them.
-
-    All jobs of all topics are read twice, and what replayable topics keep: so this is for keys of all topics with the
-    scopes read and admin. The prefix is to be one service's alone: of others' jobs nothing is known here. Options of
-    the store come from its environment variables, such as AWS_REGION.
-    """
+    """Find objects that no job refers to, and remove them: with a key of all topics, as all of them are read."""
     age = timedelta(milliseconds=milliseconds(older_than))
     if age < LEAST_AGE:
         raise typer.BadParameter("--older-than is an hour at least: objects are there before their jobs are.")

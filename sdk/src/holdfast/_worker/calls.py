@@ -81,15 +81,14 @@ class Caller:
         if handler.runs == "thread":
             return asyncio.get_running_loop().run_in_executor(self._pool, self._in_thread, taken, data)
         RUNNING.set((taken, self._context))
-        called: Awaitable[Any] = handler.function(*self._arguments(taken, data))
+        function = handler.function
+        called: Awaitable[Any] = function(data, self._context(taken)) if handler.wants_context else function(data)
         return called
 
     def _in_thread(self, taken: Taken, data: Any) -> Any:
         RUNNING.set((taken, self._context))
-        return self._handler.function(*self._arguments(taken, data))
-
-    def _arguments(self, taken: Taken, data: Any) -> tuple[Any, ...]:
-        return (data, self._context(taken)) if self._handler.wants_context else (data,)
+        function = self._handler.function
+        return function(data, self._context(taken)) if self._handler.wants_context else function(data)
 
     def _alone(self, taken: Taken) -> Isolation | None:
         return self._handler.isolate if "suspected_poison" in taken.body else None
