@@ -109,6 +109,18 @@ async def test_what_is_small_stays_in_the_job(service: Running, queue: AsyncTopi
     assert len(keys(objects)) == 1
 
 
+async def test_a_fifo_topic_drops_the_same_payload(
+    service: Running, client: AsyncClient, topic: str, objects: Objects
+) -> None:
+    async with AsyncClient(service.url, objects=objects) as keeping:
+        fifo = keeping.topic(f"{topic}.fifo")
+        await fifo.put()
+        first = await fifo.enqueue(BIG, group="g")
+        again = await fifo.enqueue(BIG, group="g")
+        by_service = await client.topic(fifo.name).enqueue(BIG, group="g")
+    assert (again.seq, again.duplicate) == (by_service.seq, by_service.duplicate) == (first.seq, True)
+
+
 async def test_a_store_lists_the_keys_that_references_have(objects: Objects) -> None:
     """gc goes by that."""
     put = [await objects.put_async(topic, "x") for topic in ("a:b", "A..b", "a.b_c-d", "a.")]

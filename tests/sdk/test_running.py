@@ -56,7 +56,10 @@ async def test_a_task_that_outlives_its_job_still_means_that_one(queue: AsyncTop
     assert seen == [str(seqs[0])]
 
 
-async def test_self_is_the_topic_of_the_job_and_pushes_for_its_user(queue: AsyncTopic, handlers: Queue) -> None:
+async def test_self_is_the_topic_of_the_job_and_pushes_for_its_user(
+    queue: AsyncTopic, handlers: Queue, connect: Connect
+) -> None:
+    db = await connect()
     seen: list[Any] = []
     other = f"{queue.name}.other"
     await handlers.client.topic(other).put()
@@ -67,14 +70,15 @@ async def test_self_is_the_topic_of_the_job_and_pushes_for_its_user(queue: Async
         if n == 0:
             await handlers.self().push(1)
             await handlers.get(other).push(2)
+            await db.fetchval(*sql.enqueue(other, 3).asyncpg)
 
     await queue.enqueue(0, user_id="ada")
     async with working(handlers):
         await fact(lambda: len(seen) == 2)
     assert seen == [(0, "ada"), (1, "ada")]
-    [pushed] = (await handlers.client.topic(other).claim()).jobs
-    assert pushed.meta
-    assert pushed.meta["$user_id"] == "ada"
+    assert sql.enqueue(other, 4).asyncpg[1:] == (other, b"4", "application/json")  # and here is no job
+    jobs = (await handlers.client.topic(other).jobs().page()).items
+    assert {job.data: (job.meta or {})["$user_id"] for job in jobs} == {2: "ada", 3: "ada"}
 
 
 async def test_threads_know_their_jobs(queue: AsyncTopic, handlers: Queue) -> None:

@@ -147,7 +147,10 @@ class Objects:
             return whole
         upload = self._made(topic, content, kind)
         uploads.append(upload)
-        return replace(whole, data=upload.reference.data(), content_type=None)
+        dedupe_id = whole.dedupe_id
+        if dedupe_id is None and topic.endswith(".fifo"):
+            dedupe_id = upload.reference.sha256  # as the service would, of the payload: each reference is another one
+        return replace(whole, data=upload.reference.data(), content_type=None, dedupe_id=dedupe_id)
 
     def owns(self, key: str) -> bool:
         """Whether this is a key as `put` makes them: nothing else of the store is read or removed."""

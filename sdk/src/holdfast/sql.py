@@ -19,8 +19,8 @@ from uuid import UUID
 from holdfast import _trace, errors
 from holdfast._body import content_of, moment_of
 from holdfast._wire import encode as encoded
+from holdfast._worker import running
 from holdfast._worker.payloads import Encoder, plain
-from holdfast._worker.running import completes
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -129,8 +129,9 @@ def enqueue(
     """Put one job in, which is there if and only if your transaction commits. The call's value is its id, a UUID.
 
     `data` is what `push` takes: dataclasses, pydantic's models, msgspec's structs, anything that has a JSON, text,
-    bytes; `encode` makes one of these of what is none. The rest is as in `topic.enqueue`. Raises TypeError or
-    ValueError for what can't be sent; the database refuses the rest, and fails the transaction."""
+    bytes; `encode` makes one of these of what is none. The rest is as in `topic.enqueue`; in a handler, `user_id` is
+    whom its job is for, if absent. Raises TypeError or ValueError for what can't be sent; the database refuses the
+    rest, and fails the transaction."""
     payload, kind = content_of(plain(data, encode), content_type)
     described = {**_trace.context(traceparent), **(meta or {})}
     moment_of(run_at)
@@ -151,7 +152,7 @@ def enqueue(
             "tenant": ("text", tenant),
             "group": ("text", group),
             "dedupe_id": ("text", dedupe_id),
-            "user_id": ("text", user_id),
+            "user_id": ("text", user_id or running.user_id()),
             "webhook": ("text", webhook),
         },
     )
@@ -174,7 +175,7 @@ def complete(token: str, *, result: Any = None) -> Call:
         {"token": ("text", token), "result": ("text json", None if result is None else _json(result))},
         _job_id(token),
     )
-    completes(token)
+    running.completes(token)
     return call
 
 
