@@ -19,7 +19,7 @@ DANGEROUS = """
 
 async def test_who_could_enqueue_before_it_had_more_options_can(empty_database: Callable[[], Awaitable[str]]) -> None:
     url = await empty_database()
-    await schema.upgrade(url, "0045")
+    await schema.upgrade(url, "0046")
     role = f"r_{secrets.token_hex(4)}"
     db = await asyncpg.connect(url)
     try:

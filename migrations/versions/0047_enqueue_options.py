@@ -1,6 +1,6 @@
 """holdfast.enqueue takes every option that the inbox takes: tenants, groups, dedupe ids, users and webhooks.
 
-Revision ID: 0046
+Revision ID: 0047
 """
 
 import runpy
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from alembic import op
 
-revision = "0046"
-down_revision = "0045"
+revision = "0047"
+down_revision = "0046"
 branch_labels = None
 depends_on = None
 
