@@ -195,7 +195,7 @@ async def test_a_handler_that_goes_on_after_its_commit_is_not_cancelled(
 
     seq = (await queue.enqueue("x")).seq
     with caplog.at_level(logging.WARNING, "holdfast"):
-        async with working(handlers, lease=0.6) as worker:
+        async with working(handlers, lease=8) as worker:
             await fact(lambda: went_on)
             assert (await outcome(queue, seq)).state == "completed"
     assert caplog.text == ""
