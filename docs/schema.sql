@@ -896,57 +896,72 @@ CREATE FUNCTION holdfast.duration_bucket(ms bigint) RETURNS integer
     $$;
 
 --
--- Name: enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text, text, text, text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.enqueue(topic text, payload bytea, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text) RETURNS uuid
+CREATE FUNCTION holdfast.enqueue(topic text, payload bytea, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, "group" text DEFAULT NULL::text, dedupe_id text DEFAULT NULL::text, user_id text DEFAULT NULL::text, webhook text DEFAULT NULL::text) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
     DECLARE
-        topic_id integer;
+        t record;
+        own_id text;
         seq bigint;
     BEGIN
-        IF EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.name = enqueue.topic AND t.schema_version IS NOT NULL) THEN
+        IF EXISTS (SELECT 1 FROM holdfast.topics o WHERE o.name = enqueue.topic AND o.schema_version IS NOT NULL) THEN
             RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
                 USING ERRCODE = 'feature_not_supported',
                 HINT = 'Insert into holdfast.inbox: the service looks at it there.';
         END IF;
         INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
-                                    ttl_ms, max_deliveries, key)
+                                    ttl_ms, max_deliveries, key, tenant, "group", dedupe_id, user_id, webhook)
         VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag,
                 enqueue.node, enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms,
-                enqueue.max_deliveries, enqueue.key);
-        topic_id := (SELECT t.id FROM holdfast.topics t WHERE t.name = enqueue.topic);
-        IF enqueue.key IS NULL THEN
-            seq := currval('holdfast.seq_' || topic_id);
-        ELSE
+                enqueue.max_deliveries, enqueue.key, enqueue.tenant, enqueue."group", enqueue.dedupe_id,
+                enqueue.user_id, enqueue.webhook);
+        SELECT o.id, o.dedupe_window_ms AS window_ms INTO t FROM holdfast.topics o WHERE o.name = enqueue.topic;
+        -- Which job it is: the first one of its dedupe id, the one that waits under its key, or the newest.
+        own_id := coalesce(enqueue.dedupe_id, CASE WHEN enqueue.topic LIKE '%.fifo'
+                                                   THEN encode(sha256(enqueue.payload), 'hex') END);
+        IF own_id IS NOT NULL AND t.window_ms > 0 THEN
+            seq := (SELECT d.seq FROM holdfast.dedupe d
+                    WHERE d.topic_id = t.id AND d.tenant = coalesce(enqueue.tenant, '')
+                      AND d.grp = coalesce(enqueue."group", '') AND d.dedupe_id = own_id);
+        ELSIF enqueue.key IS NOT NULL THEN
             seq := (SELECT j.seq FROM holdfast.jobs j
-                    WHERE j.topic = enqueue.topic AND j.tenant = '' AND j.key = enqueue.key AND j.original_topic IS NULL
-                      AND j.state IN ('ready', 'scheduled', 'blocked'));
+                    WHERE j.topic = enqueue.topic AND j.tenant = coalesce(enqueue.tenant, '') AND j.key = enqueue.key
+                      AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'blocked'));
+        ELSE
+            seq := currval('holdfast.seq_' || t.id);
         END IF;
-        RETURN holdfast.message_id(topic_id, seq);
+        RETURN holdfast.message_id(t.id, seq);
     END $$;
 
 --
--- Name: enqueue(text, jsonb, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: enqueue(text, jsonb, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text, text, text, text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.enqueue(topic text, payload jsonb, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text) RETURNS uuid
+CREATE FUNCTION holdfast.enqueue(topic text, payload jsonb, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, "group" text DEFAULT NULL::text, dedupe_id text DEFAULT NULL::text, user_id text DEFAULT NULL::text, webhook text DEFAULT NULL::text) RETURNS uuid
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
+    AS $_$
+        SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                                $15, $16, $17)
+    $_$;
 
 --
--- Name: enqueue(text, text, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: enqueue(text, text, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text, text, text, text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text) RETURNS uuid
+CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb, tag text DEFAULT NULL::text, node text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_ms bigint DEFAULT NULL::bigint, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ttl_ms bigint DEFAULT NULL::bigint, max_deliveries integer DEFAULT NULL::integer, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, "group" text DEFAULT NULL::text, dedupe_id text DEFAULT NULL::text, user_id text DEFAULT NULL::text, webhook text DEFAULT NULL::text) RETURNS uuid
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$ SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $_$;
+    AS $_$
+        SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                                $15, $16, $17)
+    $_$;
 
 --
 -- Name: enqueue_deduped(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[], text[], bigint, integer[], text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -

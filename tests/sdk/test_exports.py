@@ -16,7 +16,8 @@ EXPORTED = {
     *("BrokerQueue", "DirectQueue", "HeartbeatManager", "Job", "JobStatus", "QueueState"),
     *("Queue", "Worker", "AsyncContext", "SyncContext", "Retry", "Dead", "Result", "Schedule", "Isolation"),
     *("HoldfastError", "JQueueError", "CASConflictError", "JobNotFoundError", "LeaseLost", "StorageError"),
-    *("errors", "models", "__version__"),
+    *("async_context", "sync_context", "Objects", "ObjectError"),
+    *("errors", "models", "sql", "__version__"),
 }
 
 
@@ -29,7 +30,7 @@ def test_modules_of_our_own_are_private() -> None:
     """What begins with an underscore may change; the rest is public, and each of its names a promise."""
     root = SDK / "src/holdfast"
     public = {path.name.removesuffix(".py") for path in root.iterdir() if not path.name.startswith("_")}
-    assert public == {"errors", "models", "py.typed"}
+    assert public == {"errors", "models", "sql", "py.typed"}
 
 
 def test_httpx_is_all_that_is_required() -> None:

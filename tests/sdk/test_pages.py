@@ -68,9 +68,16 @@ def program(code: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("page", ["docs/sdk.md", "docs/worker.md", "sdk/README.md"])
-async def test_the_examples_of_a_page(serve: Serve, new_database: Callable[[], Awaitable[str]], page: str) -> None:
-    service = await (await Services.make(serve, new_database)).start()
+PAGES = ["docs/sdk.md", "docs/worker.md", "docs/sql-in-your-transaction.md", "docs/objects.md", "sdk/README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_the_examples_of_a_page(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = await Services.make(serve, new_database)
+    service = await services.start()
+    monkeypatch.setenv("DATABASE_URL", services.url)
     names: dict[str, Any] = {}
     found = examples((ROOT / page).read_text())
     assert found

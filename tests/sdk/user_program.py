@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_type
+from uuid import UUID
 
 from holdfast import (
     AsyncClient,
@@ -12,6 +14,7 @@ from holdfast import (
     Client,
     HeartbeatManager,
     Job,
+    Objects,
     Queue,
     Record,
     Result,
@@ -19,7 +22,10 @@ from holdfast import (
     SyncContext,
     TopicConfig,
     Worker,
+    async_context,
     models,
+    sql,
+    sync_context,
 )
 
 
@@ -93,6 +99,31 @@ async def with_a_worker() -> None:
     await Worker(handlers, topics=["mail"], lease=60).run()
 
 
+class Asyncpg:
+    async def fetchval(self, query: str, *args: Any) -> Any: ...
+
+
+class Psycopg:
+    def execute(self, query: str | bytes, params: Sequence[Any] | None = None) -> Any: ...
+
+
+class Session:
+    def scalar(self, statement: Any, params: Mapping[str, Any] | None = None) -> Any: ...
+
+
+async def in_transactions(db: Asyncpg, connection: Psycopg, session: Session, store: Any) -> None:
+    objects = Objects(store, over=1_000_000)
+    call = sql.enqueue("mail", await objects.put_async("mail", b"x"), priority=3, group="ada")
+    assert_type(call, sql.Call)
+    id: UUID = await db.fetchval(*call.asyncpg)
+    assert_type(sql.seq_of(id), int)
+    connection.execute(*sql.complete(sync_context().token, result={"a": 1}).psycopg)
+    session.scalar(*sql.assert_lease(async_context().token).sqlalchemy)
+    assert_type(await handlers.self().push("x"), str)
+    Client(objects=objects)
+    Queue(objects=objects)
+
+
 def refused_by_mypy(client: Client, jobs: AsyncTopic) -> None:
     """Each of these is a mistake, and mypy says so: else its comment would be one that is not needed."""
     client.topic("mail").claim(maximum=1)  # type: ignore[call-arg]
@@ -103,3 +134,4 @@ def refused_by_mypy(client: Client, jobs: AsyncTopic) -> None:
     claimed: models.Claimed = jobs.claim()  # type: ignore[assignment]
     claimed.jobs  # noqa: B018
     jobs.pause()  # type: ignore[unused-coroutine]
+    sql.enqueue("mail", 1, priority="high")  # type: ignore[arg-type]

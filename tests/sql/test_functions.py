@@ -77,6 +77,33 @@ async def test_enqueue_takes_what_the_inbox_takes(sql: Db, db: Session, queue: P
         await sql.execute("SELECT holdfast.enqueue($1, '1', priority => 99)", queue.topic.name)
 
 
+async def test_enqueue_answers_the_job_that_was_there_first(
+    sql: Db, db: Session, make_queue: MakeQueue, topic: str
+) -> None:
+    """Of a dedupe id, also after that is done; of a .fifo topic's payload; each tenant and each group by itself."""
+    queue = await make_queue(topic)
+    call = "SELECT holdfast.enqueue($1, $2, dedupe_id => 'once', tenant => $3, \"group\" => $4)"
+    first = await sql.fetchval(call, topic, "1", "a", "g")
+    assert await take(db, queue)
+    assert await sql.fetchval(call, topic, "2", "a", "g") == first
+    others = {await sql.fetchval(call, topic, "3", *where) for where in (("b", "g"), ("a", "h"), (None, None))}
+    assert len({first, *others}) == 4
+    fifo = f"{topic}.fifo"
+    await make_queue(fifo)
+    ids = [await sql.fetchval("SELECT holdfast.enqueue($1, $2, \"group\" => 'g')", fifo, n) for n in ("1", "1", "2")]
+    assert ids[0] == ids[1] != ids[2]
+    assert await tallied(db, queue)
+
+
+async def test_enqueue_takes_a_user_and_a_webhook(sql: Db, db: Session, queue: Policy) -> None:
+    await sql.execute(
+        "SELECT holdfast.enqueue($1, '1', user_id => 'ada', webhook => 'https://example.com/x')", queue.topic.name
+    )
+    found = await row(db, queue, 1)
+    assert found is not None
+    assert (found["metadata"], found["webhook"]) == ('{"$user_id": "ada"}', "https://example.com/x")
+
+
 async def test_enqueue_of_a_key_answers_the_id_of_the_one_that_waits(sql: Db, db: Session, queue: Policy) -> None:
     call = "SELECT holdfast.enqueue($1, $2, key => 'k')"
     first = await sql.fetchval(call, queue.topic.name, "1")

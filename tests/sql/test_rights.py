@@ -17,6 +17,33 @@ DANGEROUS = """
 """
 
 
+async def test_who_could_enqueue_before_it_had_more_options_can(empty_database: Callable[[], Awaitable[str]]) -> None:
+    url = await empty_database()
+    await schema.upgrade(url, "0046")
+    role = f"r_{secrets.token_hex(4)}"
+    db = await asyncpg.connect(url)
+    try:
+        await db.execute(
+            f"""
+            CREATE ROLE {role};
+            GRANT USAGE ON SCHEMA holdfast TO {role};
+            GRANT EXECUTE ON FUNCTION holdfast.enqueue(text, jsonb, text, jsonb, text, text, integer, bigint,
+                                                       timestamptz, bigint, integer, text) TO {role};
+            """
+        )
+        await schema.upgrade(url)
+        rows = await db.fetch(
+            "SELECT p.proargtypes[1]::regtype::text AS kind, has_function_privilege($1, p.oid, 'EXECUTE') AS may, "
+            "p.pronargs FROM pg_proc p WHERE p.pronamespace = 'holdfast'::regnamespace AND p.proname = 'enqueue'",
+            role,
+        )
+        assert {row["kind"]: row["may"] for row in rows} == {"jsonb": True, "text": False, "bytea": False}
+        assert {row["pronargs"] for row in rows} == {17}
+    finally:
+        await db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await db.close()
+
+
 async def test_a_lesser_role_of_the_service_keeps_its_rights(empty_database: Callable[[], Awaitable[str]]) -> None:
     url = await empty_database()
     await schema.upgrade(url, BEFORE)

@@ -12,18 +12,28 @@ async with AsyncClient("http://127.0.0.1:8080") as client:
         await mail.ack(job)
 """
 
-from holdfast import errors, models
+from holdfast import errors, models, sql
 from holdfast._attempts import Options
 from holdfast._client import AsyncClient, AsyncTopic, Client, SyncTopic
 from holdfast._jqueue.manager import HeartbeatManager
 from holdfast._jqueue.queues import BrokerQueue, DirectQueue
 from holdfast._jqueue.state import Job, JobStatus, QueueState
+from holdfast._objects import Objects
 from holdfast._version import __version__
 from holdfast._worker.context import AsyncContext, SyncContext
 from holdfast._worker.handlers import Isolation, Queue, Schedule
 from holdfast._worker.outcomes import Dead, Result, Retry
+from holdfast._worker.running import async_context, sync_context
 from holdfast._worker.worker import Worker
-from holdfast.errors import CASConflictError, HoldfastError, JobNotFoundError, JQueueError, LeaseLost, StorageError
+from holdfast.errors import (
+    CASConflictError,
+    HoldfastError,
+    JobNotFoundError,
+    JQueueError,
+    LeaseLost,
+    ObjectError,
+    StorageError,
+)
 from holdfast.models import Record, TopicConfig
 
 __all__ = [
@@ -43,6 +53,8 @@ __all__ = [
     "JobNotFoundError",
     "JobStatus",
     "LeaseLost",
+    "ObjectError",
+    "Objects",
     "Options",
     "Queue",
     "QueueState",
@@ -56,6 +68,9 @@ __all__ = [
     "TopicConfig",
     "Worker",
     "__version__",
+    "async_context",
     "errors",
     "models",
+    "sql",
+    "sync_context",
 ]

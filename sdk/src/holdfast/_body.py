@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast._wire import said
+from holdfast._decode import payload
+from holdfast._wire import encode, said
 from holdfast.models.records import Record
 
 
@@ -27,6 +28,29 @@ def data_of(data: Any) -> Any:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return {"$base64": base64.b64encode(data).decode()}
     return data
+
+
+def content_of(data: Any, content_type: str | None) -> tuple[bytes, str]:
+    """The bytes that the service keeps of what a job is to carry, and their type. Raises TypeError or ValueError for
+    what has none."""
+    data = payload(data)
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data), content_type or "application/octet-stream"
+    kind = content_type or "application/json"
+    if is_json(kind):
+        return encode(data), kind
+    if is_text(kind) and isinstance(data, str):
+        return data.encode(), kind
+    raise TypeError(f"a {type(data).__name__} is no {kind}: give bytes, or str for text/…")
+
+
+def is_json(content_type: str) -> bool:
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def is_text(content_type: str) -> bool:
+    return content_type.lower().startswith("text/")
 
 
 def moment_of(at: datetime | None) -> str | None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from holdfast._attempts import Options
+from holdfast._objects import Objects
 from holdfast._resources.admin import Admin
 from holdfast._resources.health import Health
 from holdfast._resources.keys import Keys
@@ -93,7 +94,8 @@ class AsyncClient(_Resources[AsyncSender]):
     `base_url` and `api_key` come from HOLDFAST_URL and HOLDFAST_API_KEY where they are not given; without either the
     service is at http://127.0.0.1:8080. `timeout` is for a call with all its tries, in seconds, `attempt_timeout` for
     one try, both beyond the `wait_ms` of a call. `node` is who claims, where a call does not say: host and process if
-    absent. `http` is an httpx.AsyncClient of your own, for proxies or certificates; it is not closed here."""
+    absent. `http` is an httpx.AsyncClient of your own, for proxies or certificates; it is not closed here. `objects`:
+    where large payloads are put."""
 
     def __init__(
         self,
@@ -105,12 +107,12 @@ class AsyncClient(_Resources[AsyncSender]):
         retries: int = _PATIENCE.retries,
         node: str | None = None,
         http: httpx.AsyncClient | None = None,
+        objects: Objects | None = None,
     ) -> None:
         options = Options(timeout=timeout, attempt_timeout=attempt_timeout, retries=retries)
         self._owns_http = http is None
-        super().__init__(
-            AsyncSender(http or httpx.AsyncClient(limits=LIMITS), account_of(base_url, api_key, node), options)
-        )
+        account = account_of(base_url, api_key, node)
+        super().__init__(AsyncSender(http or httpx.AsyncClient(limits=LIMITS), account, options, objects))
 
     def with_options(
         self, *, timeout: float | None = None, attempt_timeout: float | None = None, retries: int | None = None
@@ -119,7 +121,7 @@ class AsyncClient(_Resources[AsyncSender]):
         options = changed(self.options, timeout, attempt_timeout, retries)
         client = AsyncClient.__new__(AsyncClient)
         client._owns_http = False
-        Health.__init__(client, AsyncSender(self._sender.http, self._sender.account, options))
+        Health.__init__(client, AsyncSender(self._sender.http, self._sender.account, options, self._sender.objects))
         return client
 
     async def aclose(self) -> None:
@@ -149,10 +151,12 @@ class Client(_Resources[SyncSender]):
         retries: int = _PATIENCE.retries,
         node: str | None = None,
         http: httpx.Client | None = None,
+        objects: Objects | None = None,
     ) -> None:
         options = Options(timeout=timeout, attempt_timeout=attempt_timeout, retries=retries)
         self._owns_http = http is None
-        super().__init__(SyncSender(http or httpx.Client(limits=LIMITS), account_of(base_url, api_key, node), options))
+        account = account_of(base_url, api_key, node)
+        super().__init__(SyncSender(http or httpx.Client(limits=LIMITS), account, options, objects))
 
     def with_options(
         self, *, timeout: float | None = None, attempt_timeout: float | None = None, retries: int | None = None
@@ -161,7 +165,7 @@ class Client(_Resources[SyncSender]):
         options = changed(self.options, timeout, attempt_timeout, retries)
         client = Client.__new__(Client)
         client._owns_http = False
-        Health.__init__(client, SyncSender(self._sender.http, self._sender.account, options))
+        Health.__init__(client, SyncSender(self._sender.http, self._sender.account, options, self._sender.objects))
         return client
 
     def close(self) -> None:

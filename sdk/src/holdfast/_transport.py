@@ -15,6 +15,7 @@ import httpx
 
 from holdfast import errors
 from holdfast._attempts import Attempts, Lost, Options
+from holdfast._objects import Objects
 from holdfast._paging import AsyncPages, Pages
 from holdfast._streams import AsyncEvents, Events, Stream
 from holdfast._version import __version__
@@ -76,12 +77,17 @@ def answer(request: Request[T], response: httpx.Response, repeated: bool) -> T:
 class AsyncSender:
     """Sends over an httpx.AsyncClient."""
 
-    def __init__(self, http: httpx.AsyncClient, account: Account, options: Options) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, account: Account, options: Options, objects: Objects | None = None
+    ) -> None:
         self.http = http
         self.account = account
         self.options = options
+        self.objects = objects
 
     async def send(self, request: Request[T]) -> T:
+        for upload in request.uploads:
+            await upload.put_async()
         attempts = Attempts(request, self.options)
         response = await self._exchange(request, attempts)
         return answer(request, response, attempts.repeated)
@@ -137,12 +143,15 @@ class AsyncSender:
 class SyncSender:
     """Sends over an httpx.Client."""
 
-    def __init__(self, http: httpx.Client, account: Account, options: Options) -> None:
+    def __init__(self, http: httpx.Client, account: Account, options: Options, objects: Objects | None = None) -> None:
         self.http = http
         self.account = account
         self.options = options
+        self.objects = objects
 
     def send(self, request: Request[T]) -> T:
+        for upload in request.uploads:
+            upload.put()
         attempts = Attempts(request, self.options)
         response = self._exchange(request, attempts)
         return answer(request, response, attempts.repeated)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from holdfast import errors
@@ -37,6 +37,13 @@ class Reply:
     repeated: bool = False
 
 
+class Upload(Protocol):
+    """What has to be in object storage before a request is sent."""
+
+    def put(self) -> None: ...
+    async def put_async(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
     """One call. `wait_ms` is for how long the service may think before it answers, by what was asked of it."""
@@ -50,6 +57,7 @@ class Request(Generic[T]):
     repeat: Repeat = Repeat.SAFE
     wait_ms: int = 0
     text: bool = False  # the answer is no JSON
+    uploads: Sequence[Upload] = ()
 
     def with_params(self, **params: Param) -> Request[T]:
         return replace(self, params={**self.params, **params})

@@ -174,6 +174,11 @@ def status_error(
     return kind(message, status=status, code=code, detail=detail, retry_after=retry_after, request_id=request_id)
 
 
+class ObjectError(HoldfastError):
+    """The payload of a job is in object storage, and can't be had: it is gone, is not what was put there, or is none
+    that this Objects reads. Of `holdfast objects gc`: the store fails. docs/objects.md."""
+
+
 class JQueueError(HoldfastError):
     """What the queues of jqueue's shape raise."""
 

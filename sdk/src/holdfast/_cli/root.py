@@ -14,6 +14,7 @@ from holdfast._cli import (
     jobs,
     keys,
     looking,
+    objects,
     producing,
     schedules,
     stats,
@@ -39,7 +40,13 @@ def holdfast(
     """The Holdfast job queue service. HOLDFAST_URL and HOLDFAST_API_KEY say where it is."""
 
 
-GROUPS: Final = {"topics": topics.app, "dlq": deadletters.app, "schedules": schedules.app, "keys": keys.app}
+GROUPS: Final = {
+    "topics": topics.app,
+    "dlq": deadletters.app,
+    "schedules": schedules.app,
+    "keys": keys.app,
+    "objects": objects.app,
+}
 COMMANDS: Final[Mapping[Callable[..., None], str]] = {
     producing.put: 'holdfast put mail \'{"to": "ada"}\' --delay 5m',
     producing.enqueue: "holdfast enqueue mail letters.ndjson",

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast import _trace, models
 from holdfast._body import fields_of, records_of
 from holdfast._decode import read
+from holdfast._objects import Upload
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, verb
 from holdfast._wire import Reply, Request, T, encode, reads, said
@@ -96,6 +97,9 @@ class TopicRecords(NamedTopic[S]):
         node: str | None = None,
         config: models.TopicConfig | None = None,
     ) -> Request[T]:
+        uploads: list[Upload] = []
+        if (objects := self._sender.objects) is not None:
+            records = [objects.packed(self.name, record, uploads) for record in records]
         body = {
             "node": node,
             "create": config is not None,
@@ -103,7 +107,7 @@ class TopicRecords(NamedTopic[S]):
             "idempotency_key": idempotency_key or uuid.uuid4().hex,
             "records": records_of(records, _trace.context(traceparent)),
         }
-        return Request("POST", self._path(), answered, body=encode(said(body)))
+        return Request("POST", self._path(), answered, body=encode(said(body)), uploads=uploads)
 
     @verb
     def diff(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -14,12 +15,14 @@ from typing import Any
 import httpx
 
 from holdfast._attempts import Options
-from holdfast._decode import payload
+from holdfast._objects import Objects
 from holdfast._transport import LIMITS, Account, AsyncSender, SyncSender
 from holdfast._worker.context import Context
 from holdfast._worker.handlers import parameters
-from holdfast._worker.outcomes import Judged, judged
+from holdfast._worker.outcomes import Judged, judged, unless_committed
 from holdfast._worker.payloads import Encoder, decoder
+from holdfast._worker.running import RUNNING
+from holdfast._worker.taken import Taken
 
 try:
     import resource
@@ -29,23 +32,29 @@ except ImportError:  # Windows
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job to run, in a form that can be sent to a process. The function is found there by its name."""
+    """A job to run, in a form that can be sent to a process: its payload, and the rest of it. The function is found
+    there by its name."""
 
     function: Callable[..., Any]
     topic: str
-    body: Mapping[str, Any]
+    data: Any
+    body: dict[str, Any]
     retry: tuple[float, ...] | None
     account: Account
     encode: Encoder | None
+    objects: Objects | None
 
 
 def perform(order: Order) -> Judged:
     """Run it; how it is to be settled."""
+    taken = Taken(order.body, order.account.node, math.inf)
+    run_async = inspect.iscoroutinefunction(order.function)
     try:
-        value = asyncio.run(_run_async(order)) if inspect.iscoroutinefunction(order.function) else _run(order)
+        value = asyncio.run(_run_async(order, taken)) if run_async else _run(order, taken)
     except Exception as error:
         value = error
-    return judged(value, order.retry, order.body["deliveries"])
+    made = judged(value, order.retry, order.body["deliveries"])
+    return unless_committed(made) if taken.completes else made
 
 
 def perform_alone(order: Order, memory_bytes: int, answers: Connection) -> None:
@@ -55,23 +64,24 @@ def perform_alone(order: Order, memory_bytes: int, answers: Connection) -> None:
         answers.send(perform(order))
 
 
-def _run(order: Order) -> Any:
+def _run(order: Order, taken: Taken) -> Any:
     with httpx.Client(limits=LIMITS) as http:
-        return _call(order, SyncSender(http, order.account, Options()))
+        return _call(order, taken, SyncSender(http, order.account, Options(), order.objects))
 
 
-async def _run_async(order: Order) -> Any:
+async def _run_async(order: Order, taken: Taken) -> Any:
     async with httpx.AsyncClient(limits=LIMITS) as http:
-        return await _call(order, AsyncSender(http, order.account, Options()))
+        return await _call(order, taken, AsyncSender(http, order.account, Options(), order.objects))
 
 
-def _call(order: Order, sender: SyncSender | AsyncSender) -> Any:
+def _call(order: Order, taken: Taken, sender: SyncSender | AsyncSender) -> Any:
     wants_context, hint = parameters(order.function)
     decode = decoder(hint)
-    data = payload(order.body["data"])
-    arguments = [data if decode is None else decode(data)]
+    arguments = [order.data if decode is None else decode(order.data)]
+    context: Context[Any] = Context(sender, order.topic, order.body, order.encode)
+    RUNNING.set((taken, lambda _: context))
     if wants_context:
-        arguments.append(Context(sender, order.topic, order.body, order.encode))
+        arguments.append(context)
     return order.function(*arguments)
 
 

@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 from holdfast._client import AsyncClient, account_of
+from holdfast._objects import Objects
 from holdfast._transport import AsyncSender
 from holdfast._worker.context import Target
 from holdfast._worker.payloads import Decoder, Encoder, decoder
+from holdfast._worker.running import async_context, user_id
 from holdfast.models.schedules import Missed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,12 +69,19 @@ class Queue:
     """Handlers, and topics to push to, of one service. Making one asks nothing of the service.
 
     `base_url` and `api_key` as AsyncClient has them. `encode` makes JSON, text or bytes of pushed objects that are none
-    of those that are known: dataclasses, pydantic's models, msgspec's structs, dates, UUIDs."""
+    of those that are known: dataclasses, pydantic's models, msgspec's structs, dates, UUIDs. `objects`: where
+    large payloads are put, and handlers' come from."""
 
     def __init__(
-        self, base_url: str | None = None, api_key: str | None = None, *, encode: Encoder | None = None
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        encode: Encoder | None = None,
+        objects: Objects | None = None,
     ) -> None:
         self.account = account_of(base_url, api_key, None)
+        self.objects = objects
         self.encode = encode
         self.handlers: dict[str, Handler] = {}
         self._client: tuple[asyncio.AbstractEventLoop, AsyncClient] | None = None
@@ -128,13 +137,21 @@ class Queue:
         """The client of the running event loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
-            made = AsyncClient(self.account.base_url, self.account.api_key, node=self.account.node)
+            account = self.account
+            made = AsyncClient(account.base_url, account.api_key, node=account.node, objects=self.objects)
             self._client = loop, made
         return self._client[1]
 
     def get(self, topic: str) -> Target[AsyncSender]:
-        """A topic to push to: `await queue.get("mail").group("ada").push(letter)`."""
-        return Target(self.client._sender, topic, self.encode)
+        """A topic to push to: `await queue.get("mail").group("ada").push(letter)`. What is pushed while a job is worked
+        on is for the user whom that is for."""
+        return Target(self.client._sender, topic, self.encode, user_id=user_id())
+
+    @staticmethod
+    def self() -> Target[AsyncSender]:
+        """The topic that the job came from which an async handler works on, to push to: for functions that it calls,
+        which have no context. A sync one has `sync_context().self()`. Raises RuntimeError outside a handler."""
+        return async_context().self()
 
     async def aclose(self) -> None:
         """Close its connections."""

@@ -21,8 +21,9 @@ from holdfast._wire import Reply, Request
 from holdfast._worker.calls import Caller
 from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
-from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged
+from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged, unless_committed
 from holdfast._worker.payloads import Encoder
+from holdfast._worker.removals import Removals
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
 
@@ -51,7 +52,8 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._lease_ms = lease_ms
         self._caller = Caller(handler, client, encode)
-        self._settler = Settler(self._topic, self._let_go)
+        self._removals = Removals(self._sender.objects, self._topic)
+        self._settler = Settler(self._topic, self._let_go, self._removals.add)
         self._held: dict[str, Taken] = {}  # by lease
         self._queued: deque[Taken] = deque()
         self._runners = [_Runner(self) for _ in range(handler.concurrency)]
@@ -189,12 +191,13 @@ class Lane:
 
     def _finish(self, taken: Taken, value: Any) -> None:
         taken.over = True
-        if value is None:
+        if value is None and not taken.completes:
             self._settler.add(taken, DONE)
             return
         if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
             log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
-        self._settler.add(taken, judged(value, self.handler.retry, taken.body["deliveries"]))
+        made = judged(value, self.handler.retry, taken.body["deliveries"])
+        self._settler.add(taken, unless_committed(made) if taken.completes else made)
 
     def _interrupted(self, why: Why) -> Any:
         """What an interruption means for the job."""
@@ -212,11 +215,13 @@ class Lane:
         """A job is not to go on. What can't be ended, as a thread, is told; what it does then no longer counts."""
         if taken.over:
             return
-        taken.signal(why)
         if why == "lost":
-            log.warning("The lease of job %d of %s was lost", taken.seq, self.handler.topic)
             taken.over = True
             self._let_go([taken])
+            if taken.completes:
+                return  # by its own transaction: which fails, if it was not that which ended the lease
+            log.warning("The lease of job %d of %s was lost", taken.seq, self.handler.topic)
+        taken.signal(why)
         if taken.task is None:
             return
         if self._caller.interruptible(taken):
@@ -291,6 +296,7 @@ class Lane:
         if self._held:
             self._emptied = self._loop.create_future()
             await self._emptied
+        await self._removals.finish()
 
     def release(self) -> None:
         """Interrupt what runs, and give it back."""

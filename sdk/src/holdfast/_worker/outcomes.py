@@ -40,8 +40,9 @@ class Result:
     value: Any
 
 
-# How a job is settled. To release it is a nack whose delivery does not count: it was not the job's fault.
-Verb = Literal["ack", "nack", "fail", "release"]
+# How a job is settled. To release it is a nack whose delivery does not count: it was not the job's fault. `uncommitted`
+# is a nack of a job that a transaction of its handler's completes: it finds nothing, unless that was rolled back.
+Verb = Literal["ack", "nack", "fail", "release", "uncommitted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,19 @@ def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged
             return _failed(f"{type(value).__name__}: {value}", retry, deliveries)
         case _:
             return Judged(ACK)
+
+
+def unless_committed(judged: Judged) -> Judged:
+    """What to do about a job whose handler has called holdfast.sql.complete: it is done, and nothing is to be, if that
+    was committed."""
+    verdict = judged.verdict
+    match verdict.verb:
+        case "ack":
+            return Judged(Verdict("uncommitted"), "its handler completed it in a transaction that was not committed")
+        case "nack":
+            return Judged(Verdict("uncommitted", verdict.delay_ms), judged.said)
+        case _:
+            return judged
 
 
 def _failed(reason: str | None, retry: Sequence[float] | None, deliveries: int) -> Judged:

@@ -21,11 +21,15 @@ MAX_UNDER_WAY: Final = 4
 
 
 class Settler:
-    """Settles the jobs of a topic. `settled` is called with each batch that is out of this process's hands."""
+    """Settles the jobs of a topic. `settled` is called with each batch that is out of this process's hands, `removed`
+    with the keys of payloads' objects whose jobs are done."""
 
-    def __init__(self, topic: AsyncTopic, settled: Callable[[Sequence[Taken]], None]) -> None:
+    def __init__(
+        self, topic: AsyncTopic, settled: Callable[[Sequence[Taken]], None], removed: Callable[[list[str]], None]
+    ) -> None:
         self._topic = topic
         self._settled = settled
+        self._removed = removed
         self._waiting: dict[Verdict, list[Taken]] = {}
         self._timer: asyncio.Handle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
@@ -92,7 +96,9 @@ class Settler:
                 error,
             )
         else:
-            if settled.skipped and not settled.repeated:
+            if verdict.verb == "ack" and (keys := {taken.seq: taken.key for taken in batch if taken.key is not None}):
+                self._removed([key for seq, key in keys.items() if seq not in settled.skipped])
+            if settled.skipped and not settled.repeated and verdict.verb != "uncommitted":
                 log.warning("%d jobs of %s had lost their leases", len(settled.skipped), self._topic.name)
 
     async def _request(self, verdict: Verdict, batch: Sequence[Taken]) -> Settled:
@@ -101,7 +107,7 @@ class Settler:
         match verdict.verb:
             case "ack":
                 return await self._topic.ack(*batch, results=beside)
-            case "nack":
+            case "nack" | "uncommitted":
                 return await self._topic.nack(*batch, delay_ms=verdict.delay_ms, errors=beside)
             case "release":
                 return await self._topic.nack(*batch, refund=True)

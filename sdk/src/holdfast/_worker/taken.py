@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 class Taken:
     """A claimed job, as the answer has it; its payload is decoded by whoever runs it. `until` is when its lease ends at
     the soonest, by time.monotonic(), unless a `holding` of the heartbeats knows better. `task` runs it. `over`: it is
-    settled, or about to be, or not ours any more."""
+    settled, or about to be, or not ours any more. `completes`: its handler has it acked by a transaction of its own.
+    `key`: of the object that its payload is in."""
 
-    __slots__ = ("body", "context", "holding", "lease_id", "node", "over", "said", "seq", "signalled", "task", "until")
+    __slots__ = (
+        *("body", "completes", "context", "holding", "key", "lease_id", "node", "over", "said", "seq", "signalled"),
+        *("task", "until"),
+    )
 
     def __init__(self, body: dict[str, Any], node: str, until: float) -> None:
         self.body = body
@@ -29,11 +33,20 @@ class Taken:
         self.signalled: Why | None = None
         self.task: asyncio.Task[None] | None = None
         self.over = False
+        self.completes = False
+        self.key: str | None = None
         self.said: Any = None
 
     def kept(self, now: float) -> bool:
         """Whether its lease holds, as far as this process knows: it may have been stopped for longer than that."""
         return now < self.until or (self.holding is not None and now < self.holding.deadline)
+
+    def within(self, context: Context[Any]) -> Context[Any]:
+        """Its handler is shown this."""
+        self.context = context
+        if self.signalled is not None:
+            context.signal.set(self.signalled)
+        return context
 
     def signal(self, why: Why) -> None:
         """Tell its handler that it is not to go on."""

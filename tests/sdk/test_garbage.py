@@ -1,0 +1,208 @@
+"""`holdfast objects gc`: what nothing refers to goes, and nothing else, whatever becomes of jobs meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import obstore
+import pytest
+from obstore.store import LocalStore
+from typer.testing import CliRunner
+
+from holdfast import AsyncClient, Client, Objects, TopicConfig, errors
+from holdfast._cli.root import app
+from holdfast._garbage import Collected, _payloads, collect
+from holdfast.models.keys import Scope
+from tests.api.keyring import Services
+from tests.conftest import Running
+from tests.sdk.conftest import Serve
+
+DAY = timedelta(days=1)
+ALL: Final[Sequence[Scope]] = ("read", "write", "delete", "admin")
+
+
+@dataclass
+class Store:
+    """Objects in a folder, whose files can be made old."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.objects = Objects(LocalStore(self.folder, mkdir=True), over=0)
+
+    def keys(self) -> set[str]:
+        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+
+    def age(self, seconds: float = 2 * 86_400) -> None:
+        for path in self.folder.rglob("*"):
+            if path.is_file():
+                os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
+
+
+@pytest.fixture(scope="module")
+async def alone(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
+    """All topics are read, so other tests' are better elsewhere."""
+    return await Services.make(serve, new_database)
+
+
+@pytest.fixture(scope="module")
+async def running(alone: Services) -> Running:
+    return await alone.start()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+@pytest.fixture
+async def keeping(running: Running, store: Store) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(running.url, objects=store.objects) as client:
+        yield client
+
+
+async def sweep(running: Running, store: Store, *, remove: bool = True, **options: Any) -> Collected:
+    def work() -> Collected:
+        with Client(running.url, options.get("key")) as client:
+            return collect(client, store.objects, older_than=DAY, remove=remove, tell=lambda *_: None)
+
+    return await asyncio.to_thread(work)
+
+
+async def test_what_any_job_refers_to_stays(
+    running: Running, store: Store, keeping: AsyncClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ready, scheduled, blocked, leased, failed, a dead letter, a dead letter in a log, done and replayable. Some at a
+    time."""
+    monkeypatch.setattr("holdfast._garbage.AT_ONCE", 5)
+    dead, log, done, failing = (f"{topic}.{name}" for name in ("dead", "log", "done", "failing"))
+    queue = keeping.topic(topic)
+    await queue.put(TopicConfig(dead_letter=dead))
+    await keeping.topic(log).put(TopicConfig(type="log"))
+    await keeping.topic(done).put(TopicConfig(replayable=True))
+    for name, config in (
+        (failing, TopicConfig(on_exhausted="fail")),
+        (f"{topic}.logged", TopicConfig(dead_letter=log)),
+    ):
+        await keeping.topic(name).put(config)
+    for name, verb in ((topic, "fail"), (failing, "fail"), (f"{topic}.logged", "fail"), (done, "ack"), (topic, "")):
+        place = keeping.topic(name)
+        await place.enqueue(f"{name} {verb}")
+        [job] = (await place.claim(lease_ms=600_000)).jobs
+        if verb:
+            await getattr(place, verb)(job)
+    await queue.enqueue("ready")
+    await queue.enqueue("scheduled", delay_ms=6_000_000)
+    for n in range(2):
+        await queue.enqueue(f"blocked {n}", group="g")
+    referred = store.keys()
+    assert len(referred) == 9
+    for n in range(3):
+        await store.objects.put_async("mail", f"garbage {n}")
+    store.age()
+    await store.objects.put_async("mail", "young")
+    (store.folder / "holdfast/mail/of-another.txt").write_text("not ours")
+    (store.folder / "elsewhere.txt").write_text("not ours")
+    os.utime(store.folder / "holdfast/mail/of-another.txt", (0, 0))
+    before = store.keys()
+    found = await sweep(running, store, remove=False)
+    assert (found.objects, found.young, found.kept, found.garbage, found.removed) == (13, 1, 9, 3, False)
+    assert store.keys() == before
+    found = await sweep(running, store)
+    assert (found.kept, found.garbage, found.bytes, found.removed) == (9, 3, 3 * len('"garbage 0"'), True)
+    assert referred < store.keys()
+    assert len(store.keys()) == 9 + 1 + 2
+    # And what is gone from the jobs is gone from the store, once it is old.
+    for name in (topic, dead, log, done, failing, f"{topic}.logged"):
+        await keeping.topic(name).delete()
+    store.age()
+    assert (await sweep(running, store)).garbage == 10
+
+
+async def test_a_job_that_moves_while_jobs_are_read_keeps_its_object(
+    running: Running, store: Store, keeping: AsyncClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a topic that is yet to be read to one that was."""
+    first, dead = f"a-{topic}", f"b-{topic}"
+    queue = keeping.topic(first)
+    await queue.put(TopicConfig(dead_letter=dead))
+    await queue.enqueue("moves")
+    [job] = (await queue.claim()).jobs
+    await queue.fail(job)
+    store.age()
+    moved = False
+
+    def payloads(client: Client, place: Any) -> Any:
+        nonlocal moved
+        yield from _payloads(client, place)
+        if place.name == first and not moved:
+            moved = True
+            client.topic(dead).requeue([client.topic(dead).jobs().page().items[0].seq])
+            while not client.topic(first).jobs().page().items:
+                pass
+
+    monkeypatch.setattr("holdfast._garbage._payloads", payloads)
+    found = await sweep(running, store)
+    assert moved
+    assert (found.kept, found.garbage) == (1, 0)
+
+
+async def test_whoever_does_not_see_all_topics_removes_nothing(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], store: Store
+) -> None:
+    service = await (await Services.make(serve, new_database)).start()
+    async with AsyncClient(service.url) as client:
+        root = await client.keys.make("root", ALL)
+    async with AsyncClient(service.url, root.secret) as client:
+        keys = [await client.keys.make("some", ALL, prefixes=["mail"]), await client.keys.make("reads", ["read"])]
+        blind = await client.keys.make("admin", ["admin"])
+        await client.topic("mail").put()
+    await store.objects.put_async("mail", "garbage")
+    store.age()
+    for key in (*keys, blind):
+        with pytest.raises(errors.Forbidden):
+            await sweep(service, store, key=key.secret)
+    assert len(store.keys()) == 1
+    assert (await sweep(service, store, key=root.secret)).garbage == 1
+
+
+async def test_young_objects_are_of_nobodys_business(running: Running, store: Store) -> None:
+    with Client(running.url) as client, pytest.raises(ValueError, match="less than an hour"):
+        collect(client, store.objects, older_than=timedelta(minutes=59), remove=True, tell=lambda *_: None)
+
+
+async def test_the_command(
+    running: Running, store: Store, keeping: AsyncClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keeping.topic(topic).put()
+    await keeping.topic(topic).enqueue("kept")
+    await store.objects.put_async("mail", "garbage")
+    store.age()
+
+    def run(*words: str) -> Any:
+        command = ["objects", "gc", f"file://{store.folder}", *words]
+        return CliRunner().invoke(app, command, env={"HOLDFAST_URL": running.url})
+
+    dry = await asyncio.to_thread(run, "--json")
+    assert dry.exit_code == 0, dry.output
+    counts = {"objects": 2, "young": 0, "kept": 1, "garbage": 1, "bytes": 9}
+    assert json.loads(dry.stdout) == {**counts, "removed": False}
+    wet = await asyncio.to_thread(run, "--older-than", "36h", "--remove")
+    assert "1 with 9 bytes were removed" in wet.stdout
+    assert len(store.keys()) == 1
+
+    def unreadable(*_: Any, **__: Any) -> Any:
+        raise PermissionError("not for you")
+
+    monkeypatch.setattr(obstore, "list", unreadable)
+    away = await asyncio.to_thread(run)
+    assert (away.exit_code, "the store fails: not for you" in away.stderr) == (1, True), away.output
+    for words in (("--older-than", "1m"), ("--prefix", "../x")):
+        assert (await asyncio.to_thread(run, *words)).exit_code == 2
