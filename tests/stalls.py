@@ -1,9 +1,9 @@
 """What a test says of a run in which the machine stood still.
 
 A shared machine stands still for seconds now and then: a virtual one is paused, or its processors are somebody else's.
-Leases end meanwhile, streams count as slow, and what was to happen at once did not. So a test that fails in a run into
-which pauses fell, which a thread sees as beats that come late, has not failed yet: it is run again, and the summary names
-it. What is slow itself, or waits, lets the beats go on, and has failed.
+Leases end meanwhile, streams count as slow, and what was to happen at once did not. So a test that fails in a run with
+pauses, which a thread sees as beats that come late, has not failed yet: it is run again, and the summary names it. What
+is slow itself, or waits, lets the beats go on, and has failed.
 """
 
 from __future__ import annotations
