@@ -40,8 +40,9 @@ examples: ## take the examples of app/api/examples.json anew from a run of docs/
 	HOLDFAST_TEST_WRITE_EXAMPLES=1 $(PYTHON) -m pytest -q tests/test_manual.py
 	$(MAKE) openapi
 
-wheel: ## build the client into sdk/dist, to be installed and published
+wheel: ## build the client, and the service for tests against it, into sdk/dist, to be installed and published
 	$(UV) build --quiet --out-dir sdk/dist sdk
+	$(UV) build --quiet --out-dir sdk/dist .
 
 bench: ## measure the bars; takes some minutes on a machine that does nothing else
 	$(PYTHON) -m tests.benchmarks

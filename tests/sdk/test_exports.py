@@ -30,7 +30,7 @@ def test_modules_of_our_own_are_private() -> None:
     """What begins with an underscore may change; the rest is public, and each of its names a promise."""
     root = SDK / "src/holdfast"
     public = {path.name.removesuffix(".py") for path in root.iterdir() if not path.name.startswith("_")}
-    assert public == {"errors", "models", "sql", "py.typed"}
+    assert public == {"errors", "models", "sql", "testing", "py.typed"}
 
 
 def test_httpx_is_all_that_is_required() -> None:

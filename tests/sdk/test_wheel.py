@@ -53,9 +53,13 @@ def test_the_wheel_has_the_package_and_its_types(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "holdfast/py.typed" in names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert {name.split("/")[0].partition("-")[0] for name in names} == {"holdfast"}
-    sources = {str(path.relative_to(ROOT / "sdk/src")) for path in (ROOT / "sdk/src/holdfast").rglob("*.py")}
-    assert {name for name in names if name.endswith(".py")} == sources
+    assert {name.split("/")[0].partition("-")[0] for name in names} == {"holdfast", "pytest_holdfast.py"}
+    sources = {str(path.relative_to(ROOT / "sdk/src")) for path in (ROOT / "sdk/src").rglob("*.*") if _is_source(path)}
+    assert {name for name in names if _is_source(Path(name))} == sources
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix in (".py", ".sql")
 
 
 def test_the_command_says_what_it_needs(python: Path) -> None:

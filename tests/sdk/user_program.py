@@ -27,6 +27,13 @@ from holdfast import (
     sql,
     sync_context,
 )
+from holdfast.testing import Service
+
+
+async def with_a_service_of_the_tests(service: Service, queue: Queue) -> None:
+    await service.run_until_empty(queue, within=10, raise_errors=True)
+    service.clock.advance(60)
+    assert_type(service.database_url, str)
 
 
 async def with_the_async_client(client: AsyncClient) -> None:

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -43,9 +43,17 @@ class Lane:
     """The jobs of one handler's topic, in this process."""
 
     def __init__(
-        self, handler: Handler, client: AsyncClient, heartbeats: Heartbeats, lease_ms: int, encode: Encoder | None
+        self,
+        handler: Handler,
+        client: AsyncClient,
+        heartbeats: Heartbeats,
+        lease_ms: int,
+        encode: Encoder | None,
+        *,
+        on_error: Callable[[str, BaseException], object] | None,
     ) -> None:
         self.handler = handler
+        self._on_error = on_error
         self._topic = client.topic(handler.topic)
         self._sender = client._sender
         self._heartbeats = heartbeats
@@ -196,6 +204,8 @@ class Lane:
             return
         if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
             log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
+            if self._on_error is not None:
+                self._on_error(self.handler.topic, value)
         made = judged(value, self.handler.retry, taken.body["deliveries"])
         self._settler.add(taken, unless_committed(made) if taken.completes else made)
 

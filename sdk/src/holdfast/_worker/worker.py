@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -29,7 +29,8 @@ class Worker:
     """Runs the handlers of a queue: `await Worker(queue).run()`.
 
     `topics`: only those handlers. `lease`: for how many seconds a job is this worker's before a heartbeat is due; what
-    a worker held that died comes back so much later. `grace`: how many seconds handlers have when it stops."""
+    a worker held that died comes back so much later. `grace`: how many seconds handlers have when it stops. `on_error`
+    is told the topic and the exception of each job that raised one, other than Retry and Dead: for an error tracker."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Worker:
         topics: Sequence[str] | None = None,
         lease: float = LEASE_SECONDS,
         grace: float = GRACE_SECONDS,
+        on_error: Callable[[str, BaseException], object] | None = None,
     ) -> None:
         if not 0.1 <= lease <= 86_400:
             raise ValueError("a lease is 0.1 seconds to 24 hours")
@@ -50,6 +52,7 @@ class Worker:
             raise ValueError("a worker needs a handler")
         self._lease = lease
         self._grace = grace
+        self._on_error = on_error
         self._lanes: list[Lane] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining = asyncio.Event()
@@ -66,7 +69,8 @@ class Worker:
             client = self._queue.client.with_options(timeout=max(self._lease, LEASE_SECONDS), retries=ALWAYS)
             lease_ms = round(self._lease * 1000)
             self._lanes = [
-                Lane(handler, client, heartbeats, lease_ms, self._queue.encode) for handler in self._handlers
+                Lane(handler, client, heartbeats, lease_ms, self._queue.encode, on_error=self._on_error)
+                for handler in self._handlers
             ]
             heartbeats.watch(self._loop)
             heartbeats.feed(self._lease / 6, self._due)

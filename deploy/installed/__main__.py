@@ -1,0 +1,20 @@
+"""The service where it was installed as a package: `holdfast-service serve`, as `./run serve` in a checkout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).parent
+
+
+def main() -> None:
+    """Run `python -m app …` with this folder first on its path, wherever it is called."""
+    path = os.pathsep.join([str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    os.execve(sys.executable, [sys.executable, "-m", "app", *sys.argv[1:]], environment)  # noqa: S606
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""`holdfast.testing`: its clock, what it runs, and what it leaves, on the service as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import AsyncClient, Dead, Queue, Record, Retry, TopicConfig, Worker, errors, models
+from holdfast.testing import NotEmpty, Service, _clock
+from tests.api.keyring import Services
+from tests.conftest import Running
+from tests.sdk.conftest import Serve
+
+# When something was, or is written by those who look on: time that goes by does not change it.
+LEFT = {
+    *("lease_events", "archive", "archived_days", "audit", "topic_stats", "topic_stats_progress", "topic_stats_staged"),
+    *("topics", "topic_reads", "topic_schemas", "sweeps", "operations", "replays", "writes", "stages", "token_secret"),
+    *("api_keys", "grants", "users", "inbox", "inbox_unchecked", "inbox_rejects", "staged", "schedules"),
+    "results.completed_at",
+}
+
+
+HOUR = 3_600
+
+
+@pytest.fixture(scope="module")
+async def running(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> tuple[Running, Services]:
+    """A service of its own: its clock moves."""
+    services = await Services.make(serve, new_database)
+    return await services.start(), services
+
+
+@pytest.fixture
+async def held(running: tuple[Running, Services]) -> AsyncIterator[Service]:
+    service = Service(running[0].url, running[1].url)
+    yield service
+    await asyncio.to_thread(service.clean)
+
+
+@pytest.fixture
+async def client(held: Service) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(held.url) as client:
+        yield client
+
+
+async def advance(held: Service, seconds: float) -> None:
+    """The service runs in this thread's loop."""
+    await asyncio.to_thread(held.clock.advance, seconds)
+
+
+async def claimed(client: AsyncClient, topic: str, *, wait_ms: int = 20_000, most: int = 10) -> list[models.ClaimedJob]:
+    return list((await client.topic(topic).claim(max=most, wait_ms=wait_ms, lease_ms=HOUR * 1_000)).jobs)
+
+
+async def test_delays_end_in_their_order(held: Service, client: AsyncClient) -> None:
+    mail = client.topic("mail")
+    await mail.put()
+    await mail.enqueue_many([Record(data=n, delay_ms=n * HOUR * 1_000) for n in (4, 2, 3, 9)])
+    assert await claimed(client, "mail", wait_ms=0) == []
+    await advance(held, 1 * HOUR)
+    assert await claimed(client, "mail", wait_ms=0) == []
+    await advance(held, 4 * HOUR)
+    for data in (2, 3, 4):
+        assert [job.data for job in await claimed(client, "mail", most=1)] == [data]
+    assert await claimed(client, "mail", wait_ms=0) == []
+
+
+async def test_a_lease_ends_and_its_holder_is_fenced(held: Service, client: AsyncClient) -> None:
+    mail = client.topic("mail")
+    await mail.put()
+    await mail.enqueue("letter")
+    [first] = await claimed(client, "mail")
+    await advance(held, HOUR / 2)
+    assert await claimed(client, "mail", wait_ms=0) == []
+    await advance(held, HOUR / 2 + 1)
+    [second] = await claimed(client, "mail")
+    assert second.deliveries == 2
+    assert (await mail.ack(first)).skipped == (first.seq,)
+    assert (await mail.ack(second)).skipped == ()
+
+
+async def test_what_comes_to_be_due_is_not_below_what_claims_have_passed(
+    held: Service, client: AsyncClient, running: tuple[Running, Services]
+) -> None:
+    """A process remembers up to which time it has handed everything out, and looks no further back."""
+    mail = client.topic("mail")
+    await mail.put()
+    late = await mail.enqueue("late", delay_ms=HOUR * 1_000)
+    enqueued = (await mail.job(late.seq)).created_at
+    engine = running[0].context.engine
+
+    async def passed() -> bool:
+        await mail.enqueue("now")
+        await mail.ack(*await claimed(client, "mail"))
+        [cursor] = [one for one in engine.cursors.used_since(0) if one.topic.name == "mail"]
+        return any(mark.due_low > enqueued.timestamp() * 1e6 for mark in cursor.marks.values())
+
+    end = time.monotonic() + 30
+    while not await passed():
+        assert time.monotonic() < end
+    await advance(held, HOUR)
+    assert [job.data for job in await claimed(client, "mail")] == ["late"]
+
+
+async def test_windows_and_times_to_live_pass(held: Service, client: AsyncClient) -> None:
+    mail = client.topic("mail")
+    await mail.put(TopicConfig(dedupe_window_ms=HOUR * 1_000))
+    first = await mail.enqueue("once", dedupe_id="a")
+    await mail.enqueue("short", ttl_ms=HOUR * 500)
+    assert (await mail.enqueue("again", dedupe_id="a")).seq == first.seq
+    await advance(held, HOUR)
+    assert (await mail.enqueue("anew", dedupe_id="a")).seq != first.seq
+    assert [job.data for job in await claimed(client, "mail")] == ["once", "anew"]
+
+
+async def test_results_are_kept_as_long_as_the_topic_says(held: Service, client: AsyncClient) -> None:
+    mail = client.topic("mail")
+    await mail.put(TopicConfig(result_ttl_ms=HOUR * 1_000))
+    await mail.enqueue(1)
+    [job] = await claimed(client, "mail")
+    await mail.ack(job, results=["sent"])
+    await advance(held, HOUR / 2)
+    assert (await mail.result(job.seq)).result == "sent"
+    await advance(held, HOUR / 2)
+    with pytest.raises(errors.NotFound):
+        await mail.result(job.seq)
+
+
+async def test_a_schedule_fires_once_if_its_time_is_in_the_span(held: Service, client: AsyncClient) -> None:
+    await client.topic("rare").put()
+    for name, in_days in (("soon", 2), ("later", 20)):
+        at = datetime.now(UTC) + timedelta(days=in_days)
+        cron = f"{at.minute} {at.hour} {at.day} {at.month} *"
+        await client.schedules.put(name, topic="rare", cron=cron, record=name)
+    await client.schedules.put("paused", topic="rare", cron="* * * * *", record="paused", paused=True)
+    await advance(held, 24 * HOUR)
+    assert await claimed(client, "rare", wait_ms=0) == []
+    await advance(held, 10 * 24 * HOUR)
+    assert [job.data for job in await claimed(client, "rare")] == ["soon"]
+
+
+async def test_time_does_not_go_back(held: Service) -> None:
+    with pytest.raises(ValueError, match="back"):
+        held.clock.advance(timedelta(seconds=-1))
+
+
+async def test_every_time_that_is_kept_is_moved_or_left_on_purpose(running: tuple[Running, Services]) -> None:
+    rows = await running[1].sql(
+        "SELECT c.relname AS of_table, a.attname AS name FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
+        "WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition "
+        "AND a.atttypid = 'timestamptz'::regtype AND NOT a.attisdropped"
+    )
+    there = {f"{row['of_table']}.{row['name']}" for row in rows}
+    moved = {
+        f"{table}.{name}"
+        for table, sets in re.findall(r"UPDATE holdfast\.(\w+)\b.*?SET (.*?)(?=\n\)|\Z)", _clock.ADVANCE, re.DOTALL)
+        for name in re.findall(r"\b(\w+_at|at) = ", sets)
+    }
+    assert len(moved) > 15
+    assert moved <= there
+    unsaid = {one for one in there - moved if one not in LEFT and one.partition(".")[0] not in LEFT}
+    assert unsaid == set()
+
+
+async def test_it_runs_until_all_that_a_job_led_to_is_done(held: Service, client: AsyncClient) -> None:
+    queue = Queue("http://127.0.0.1:1")
+    done: list[object] = []
+
+    @queue.handler("first", concurrency=2)
+    async def first(number: int, context) -> None:  # type: ignore[no-untyped-def]
+        done.append(number)
+        if number:
+            await context.push("second", number)
+
+    @queue.handler("second")
+    def second(number: int, context) -> Retry | None:  # type: ignore[no-untyped-def]
+        if context.received_count == 1 and number == 3:
+            return Retry(0, "at once")
+        context.push("first", number - 1)
+        return None
+
+    for topic in ("first", "second"):
+        await client.topic(topic).put()
+    held.attach(queue)
+    await queue.get("first").push(3)
+    await held.run_until_empty(queue)
+    assert done == [3, 2, 1, 0]
+    await queue.aclose()
+    await asyncio.to_thread(held.clean)
+    assert queue.account.base_url == "http://127.0.0.1:1"
+    assert (await client.topics.list().page()).items == ()
+
+
+async def test_what_waits_for_its_time_is_left(held: Service, client: AsyncClient) -> None:
+    queue = Queue()
+    tries: list[int] = []
+
+    @queue.handler("orders.fifo")
+    async def book(number: int, context) -> Retry | None:  # type: ignore[no-untyped-def]
+        tries.append(number)
+        return Retry(60) if context.received_count == 1 and number == 1 else None
+
+    await client.topic("orders.fifo").put()
+    held.attach(queue)
+    for number in (1, 2):
+        await queue.get("orders.fifo").group("ada").push(number)
+    await held.run_until_empty(queue)
+    assert tries == [1]  # the second waits for the first
+    await advance(held, 60)
+    await held.run_until_empty(queue)
+    assert tries == [1, 1, 2]
+    await queue.aclose()
+
+
+async def test_a_schedule_that_a_handler_declares_is_there_afterwards(held: Service, client: AsyncClient) -> None:
+    queue = Queue()
+    fired: list[str] = []
+
+    @queue.handler("hourly", schedule="0 * * * *")
+    async def hourly(_: None) -> None:
+        fired.append("now")
+
+    await client.topic("hourly").put()
+    await held.run_until_empty(queue)
+    assert fired == []
+    await advance(held, 3_600)
+    await held.run_until_empty(queue)
+    assert fired == ["now"]
+
+
+async def test_a_handler_that_runs_loses_its_lease(held: Service, client: AsyncClient) -> None:
+    queue = Queue(held.url)
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @queue.handler("mail")
+    async def send(_: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    await client.topic("mail").put(TopicConfig(max_deliveries=1, on_exhausted="fail"))
+    job = await client.topic("mail").enqueue(1)
+    worker = Worker(queue, lease=9)
+    running = asyncio.create_task(worker.run(signals=False))
+    await asyncio.wait_for(begun.wait(), 20)
+    await advance(held, 9)
+    await asyncio.wait_for(cancelled.wait(), 20)
+    assert (await client.topic("mail").result(job.seq, wait_ms=20_000)).state == "failed"
+    worker.stop()
+    await running
+    await queue.aclose()
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_errors_of_handlers_are_raised_if_asked(held: Service, client: AsyncClient, kind: str) -> None:
+    queue = Queue()
+
+    @queue.handler("first")
+    async def first(_: object) -> None:
+        raise Dead("as it should be")
+
+    def fails(_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    async def fails_async(_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    queue.handler("second", retry=(3_600,))(fails if kind == "thread" else fails_async)
+    for topic in ("first", "second"):
+        await client.topic(topic).put()
+        await client.topic(topic).enqueue(1)
+    with pytest.raises(ZeroDivisionError):
+        await held.run_until_empty(queue, raise_errors=True)
+    await held.run_until_empty(queue)  # the job is to be tried again in an hour
+
+
+async def test_it_says_what_is_left(held: Service, client: AsyncClient) -> None:
+    queue = Queue()
+
+    @queue.handler("mail")
+    async def send(_: object) -> None:
+        pass
+
+    await client.topic("mail").put()
+    await client.topic("mail").enqueue(1)
+    await client.topic("mail").pause()
+    with pytest.raises(NotEmpty, match=r"after 0\.2 s there is left mail: 1 ready"):
+        await held.run_until_empty(queue, within=0.2)
