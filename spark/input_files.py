@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.folders import File
 
 FORMATS: Final = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
@@ -56,7 +56,7 @@ def read(
         else:
             frame = _ndjson(spark, paths, schema, options)
     except PySparkException as error:
-        raise Mistake(f"{kind}: {str(error).partition(chr(10))[0]}") from None
+        raise Mistake(f"{kind}: {reason(error)}") from None
     if LINE not in frame.columns:
         frame = frame.withColumn(LINE, f.lit(None).cast("string"))
     return frame.withColumn(FILE, f.input_file_name())
@@ -90,7 +90,7 @@ def _parsed(schema: str) -> StructType:
             raise Mistake(f"--schema {schema}: columns with their types, as 'id BIGINT, at TIMESTAMP'")
         return found
     except PySparkException as error:
-        raise Mistake(f"--schema {schema}: {str(error).partition(chr(10))[0]}") from None
+        raise Mistake(f"--schema {schema}: {reason(error)}") from None
 
 
 def _with_corrupt(schema: StructType) -> StructType:

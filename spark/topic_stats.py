@@ -15,7 +15,7 @@ from spark import jdbc, windows
 from spark.analysis import minute_stats
 from spark.archive import ledger_events
 from spark.archive.ledger_events import Ledger
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
@@ -78,7 +78,7 @@ def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None
         try:
             row = connection.execute(_MERGE[part], (run, window.start, window.end, topic, total)).fetchone()
         except psycopg.Error as error:
-            raise Mistake(f"the rows could not be merged: {str(error).strip().splitlines()[0]}") from error
+            raise Mistake(f"the rows could not be merged: {reason(error)}") from error
     assert row is not None
     changed: int = row[0]
     return changed

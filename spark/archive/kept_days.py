@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial, reduce
@@ -13,13 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.archive import day_partitions
 from spark.archive.day_files import Files, Manifest
 from spark.errors import Mistake
-from spark.source import frame
+from spark.source import days, frame
 from spark.source.connection import connect
 from spark.source.tables import find
 from spark.windows import Window
 
 TIMES: Final = {"lease_events": "at", "archive": "finished_at"}
-_THERE: Final = "SELECT day FROM holdfast.day_partitions WHERE of_table = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,11 @@ class Kept:
 
 
 def kept(dsn: str, table: str, window: Window, files: Files | None = None) -> Kept:
-    """Where each day of a window is."""
+    """Where each day of a window is, by now."""
     finished = {} if files is None else files.days(table)
     marks = {part.day: mark.location for part, mark in day_partitions.marks(dsn).items() if part.table == table}
     with connect(dsn, read_only=True, purpose="days") as db:
-        there = {day for (day,) in db.execute(_THERE, [table])}
+        there = set(days.listed(db, table))
     wanted = days_of(window)
     return Kept(
         table,
@@ -79,32 +78,41 @@ def rows(
     window: Window,
     files: Files | None,
     *,
-    columns: tuple[str, ...],
+    columns: Sequence[str] = (),
     topic: str | None = None,
     kinds: Sequence[str] = (),
 ) -> DataFrame:
-    """These columns of a window: of the days that are in files from there, of the others from the database. NULL where
-    an older day has no such column. Raises Mistake."""
+    """The rows of a window: of the days that are in files from there, of the others from the database.
+
+    With these columns, or all; of this topic, or of all; events of these kinds, or of all. NULL where an older day has
+    no such column. Raises Mistake.
+    """
     filters = [("event", "in", list(kinds))] if kinds else []
-    if files is None:
-        return frame(spark, dsn, table, topic, window, columns=columns, filters=filters)
-    finished = files.days(table)
+    read = partial(frame, spark, dsn, table, topic, columns=columns, filters=filters)
+    finished = {} if files is None else files.days(table)
     wanted = {day: finished[day] for day in days_of(window) if day in finished}
-    time = TIMES[table]
-    parts = [spark.createDataFrame([], find(table).schema(columns))]
-    if wanted:
-        archived = files.frame(table, wanted)
-        archived = archived.where(archived[time].between(window.start, window.end - timedelta(microseconds=1)))
-        archived = archived if topic is None else archived.where(archived["topic"] == topic)
-        archived = archived.where(archived["event"].isin(*kinds)) if kinds else archived
-        parts.append(archived.select(*(name for name in columns if name in archived.columns)))
-    start = window.start
-    for day in [*sorted(wanted), None]:
-        end = window.end if day is None else midnight(day)
-        if start < end:
-            parts.append(frame(spark, dsn, table, topic, Window(start, end), columns=columns, filters=filters))
-        start = end + timedelta(days=1)
+    if files is None or not wanted:
+        return read(window)
+    archived = files.frame(table, wanted)
+    time = archived[TIMES[table]]
+    archived = archived.where((time >= window.start) & (time < window.end))
+    archived = archived if topic is None else archived.where(archived["topic"] == topic)
+    archived = archived.where(archived["event"].isin(*kinds)) if kinds else archived
+    archived = archived.select(*(name for name in columns or archived.columns if name in archived.columns))
+    every = spark.createDataFrame([], find(table).schema(columns or None))  # each column, in its place
+    parts = [every, archived, *(read(one) for one in _between(window, wanted))]
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+
+
+def _between(window: Window, days: Iterable[date]) -> Iterator[Window]:
+    """What of a window is in none of these days, which are in order."""
+    start = window.start
+    for day in days:
+        if start < midnight(day):
+            yield Window(start, midnight(day))
+        start = midnight(day) + timedelta(days=1)
+    if start < window.end:
+        yield Window(start, window.end)
 
 
 def midnight(day: date) -> datetime:

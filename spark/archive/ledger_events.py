@@ -44,19 +44,13 @@ class Ledger:
         root = self._root()
         if root is not None and not set(days_of(window)) & set(root.days("lease_events")):
             raise Mistake(f"--from-files {self.files}: no day of lease_events that overlaps {window} is whole there")
-        found = rows(self.spark, self.dsn, "lease_events", window, root, columns=EVENTS, topic=self.topic, kinds=kinds)
-        found = found.where((f.col("at") >= window.start) & (f.col("at") < window.end))
-        if kinds:
-            found = found.where(f.col("event").isin(*kinds))
-        return found if self.topic is None else found.where(f.col("topic") == self.topic)
+        return rows(self.spark, self.dsn, "lease_events", window, root, columns=EVENTS, topic=self.topic, kinds=kinds)
 
     def finished(self, window: Window, columns: tuple[str, ...]) -> DataFrame:
         """Jobs of replayable topics that were completed within a window. Raises Mistake."""
-        read = tuple(dict.fromkeys((*columns, "topic", "outcome", "finished_at")))
+        read = tuple(dict.fromkeys((*columns, "outcome")))
         found = rows(self.spark, self.dsn, "archive", window, self._root(), columns=read, topic=self.topic)
-        within = (f.col("finished_at") >= window.start) & (f.col("finished_at") < window.end)
-        found = found.where(within & (f.col("outcome") == "completed"))
-        return (found if self.topic is None else found.where(f.col("topic") == self.topic)).select(*columns)
+        return found.where(f.col("outcome") == "completed").select(*columns)
 
     def _root(self) -> Files | None:
         return None if self.files is None else Files(self.spark, self.files)

@@ -20,7 +20,7 @@ from spark.archive.kept_days import kept as kept_days
 from spark.archive.kept_days import midnight, rows
 from spark.errors import Mistake
 from spark.progress import Progress
-from spark.source import frame
+from spark.source import days, frame
 from spark.source.connection import Connection, connect
 from spark.texts import line
 from spark.windows import Window
@@ -34,11 +34,6 @@ SETTLE_SECONDS: Final = 60.0
 MARGIN: Final = timedelta(minutes=1)
 
 _NOW = "SELECT clock_timestamp()"
-_FIRST_DAY = """
-    SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC'
-    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = 'holdfast.lease_events'::regclass
-"""
 # As docs/semantics.md, section 2, has it; after a change of a topic, processes work by the old settings for up to 30 s.
 _TOPICS = """
     SELECT t.id, t.created_at >= %s, own.settled_at,
@@ -113,9 +108,9 @@ def run(
 
 def everything(database: Connection, files: Files | None) -> Window:
     """From the first day that is kept, in files or in the database."""
-    (first,) = _row(database, _FIRST_DAY)
-    archived = [] if files is None else list(files.days(TABLE))
-    return Window(min([first, *map(midnight, archived)]), datetime.max.replace(tzinfo=UTC))
+    archived = {} if files is None else files.days(TABLE)
+    first = min([*days.listed(database, TABLE), *archived])
+    return Window(midnight(first), datetime.max.replace(tzinfo=UTC))
 
 
 def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:

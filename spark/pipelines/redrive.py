@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark import source
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 from spark.http_api import KEY, LOCAL, URL, NoAnswer, Service
 from spark.progress import Progress
 from spark.texts import line
@@ -144,7 +144,7 @@ def select(letters: DataFrame, where: str | None = None, before: str | None = No
     try:
         fit = letters if where is None else letters.where(where)
     except (AnalysisException, ParseException) as error:
-        raise Mistake(f"--where {where}: {str(error).strip().splitlines()[0]}") from None
+        raise Mistake(f"--where {where}: {reason(error)}") from None
     return fit if before is None else fit.where(f.col("dlq_moved_at") < f.lit(instant(before, "--before")))
 
 

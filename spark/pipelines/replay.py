@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
-from functools import reduce
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -14,11 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window as Over
 
-from spark import source, windows, writes
+from spark import windows, writes
 from spark.archive import day_partitions
-from spark.archive.day_files import Files, Manifest
-from spark.archive.day_partitions import Part
-from spark.archive.kept_days import kept
+from spark.archive.day_files import Files
+from spark.archive.kept_days import Kept, kept, rows
 from spark.errors import Mistake, reason
 from spark.progress import Progress
 from spark.source.connection import connect
@@ -60,15 +56,6 @@ class Asked:
         return self.write_id if self.into.endswith(FIFO) else None
 
 
-@dataclass(slots=True)
-class Sources:
-    """Where the days of a window are: in files, or in the database; `notes` is what a person should know."""
-
-    files: dict[date, Manifest] = field(default_factory=dict)
-    database: list[date] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     if args.day is None and args.end is None:
         raise Mistake("which end? A window up to now is another one each time: --day, or --from and --to")
@@ -83,21 +70,23 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
 def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None, *, dry_run: bool = False) -> int:
     """Extract, transform, load. Killed anywhere, it goes again, and each job comes once."""
     _must_be_closed(dsn, asked.window)
-    found = sources(dsn, asked.window, files)
+    there = kept(dsn, TABLE, asked.window, files)
     print(
-        f"replay of {asked.topic}, {asked.window}, into {asked.into}; in files: {len(found.files)} days, "
-        f"in the database: {len(found.database)}"
+        f"replay of {asked.topic}, {asked.window}, into {asked.into}; in files: {len(there.files)} days, "
+        f"in the database: {len(there.database)}"
     )
-    for note in found.notes:
+    for note in notes(there):
         print(f"note: {note}")
     before = writes.find(dsn, asked.write_id)
     if before is not None:
         print(f"nothing to do: this was replayed before, {before}; --run NAME does it once more")
         return 0
-    archived = extract(spark, dsn, asked, found, files)
+    if not (there.files or there.database):
+        raise Mistake(f"nothing is kept of {asked.window}; the oldest day that is kept is {there.oldest}")
+    archived = extract(spark, dsn, asked, files)
     if dry_run:
-        every, kept = archived.count(), transform(archived).count()
-        print(f"{every:,} jobs; {kept:,} would be enqueued, {every - kept:,} not: a later one has their key")
+        every, last = archived.count(), transform(archived).count()
+        print(f"{every:,} jobs; {last:,} would be enqueued, {every - last:,} not: a later one has their key")
         print(f"not kept: {NOT_KEPT}")
         print("they become claimable all at once; the topic's throughput_limit holds their claims to a rate")
         return 0
@@ -108,34 +97,23 @@ def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None,
     return 0
 
 
-def sources(dsn: str, window: Window, files: Files | None) -> Sources:
-    """Where each day of a window is. Files come first: of a day that has them the database may have rows no more.
-
-    Raises Mistake for a day that is in other files only.
-    """
-    there = kept(dsn, TABLE, window, files)
-    found = Sources(dict(there.files), list(there.database))
-    for day in there.database:
-        if day in there.marks:
-            found.notes.append(f"{day} is read from the database; {there.marks[day]} may have more: --from-files")
+def notes(there: Kept) -> list[str]:
+    """What a person should know of where the days are. Raises Mistake for a day that is in other files only."""
+    found = [
+        f"{day} is read from the database; {there.marks[day]} may have more: --from-files"
+        for day in there.database
+        if day in there.marks
+    ]
     for day in there.nowhere:
         if day in there.marks:
             raise Mistake(f"{day} is in files only, at {there.marks[day]}: --from-files the folder that has it")
-        found.notes.append(f"{day} is kept nowhere")
+        found.append(f"{day} is kept nowhere")
     return found
 
 
-def extract(spark: SparkSession, dsn: str, asked: Asked, found: Sources, files: Files | None) -> DataFrame:
+def extract(spark: SparkSession, dsn: str, asked: Asked, files: Files | None) -> DataFrame:
     """The archived jobs that are asked for, as the table has them. Raises Mistake for an expression that can't be."""
-    time, parts = f.col("finished_at"), []
-    if files is not None and found.files:
-        inside = (time >= f.lit(asked.window.start)) & (time < f.lit(asked.window.end))
-        parts.append(files.frame(TABLE, found.files).where((f.col("topic") == asked.topic) & inside))
-    for window in _windows(found.database, asked.window):
-        parts.append(source.frame(spark, dsn, TABLE, asked.topic, window))
-    if not parts:
-        raise Mistake(f"nothing is kept of {asked.window}")
-    frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    frame = rows(spark, dsn, TABLE, asked.window, files, topic=asked.topic)
     try:
         return frame if asked.where is None else frame.where(asked.where)
     except PySparkException as error:
@@ -176,19 +154,6 @@ def transform(archived: DataFrame, ids: str | None = None) -> DataFrame:
             *([] if ids is None else [own_id.alias("dedupe_id")]),
         )
     )
-
-
-def _windows(dates: Sequence[date], window: Window) -> list[Window]:
-    """The parts of a window that lie in these days, neighbours as one."""
-    found: list[tuple[datetime, datetime]] = []
-    for day in dates:
-        part = Part(day, TABLE)
-        start, end = max(window.start, part.start), min(window.end, part.end)
-        if found and found[-1][1] == start:
-            found[-1] = found[-1][0], end
-        else:
-            found.append((start, end))
-    return [Window(start, end) for start, end in found]
 
 
 def _must_be_closed(dsn: str, window: Window) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from spark.errors import Mistake
+from spark.errors import Mistake, reason
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -55,7 +55,7 @@ def connect(dsn: str, *, read_only: bool, purpose: str) -> Connection:
     try:
         return psycopg.connect(asked, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise Mistake(f"no connection to the database: {_first_line(error)}") from None
+        raise Mistake(f"no connection to the database: {reason(error)}") from None
 
 
 def parsed(dsn: str) -> dict[str, str]:
@@ -76,8 +76,4 @@ def ask(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[tu
     try:
         return connection.execute(sql, values, binary=True).fetchall()
     except psycopg.Error as error:
-        raise Mistake(f"the database says: {_first_line(error)}") from error
-
-
-def _first_line(error: psycopg.Error) -> str:
-    return str(error).strip().partition("\n")[0]
+        raise Mistake(f"the database says: {reason(error)}") from error

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 from spark.errors import Mistake
 from spark.source import ledger
 from spark.source.connection import Connection, ask
+from spark.source.days import DAYS
 from spark.source.filters import Condition
-from spark.source.ledger import ENDLESS
+from spark.source.ledger import ENDLESS, LEDGER
 from spark.source.plans import EPOCH, Part, instant_of, micros
 from spark.source.reader import conditions
 from spark.source.streams import Asked, Offset, Stream
@@ -40,12 +41,12 @@ _RUNNING: Final = """
 _HORIZON: Final = """
     SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s"""
 # Days that begin with a row of a transaction that is yet to come here.
-_FOREIGN: Final = """
-    SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    CROSS JOIN LATERAL (SELECT right(c.relname, 8)::date::timestamptz AS at) day
+_FOREIGN: Final = f"""
+    SELECT count(*) FROM {DAYS} d
     CROSS JOIN LATERAL (
-        SELECT tx FROM holdfast.lease_events e WHERE e.at >= day.at AND e.at < day.at + interval '1 day' LIMIT 1) first
-    WHERE i.inhparent = 'holdfast.lease_events'::regclass AND first.tx >= pg_snapshot_xmax(pg_current_snapshot())"""
+        SELECT tx FROM holdfast.lease_events e
+        WHERE e.at >= d.midnight AND e.at < d.midnight + interval '1 day' LIMIT 1) first
+    WHERE first.tx >= pg_snapshot_xmax(pg_current_snapshot())"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class EventStream(Stream):
         starting, day = self.asked.starting, ledger.oldest(connection)
         if starting == "latest":
             return self.start(connection, day)
-        if ask(connection, _FOREIGN) != [(0,)]:
+        if ask(connection, _FOREIGN, [LEDGER]) != [(0,)]:
             raise Mistake(
                 "the ledger was restored from another cluster, whose transactions were further than this one's are: "
                 f"option starting={starting} can't be told in order; use latest, and read what is older as a frame"

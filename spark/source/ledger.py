@@ -8,18 +8,18 @@ from typing import Final, TypeVar, cast
 
 from spark.errors import Mistake
 from spark.source.connection import Connection, ask
+from spark.source.days import DAYS
 from spark.source.filters import Condition, joined
 from spark.source.pages import Row, Walk
 
+LEDGER: Final = "holdfast.lease_events"
 LOOK: Final = 20_000  # rows that one statement looks at
 INSTANT: Final = timedelta(microseconds=1)
 ENDLESS: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 T = TypeVar("T")
 
-_OLDEST: Final = """
-    SELECT min(c.relname)::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = 'holdfast.lease_events'::regclass"""
+_OLDEST: Final = f"SELECT min(d.midnight) FROM {DAYS} d"
 
 
 def slices(
@@ -82,8 +82,8 @@ def reach(
 
 def oldest(connection: Connection) -> datetime | None:
     """When the first day began whose events are there."""
-    [(name,)] = ask(connection, _OLDEST)
-    return None if name is None else began(name)
+    [(oldest,)] = ask(connection, _OLDEST, [LEDGER])
+    return cast("datetime | None", oldest)
 
 
 def must_be_kept(connection: Connection, since: datetime) -> None:
@@ -94,11 +94,6 @@ def must_be_kept(connection: Connection, since: datetime) -> None:
             f"events since {since.isoformat()} were dropped by retention before they were read, which begins now at "
             f"{first and first.isoformat()}; go on without them by option lost=skip, or start with a new checkpoint"
         )
-
-
-def began(day: str) -> datetime:
-    """The midnight that begins the day of a partition."""
-    return datetime.strptime(day[-8:], "%Y%m%d").replace(tzinfo=UTC)
 
 
 def _look(

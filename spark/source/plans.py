@@ -12,8 +12,9 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from spark.errors import Mistake
-from spark.source import ledger, logs
+from spark.source import logs
 from spark.source.connection import Connection, ask
+from spark.source.days import DAYS
 from spark.source.filters import Condition
 from spark.source.ledger import ENDLESS, INSTANT
 from spark.source.stretches import Blocks, Keys, Stretch, Times
@@ -36,11 +37,10 @@ _KEYED: Final = """
         SELECT {x} AS x FROM holdfast.{source} WHERE topic = t.name AND {only} ORDER BY {down} LIMIT 1) high
     WHERE %s::text[] IS NULL OR t.name = ANY (%s::text[]) ORDER BY t.name"""
 # The days, how long each is, and what is committed: what that is, is known before the lengths are looked at.
-_DAYS: Final = """
-    SELECT c.relname::text, (pg_relation_size(c.oid) / current_setting('block_size')::integer)::bigint,
-           pg_relation_filenode(c.oid)::bigint, pg_current_snapshot()::text, now()
-    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = %s::regclass ORDER BY c.relname"""
+_DAYS: Final = f"""
+    SELECT d.name, d.midnight, (pg_relation_size(d.oid) / current_setting('block_size')::integer)::bigint,
+           pg_relation_filenode(d.oid)::bigint, pg_current_snapshot()::text, now()
+    FROM {DAYS} d ORDER BY d.midnight"""
 # Or it is of a cluster that had come further, from which this one was restored by pg_dump.
 _COMMITTED: Final = """
     (pg_visible_in_snapshot(tx, %s::pg_snapshot) OR tx >= pg_snapshot_xmax(pg_current_snapshot()))"""
@@ -149,7 +149,7 @@ def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
     days = ask(connection, _DAYS, [f"holdfast.{table.source}"])
     if not days:
         return []
-    snapshot, now = days[0][3], days[0][4]
+    snapshot, now = days[0][-2:]
     start, end = scope.start, scope.end
     if "tx" in table.columns:
         common = [Condition(_COMMITTED, (snapshot,))]
@@ -157,8 +157,7 @@ def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
         common, end = [], min(end or now, now)
     common += window(table, start, end)
     spans, filenodes, parts = [], {}, []
-    for name, blocks, filenode, *_ in days:
-        midnight = ledger.began(name)
+    for name, midnight, blocks, filenode, *_ in days:
         low, high = max(start or midnight, midnight), min(end or ENDLESS, midnight + DAY)
         share = (high - low) / max(INSTANT, min(now, midnight + DAY) - midnight)
         if blocks == 0 or share <= 0:

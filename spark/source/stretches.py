@@ -10,6 +10,7 @@ from typing import Final
 from spark.errors import Mistake
 from spark.source import ledger, logs
 from spark.source.connection import Connection, ask
+from spark.source.days import began
 from spark.source.filters import Condition
 from spark.source.pages import Row, Walk
 
@@ -39,7 +40,7 @@ class Blocks:
 
     def pages(self, connection: Connection, walk: Walk) -> Iterator[list[Row]]:
         """A page looks at a few blocks only. Raises Mistake at the end, if rows may have been missed."""
-        time, midnight = walk.table.time, ledger.began(self.day)
+        time, midnight = walk.table.time, began(self.day)
         within = Condition(f"{time} >= %s AND {time} < %s", (midnight, midnight + timedelta(days=1)))
         for low in range(self.low, self.high, BLOCKS_AT_ONCE):
             high = min(self.high, low + BLOCKS_AT_ONCE)
