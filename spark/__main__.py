@@ -3,68 +3,45 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-
-import psycopg
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
 from spark import pipelines
-from spark.errors import Mistake, reason, told
-from spark.session import session
-
-DSN = "HOLDFAST_DATABASE_URL"
-FAILED = 1
-REFUSED = 2
 
 
 def main(argv: Sequence[str]) -> int:
     """The exit code: the pipeline's, 1 if the database or Java fails, 2 for wrong arguments, 130 for Ctrl+C."""
-    args = _parser().parse_args(argv)
-    pipeline = pipelines.load(args.pipeline)
-    try:
-        dsn = args.dsn or os.environ.get(DSN) or embedded(Path(os.environ.get("HOLDFAST_DATA_DIR", "var")))
-        with session(f"holdfast {args.pipeline}", master=args.master) as spark:
-            return pipeline.main(spark, dsn, args)
-    except Mistake as mistake:
-        print(f"spark: {mistake}", file=sys.stderr)
-        return REFUSED
-    except PySparkException as error:
-        mistake_within = told(error)
-        if mistake_within is None:
-            raise
-        print(f"spark: {mistake_within}", file=sys.stderr)
-        return REFUSED
-    except (psycopg.Error, Py4JJavaError) as error:
-        print(f"spark: {reason(error)}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        return 130
+    args = _parser(argv).parse_args(argv)
+    # Imported where it is used: Spark's packages take most of a second, and help needs none of them.
+    from spark.running import run  # noqa: PLC0415
+
+    return run(args)
 
 
-def embedded(folder: Path) -> str:
-    """The address of the PostgreSQL that `./run` started with its data in `folder`. Raises Mistake."""
-    try:
-        newest = max(folder.glob("pg*.port"))
-        password = newest.with_suffix(".password").read_text().strip()
-        return f"postgresql://holdfast:{password}@127.0.0.1:{newest.read_text().strip()}/holdfast"
-    except (ValueError, OSError):
-        raise Mistake(f"which database? --dsn postgresql://…, or {DSN}; {folder}/ has none of ./run's") from None
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Of all pipelines, with the arguments of those that are named."""
     parser = argparse.ArgumentParser(prog="python -m spark", description="Pipelines on a queue's tables.")
-    parser.add_argument("--dsn", help=f"postgresql://user:password@host/database; {DSN}, or ./run's own, if left out")
-    parser.add_argument("--master", help="Spark's master; local[*], or spark-submit's, if left out")
+    _common(parser, None)
     commands = parser.add_subparsers(dest="pipeline", metavar="pipeline", required=True)
-    for name in pipelines.NAMES:
-        module = pipelines.load(name)
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.arguments(command)
+    for name, what in pipelines.PIPELINES.items():
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        if name in argv:
+            pipelines.load(name).arguments(command)
+            _common(command, argparse.SUPPRESS)  # before the pipeline's name, or behind it
     return parser
+
+
+def _common(parser: argparse.ArgumentParser, default: str | None) -> None:
+    where = parser.add_argument_group("where it runs")
+    where.add_argument(
+        "--dsn",
+        default=default,
+        metavar="URL",
+        help="the queue's database, postgresql://user:password@host/name; else HOLDFAST_DATABASE_URL, or ./run's",
+    )
+    where.add_argument(
+        "--master", default=default, metavar="URL", help="Spark's master; spark-submit's, or local[*], if left out"
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pyspark.storagelevel import StorageLevel
 
 from spark import jdbc, windows
 from spark.analysis import minute_stats
-from spark.archive import ledger_events
+from spark.archive import kept_days
 from spark.archive.ledger_events import Ledger
 from spark.errors import Mistake, reason
 from spark.progress import Progress
@@ -30,8 +30,9 @@ _MERGE = {
 
 def arguments(parser: ArgumentParser) -> None:
     """A window of whole minutes, a topic, and where events come from."""
-    windows.arguments(parser)
-    ledger_events.arguments(parser)
+    windows.arguments(parser, "the minutes to put right")
+    parser.add_argument("--topic", help="of this topic alone; of all, if left out")
+    kept_days.arguments(parser)
 
 
 def run(

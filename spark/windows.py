@@ -24,9 +24,9 @@ class Window:
         return f"{self.start.isoformat()} to {self.end.isoformat()}"
 
 
-def arguments(parser: ArgumentParser) -> None:
-    """Adds --day, or --from and --to."""
-    group = parser.add_argument_group("window", "one of them; from is within the window, to is not")
+def arguments(parser: ArgumentParser, which: str) -> None:
+    """Adds --day, or --from and --to; `which` says what the window is, and what it is if it is left out."""
+    group = parser.add_argument_group("window", f"{which}. --day, or --from (within) and --to (not within)")
     group.add_argument("--day", metavar="DATE", help="a day in UTC, as 2026-11-21")
     group.add_argument("--from", dest="start", metavar="TIME", help="RFC 3339; UTC without an offset")
     group.add_argument("--to", dest="end", metavar="TIME", help="RFC 3339; UTC without an offset; now, if left out")

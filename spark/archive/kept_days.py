@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +20,15 @@ from spark.source.tables import find
 from spark.windows import Window
 
 TIMES: Final = {"lease_events": "at", "archive": "finished_at"}
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """Adds --from-files."""
+    parser.add_argument(
+        "--from-files",
+        metavar="DIR",
+        help="where `archive --to` put days; those that are not there are read from the database",
+    )
 
 
 @dataclass(frozen=True, slots=True)

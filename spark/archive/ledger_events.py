@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,12 +17,6 @@ EVENTS: Final = (
     *("at", "seq", "until", "topic_id", "topic", "tenant", "event"),
     *("deliveries", "lease_id", "node", "detail", "began_at"),
 )
-
-
-def arguments(parser: ArgumentParser) -> None:
-    """Adds --topic and --from-files."""
-    parser.add_argument("--topic", help="of this topic alone")
-    parser.add_argument("--from-files", metavar="DIR", help="where `archive` put the days; what is not there: database")
 
 
 @dataclass(frozen=True, slots=True)

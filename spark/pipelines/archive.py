@@ -24,7 +24,6 @@ from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window, instant
 
-HELP = "closed days become Parquet files that are verified and marked, so that retention may drop them"
 TABLES: Final = ("lease_events", "results", "archive")
 TIMES: Final = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
 SPARKS: Final = (PySparkException, Py4JJavaError)
@@ -35,7 +34,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to", required=True, metavar="DIR", help="a folder of any file system that Spark reaches")
     parser.add_argument("--day", metavar="DATE", help="only this day, as 2026-11-21; every closed one, if left out")
     parser.add_argument("--table", choices=TABLES, help="only this one; all three, if left out")
-    parser.add_argument("--verify", action="store_true", help="read what is marked again, and write nothing")
+    parser.add_argument(
+        "--verify", action="store_true", help="read marked days again; marks of damaged ones are taken back"
+    )
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:

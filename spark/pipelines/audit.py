@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from spark import windows
 from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.analysis.job_histories import EVENTS, histories
-from spark.archive import day_partitions
+from spark.archive import day_partitions, kept_days
 from spark.archive.day_files import Files
-from spark.archive.kept_days import kept as kept_days
 from spark.archive.kept_days import midnight, rows
 from spark.errors import Mistake
 from spark.progress import Progress
@@ -24,8 +23,6 @@ from spark.source import days, frame
 from spark.source.connection import Connection, connect
 from spark.texts import line
 from spark.windows import Window
-
-HELP = "prove that nothing was lost, no two leases of a job overlapped, and groups kept their order"
 
 TABLE: Final = "lease_events"
 SETTLE_SECONDS: Final = 60.0
@@ -66,9 +63,9 @@ class Found:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser)
-    parser.add_argument("--from-files", metavar="DIR", help="where `archive` put the days; what is not there: database")
-    parser.add_argument("--limit", type=int, default=20, help="most counterexamples to print (20)")
+    windows.arguments(parser, "all that is kept, if left out")
+    kept_days.arguments(parser)
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="counterexamples to print at most; 20")
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
@@ -128,7 +125,7 @@ def settled(database: Connection, asked: Window) -> tuple[Window, datetime]:
 def readable(dsn: str, window: Window, files: Files | None) -> Window:
     """The part of a window that is not before the oldest day that is kept. Raises Mistake if a day from there up to now
     can't be read: nobody knows what was in it, and a job that ended in it would be lost."""
-    there = kept_days(dsn, TABLE, Window(window.start - MARGIN, max(window.end, datetime.now(UTC))), files)
+    there = kept_days.kept(dsn, TABLE, Window(window.start - MARGIN, max(window.end, datetime.now(UTC))), files)
     there.check("audit", since_oldest=True)
     start = max(window.start, midnight(there.oldest)) if there.oldest else window.start
     if start >= window.end:

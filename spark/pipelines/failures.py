@@ -16,13 +16,12 @@ from spark import report, source, windows
 from spark.analysis import contrast
 from spark.analysis.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
 from spark.analysis.error_clusters import titled
-from spark.archive import ledger_events
+from spark.archive import kept_days
 from spark.archive.ledger_events import Ledger
 from spark.progress import Progress
 from spark.texts import line
 from spark.windows import Window
 
-HELP = "clusters of errors, with what sets failing jobs apart from good ones, as a page"
 OUT: Final = ("failed", "dead_lettered")
 MONTH: Final = timedelta(days=30)
 SILENCE: Final = "The lease ended without a word"
@@ -96,8 +95,9 @@ class Report:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser)
-    ledger_events.arguments(parser)
+    windows.arguments(parser, "the last 30 days, if left out")
+    parser.add_argument("--topic", help="of this topic alone; of all, if left out")
+    kept_days.arguments(parser)
     parser.add_argument("--html", metavar="FILE", default="failures.html", help="the page; failures.html, if left out")
     parser.add_argument("--json", metavar="FILE", help="the same as JSON; - is stdout")
 

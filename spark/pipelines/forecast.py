@@ -15,14 +15,13 @@ from spark import report, source, windows
 from spark.analysis import demand
 from spark.analysis.demand import DAY, Known, Past, Schedule, Step
 from spark.analysis.queueing import Service, nearest_rank, replay
-from spark.archive import ledger_events
+from spark.archive import kept_days
 from spark.archive.ledger_events import Ledger
 from spark.errors import Mistake
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
 
-HELP = "workers that a queue will need for a waiting time, and a day replayed with another number of them"
 STEPS: Final = {"hour": timedelta(hours=1), "minute": timedelta(minutes=1)}
 MOST_STEPS: Final = 1_500
 MOST_REPLAYED: Final = 5_000_000
@@ -61,8 +60,9 @@ class Forecast:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser)
-    ledger_events.arguments(parser)
+    windows.arguments(parser, "the past to tell from; the last seven days, if left out")
+    parser.add_argument("--topic", required=True, help="the queue")
+    kept_days.arguments(parser)
     parser.add_argument("--goal", type=float, default=5.0, metavar="SECONDS", help="that 95 %% wait at most; 5")
     parser.add_argument("--hours", type=int, default=24, metavar="N", help="to look ahead, from the window's end; 24")
     parser.add_argument("--by", choices=STEPS, default="hour", help="steps of the forecast; hour")
@@ -87,8 +87,6 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
 def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
     """Extract, transform, and what the driver makes of it. Raises Mistake."""
     step, numbers = STEPS[args.by], _numbers(args)
-    if args.topic is None:
-        raise Mistake("which queue? --topic orders")
     past = _past(args, step)
     if args.hours < 1 or timedelta(hours=1) / step * args.hours > MOST_STEPS:
         raise Mistake(f"--hours {args.hours}: 1 or more, and {MOST_STEPS} steps at most; --by hour has longer ones")

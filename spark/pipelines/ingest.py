@@ -21,28 +21,11 @@ from spark.errors import Mistake, reason
 from spark.folders import File, Folder, listed
 from spark.input_files import CORRUPT, FILE, LINE
 from spark.progress import Progress
+from spark.source import columns
 from spark.texts import line
 
-HELP = "rows of Parquet, CSV, JSON or NDJSON files, or of a query, become jobs of a topic"
 # What a job can have besides its payload, and the type that a mapped column is made.
-TYPES: Final[Mapping[str, str]] = {
-    "topic": "string",
-    "content_type": "string",
-    "metadata": "string",
-    "tag": "string",
-    "node": "string",
-    "priority": "int",
-    "delay_ms": "bigint",
-    "run_at": "timestamp",
-    "ttl_ms": "bigint",
-    "max_deliveries": "int",
-    "key": "string",
-    "tenant": "string",
-    "group": "string",
-    "dedupe_id": "string",
-    "user_id": "string",
-    "webhook": "string",
-}
+TYPES: Final[Mapping[str, str]] = {name: kinds[0] for name, kinds in columns.TYPES.items() if name != "payload"}
 PRIORITIES: Final = (0, 9)
 SHOWN: Final = 5  # rows
 LONGEST: Final = 1_000  # characters of one
@@ -61,16 +44,24 @@ def arguments(parser: ArgumentParser) -> None:
     source.add_argument("--schema", metavar="DDL", help="their columns: 'id BIGINT, at TIMESTAMP'; else they say it")
     source.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="one of Spark's, as sep=;")
     source.add_argument(
-        "--query", metavar="SQL", help="Spark SQL over the files as the view `input`; with --jdbc, its own"
+        "--query", metavar="SQL", help="Spark SQL over the files, as the view `input`; with --jdbc, that database's SQL"
     )
     source.add_argument("--jdbc", metavar="URL", help="jdbc:postgresql://…: the database that --query asks")
     jobs = parser.add_argument_group("what jobs they become")
     jobs.add_argument(
         "--payload", metavar="EXPR", help="text and bytes as they stand, others as JSON; all columns, if left out"
     )
-    jobs.add_argument("--map", action="append", default=[], metavar="OPTION=EXPR", help="priority=prio,key=order_id")
-    parser.add_argument("--bad", metavar="DIR", help="bad rows go there, and the others in; without it one refuses all")
-    parser.add_argument("--run", metavar="NAME", help="do the same once more, on purpose: once for each name")
+    jobs.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="OPTION=EXPR",
+        help=f"more of a job, as priority=prio,key=order_id; there are {', '.join(TYPES)}",
+    )
+    parser.add_argument(
+        "--bad", metavar="DIR", help="where bad rows go, and the others become jobs; else one refuses all"
+    )
+    parser.add_argument("--run", metavar="NAME", help="the same is done once; once more under a name of its own")
     parser.add_argument(
         "--dry-run", action="store_true", help="show the schema, the count and some jobs; write nothing"
     )

@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 from spark import topic_stats
 from spark.analysis import minute_stats
 
-HELP = "how long jobs waited and took by topic, tenant and minute: percentiles, put right in topic_stats"
-
 
 def arguments(parser: ArgumentParser) -> None:
     """As topic_stats.arguments."""

@@ -24,7 +24,6 @@ from spark.progress import Progress
 from spark.texts import line
 from spark.windows import instant
 
-HELP = "dead letters that an expression selects go back, at a rate, a few of them first"
 MOST: Final = 1000  # seqs of an operation
 LOOK_SECONDS: Final = 0.25
 LONGEST_PAUSE: Final = 5.0  # seconds between two looks at an operation, while nobody answers
@@ -38,19 +37,33 @@ READ: Final = (
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--topic", required=True, help="where they died, and go back to")
+    parser.add_argument("--topic", required=True, help="the queue that they died in, and go back to")
     parser.add_argument(
         "--where", metavar="EXPR", help="Spark SQL: deliveries > 3 AND last_error LIKE …; all, if left out"
     )
     parser.add_argument("--dead-letters", metavar="TOPIC", help="where they are; the topic's dead_letter, if left out")
     parser.add_argument("--before", metavar="TIME", help="died before; RFC 3339, UTC without an offset")
     parser.add_argument("--dry-run", action="store_true", help="count and show, and change nothing")
-    parser.add_argument("--rate", type=int, default=0, help="jobs a second; 0: as fast as it goes")
-    parser.add_argument("--canary", type=int, default=10, metavar="N", help="so many go first; 0: none")
     parser.add_argument(
-        "--stop-at-percent", type=float, default=10, help="if more of these are out again, the rest stays"
+        "--rate", type=int, default=0, metavar="N", help="jobs a second; as many as it can, if left out"
     )
-    parser.add_argument("--canary-seconds", type=float, default=600, help="how long these are waited for")
+    parser.add_argument(
+        "--canary",
+        type=int,
+        default=10,
+        metavar="N",
+        help="so many go first, and are waited for; 10; 0: none",
+    )
+    parser.add_argument(
+        "--stop-at-percent",
+        type=float,
+        default=10,
+        metavar="P",
+        help="if more of these are out again, the rest stays; 10, if left out",
+    )
+    parser.add_argument(
+        "--canary-seconds", type=float, default=600, metavar="S", help="how long these are waited for; 600, if left out"
+    )
     parser.add_argument("--url", help=f"the service; {URL}, or {LOCAL}, if left out")
     parser.add_argument("--key", help=f"a key with write for the topic; {KEY}, if left out")
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window as Over
 
 from spark import windows, writes
-from spark.archive import day_partitions
+from spark.archive import day_partitions, kept_days
 from spark.archive.day_files import Files
 from spark.archive.kept_days import Kept, kept, rows
 from spark.errors import Mistake, reason
@@ -20,19 +20,18 @@ from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
 
-HELP = "archived jobs of a window become jobs again, each once"
 TABLE: Final = "archive"
 FIFO: Final = ".fifo"  # where a job without a dedupe id has its payload's
 NOT_KEPT: Final = "ids and seqs, deliveries, results, delays and times, the time to live (the topic's counts), webhooks"
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser)
+    windows.arguments(parser, "when they were completed; it has to be over")
     parser.add_argument("--topic", required=True, help="whose jobs; those of an earlier topic of the name count, too")
     parser.add_argument("--into", metavar="TOPIC", help="a queue that exists; the same, if left out")
     parser.add_argument("--where", metavar="EXPR", help="Spark SQL over the archive's columns: deliveries > 1 AND …")
-    parser.add_argument("--from-files", metavar="DIR", help="where `archive` put the days; what is not there: database")
-    parser.add_argument("--run", metavar="NAME", help="do the same once more, on purpose: once for each name")
+    kept_days.arguments(parser)
+    parser.add_argument("--run", metavar="NAME", help="the same is done once; once more under a name of its own")
     parser.add_argument("--dry-run", action="store_true", help="count, and write nothing")
 
 

@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 from spark.errors import Mistake
 
 TEXT: Final = ("string",)
-WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
-# What a record of an enqueue can have, and of which of Spark's types.
+INT: Final = ("int", "tinyint", "smallint", "bigint")
+LONG: Final = ("bigint", "tinyint", "smallint", "int")
+# What a record of an enqueue can have, and of which of Spark's types: the first has all of its values, and no others.
 TYPES: Final[dict[str, tuple[str, ...]]] = {
     "payload": ("string", "binary"),
     "topic": TEXT,
@@ -25,11 +26,11 @@ TYPES: Final[dict[str, tuple[str, ...]]] = {
     "metadata": ("string", "map<string,string>"),
     "tag": TEXT,
     "node": TEXT,
-    "priority": WHOLE,
-    "delay_ms": WHOLE,
+    "priority": INT,
+    "delay_ms": LONG,
     "run_at": ("timestamp",),
-    "ttl_ms": WHOLE,
-    "max_deliveries": WHOLE,
+    "ttl_ms": LONG,
+    "max_deliveries": INT,
     "key": TEXT,
     "tenant": TEXT,
     "group": TEXT,

@@ -137,7 +137,6 @@ async def test_a_queues_own_past_and_what_waits(
 async def test_what_can_not_be_told_is_refused(spark: SparkSession, world: World) -> None:
     await world.topic("idle")
     for words, why in (
-        (("--day", "2026-01-31"), "which queue"),
         (("--topic", "idle", "--hours", "0"), "--hours"),
         (("--topic", "idle", "--by", "minute", "--hours", "99"), "steps at most"),
         (("--topic", "idle", "--goal", "0"), "--goal"),

@@ -14,8 +14,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark.__main__ import embedded, main
+from spark.__main__ import main
 from spark.errors import Mistake
+from spark.running import embedded
 from spark.session import zipped
 from spark.windows import Window, instant
 
@@ -48,6 +49,23 @@ def test_help_needs_neither_java_nor_a_database() -> None:
     assert "python -m spark" in asked.stdout
 
 
+def test_help_does_not_wait_for_spark() -> None:
+    asked = "import sys, spark.__main__ as m\ntry: m.main(['--help'])\nfinally: print([*sys.modules], file=sys.stderr)"
+    heard = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "'spark.pipelines'" in heard.stderr
+    assert not [name for name in ("pyspark", "psycopg", "pyarrow", "numpy") if f"'{name}'" in heard.stderr]
+
+
+@pytest.mark.parametrize("words", [["--dsn", "x", "audit"], ["audit", "--dsn", "x"]])
+def test_the_database_is_named_before_the_pipeline_or_behind_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Mock(return_value=0)
+    monkeypatch.setattr("spark.running.run", run)
+    main([*words, "--limit", "1"])
+    assert run.call_args.args[0].dsn == "x"
+
+
 def test_without_a_database_it_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="HOLDFAST_DATABASE_URL"):
         embedded(tmp_path)
@@ -73,7 +91,7 @@ class OfJava(Py4JJavaError):  # type: ignore[misc]  # Py4J has no types
 def test_a_failure_of_the_database_or_of_java_is_one_line(
     error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("spark.__main__.session", Mock(side_effect=error))
+    monkeypatch.setattr("spark.running.session", Mock(side_effect=error))
     assert main(["--dsn", "x", "archive", "--to", "y"]) == 1
     assert capsys.readouterr().err == f"spark: {said}\n"
 

@@ -211,7 +211,7 @@ async def test_a_task_that_fails_takes_the_others_with_it(
     ("columns", "options", "said"),
     [
         ("payload, 1 AS prio", {}, "column prio: there is none of that name; there are payload, topic"),
-        ("payload, '1' AS priority", {}, "column priority: string, and it takes tinyint or smallint or int or bigint"),
+        ("payload, '1' AS priority", {}, "column priority: string, and it takes int or tinyint or smallint or bigint"),
         ("payload AS key", {}, "column payload is needed"),
         ("payload", {"topic": ""}, "which topic"),
         ("payload", {"batchsize": "3"}, "option batchsize: there is none of that name"),
