@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from spark.errors import Mistake
 
@@ -37,14 +37,25 @@ def window(args: Namespace) -> Window:
     if args.day is not None:
         if args.start is not None or args.end is not None:
             raise Mistake("--day is a window by itself: leave out --from and --to")
-        start = instant(args.day, "--day")
-        if (start.hour, start.minute, start.second, start.microsecond) != (0, 0, 0, 0):
-            raise Mistake(f"--day {args.day}: a date, as 2026-11-21")
+        start = midnight(day(args.day, "--day"))
         return Window(start, start + timedelta(days=1))
     if args.start is None:
         raise Mistake("which window? --day 2026-11-21, or --from and --to")
     end = datetime.now(UTC) if args.end is None else instant(args.end, "--to")
     return Window(instant(args.start, "--from"), end)
+
+
+def day(text: str, source: str) -> date:
+    """A date. Raises Mistake, which names `source`."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Mistake(f"{source} {text}: a date, as 2026-11-21") from None
+
+
+def midnight(of: date) -> datetime:
+    """The beginning of a day, in UTC."""
+    return datetime(of.year, of.month, of.day, tzinfo=UTC)
 
 
 def instant(text: str, source: str) -> datetime:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from psycopg import sql
@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from spark.archive.checksums import Sum, in_sql
 from spark.source.connection import Connection, connect
+from spark.windows import midnight
 
 PATIENCE_SECONDS: Final = 10.0  # for transactions that may still write
 LOOK_SECONDS: Final = 0.02
@@ -66,7 +67,7 @@ class Part:
 
     @property
     def start(self) -> datetime:
-        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+        return midnight(self.day)
 
     @property
     def end(self) -> datetime:

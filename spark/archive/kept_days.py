@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, timedelta
 from functools import partial, reduce
 from typing import Final
 
@@ -17,7 +17,7 @@ from spark.errors import Mistake
 from spark.source import days, frame
 from spark.source.connection import connect
 from spark.source.tables import find
-from spark.windows import Window
+from spark.windows import Window, midnight
 
 TIMES: Final = {"lease_events": "at", "archive": "finished_at"}
 
@@ -123,8 +123,3 @@ def _between(window: Window, days: Iterable[date]) -> Iterator[Window]:
         start = midnight(day) + timedelta(days=1)
     if start < window.end:
         yield Window(start, window.end)
-
-
-def midnight(day: date) -> datetime:
-    """Its beginning, in UTC."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)

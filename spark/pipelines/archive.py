@@ -22,7 +22,7 @@ from spark.archive.day_partitions import Part
 from spark.errors import Mistake, reason
 from spark.progress import Progress
 from spark.source.connection import connect
-from spark.windows import Window, instant
+from spark.windows import Window, day
 
 TABLES: Final = ("lease_events", "results", "archive")
 TIMES: Final = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
@@ -41,7 +41,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """0; 1 if a day that is over could not be archived, or files are not what was marked."""
-    only = Only(None if args.day is None else instant(args.day, "--day").date(), args.table)
+    only = Only(None if args.day is None else day(args.day, "--day"), args.table)
     files = Files(spark, args.to)
     return verify(dsn, files, only) if args.verify else run(spark, dsn, files, only)
 

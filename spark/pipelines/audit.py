@@ -16,13 +16,13 @@ from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.analysis.job_histories import EVENTS, histories
 from spark.archive import day_partitions, kept_days
 from spark.archive.day_files import Files
-from spark.archive.kept_days import midnight, rows
+from spark.archive.kept_days import rows
 from spark.errors import Mistake
 from spark.progress import Progress
 from spark.source import days, frame
 from spark.source.connection import Connection, connect
 from spark.texts import line
-from spark.windows import Window
+from spark.windows import Window, midnight
 
 TABLE: Final = "lease_events"
 SETTLE_SECONDS: Final = 60.0

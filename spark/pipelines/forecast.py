@@ -141,7 +141,7 @@ def replayed(
     ledger: Ledger, args: Namespace, numbers: Sequence[int], service: Service
 ) -> tuple[list[Replay], list[str]]:
     """A day as it was, and with each number of workers; and what is to be known about that. Raises Mistake."""
-    start = windows.instant(args.replay, "--replay")
+    start = windows.midnight(windows.day(args.replay, "--replay"))
     day = Window(start, start + DAY)
     ledger.days(day).check("--replay")
     # What could be had on that day may have been claimed days later; what was claimed ends a day later at most.

@@ -232,6 +232,17 @@ async def test_time_in_which_nothing_happened_is_passed_in_long_steps(machine: M
     assert filled is True
 
 
+async def test_the_mark_of_another_cluster_holds_nothing_up(machine: Machine, make: Make, own: Pools) -> None:
+    """As pg_dump restores it: the id of a transaction that is yet to come here."""
+    queue = await make("q")
+    await machine.enqueue(queue, 3)
+    await own.rest.execute("UPDATE holdfast.topic_stats_progress SET mark = '4000000000'")
+    await told(own)
+    assert await sums(own, queue) == {"enqueued": 3}
+    filled = await own.rest.fetchval("SELECT filled_to > now() FROM holdfast.topic_stats_progress")
+    assert filled is True
+
+
 async def test_old_minutes_are_forgotten(machine: Machine, make: Make, own: Pools) -> None:
     kept, old = await make("kept"), await make("old")
     for queue in (kept, old):

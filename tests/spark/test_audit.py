@@ -19,12 +19,11 @@ from spark.analysis.job_histories import EVENTS, histories
 from spark.archive.checksums import Sum
 from spark.archive.day_files import Files, Manifest
 from spark.archive.day_partitions import Part
-from spark.archive.kept_days import midnight
 from spark.errors import Mistake
 from spark.pipelines import audit
 from spark.source.connection import connect
 from spark.source.tables import TABLES
-from spark.windows import Window
+from spark.windows import Window, midnight
 from tests.spark.conftest import Lived
 from tests.spark.mutants import MUTANTS, Event, Faults, Key, Ledger, follower
 

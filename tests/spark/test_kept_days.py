@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 import asyncpg
 import pytest
 
-from spark.archive.kept_days import Kept, days_of, kept, midnight
+from spark.archive.kept_days import Kept, days_of, kept
 from spark.errors import Mistake
-from spark.windows import Window
+from spark.windows import Window, midnight
 
 DAYS = [date(2026, 1, day) for day in range(1, 7)]
 
