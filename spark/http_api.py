@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Final
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -75,7 +75,8 @@ class Service:
                 if error.code not in BUSY or pause is None:
                     raise _refused(f"{method} {url}", error) from None
             except (OSError, HTTPException) as error:
-                raise NoAnswer(f"{method} {url}: {reason(error)}") from None
+                cause = error.reason if isinstance(error, URLError) else reason(error)
+                raise NoAnswer(f"{method} {url}: {cause}") from None
             except ValueError as error:
                 raise Mistake(f"--url {self.url}: {error}") from None
             time.sleep(pause)

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame
 from spark.errors import Mistake
 from spark.source.connection import connect, parsed
 
+SCHEME: Final = "jdbc:postgresql:"
+DRIVER: Final = "org.postgresql.Driver"
 # What libpq's parameters are in JDBC; those that have done their work once a connection is open; and the rest, of which
 # a value other than libpq's own may be what keeps a connection safe, is refused.
 SAME: Final = ("user", "password", "sslmode", "sslrootcert", "options")
@@ -57,8 +59,8 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
     place = f"[{host}]" if ":" in host else host
     database = quote(given["dbname"], safe="")
     found = {
-        "url": f"jdbc:postgresql://{place}:{given['port']}/{database}",
-        "driver": "org.postgresql.Driver",
+        "url": f"{SCHEME}//{place}:{given['port']}/{database}",
+        "driver": DRIVER,
         "stringtype": "unspecified",  # a string becomes whatever the column is
         "reWriteBatchedInserts": "true",
         "ApplicationName": "holdfast spark jdbc",

@@ -46,6 +46,13 @@ def write(path: str, text: str) -> None:
         raise Mistake(f"{path}: {error.strerror}") from None
 
 
+def check(*paths: str | None) -> None:
+    """Before what takes long: whether files can be written there, as far as that can be seen. Raises Mistake."""
+    for path in paths:
+        if path not in (None, "-") and not Path(path).absolute().parent.is_dir():
+            raise Mistake(f"{path}: there is no such folder")
+
+
 def as_json(value: Any) -> str:
     """Dataclasses are objects by then; times are RFC 3339."""
     return json.dumps(value, indent=1, ensure_ascii=False, default=str)

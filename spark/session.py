@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from spark.errors import Mistake
@@ -38,6 +41,10 @@ ALWAYS = {
 }
 
 
+# They write a page of JSON to stderr for an expression that can't be, of which the error says all.
+VERBOSE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
 @contextmanager
 def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
     """A session that has the data source, the JDBC driver where it is found, and this package on its executors.
@@ -53,6 +60,8 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
         raise Mistake("Spark needs Java 17 or newer: install a JRE (apt-get install openjdk-17-jre-headless)")
     # Without it the executors run the first python3 of their PATH, which lacks the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for logger in VERBOSE:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(name).master(given or "local[*]")
     for key, value in ((LOCAL if is_local else {}) | ALWAYS).items():
         if not conf.contains(key):
@@ -69,6 +78,8 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
                 spark.sparkContext.addPyFile(str(zipped(Path(folder))))
             yield spark
     finally:
+        with suppress(Py4JError, OSError):  # its JVM may be gone
+            spark.sparkContext.setLogLevel("OFF")  # who is still at work is ended: that is no error
         spark.stop()
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 
-from spark import jdbc, windows
+from spark import jdbc, topics, windows
 from spark.analysis import minute_stats
 from spark.archive import kept_days
 from spark.archive.ledger_events import Ledger
@@ -50,6 +50,8 @@ def run(
         rows = rows.persist(StorageLevel.DISK_ONLY)
         try:
             progress.advance(rows.count())
+            if not progress.done and (note := topics.note(dsn, args.topic)):
+                progress.say(note)
             ledger.days(window).check(part)  # a day may have been dropped while it was read
             return progress.done, load(rows, dsn, part, window, args.topic)
         finally:

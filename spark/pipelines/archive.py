@@ -70,6 +70,8 @@ def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
     parts = [part for part in parts if only.covers(part)]
     left = 0
     with Progress("days", len(parts)) as progress:
+        if not parts:
+            progress.say("nothing to archive: what is meant is not over, or is marked, or is not in the database")
         for part in parts:
             try:
                 for writer in writers:
@@ -143,6 +145,8 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     with Progress("days", len(here)) as progress:
         if len(here) < len(marks):
             progress.say(f"{len(marks) - len(here)} days are marked as being elsewhere, and are not looked at")
+        if not marks:
+            progress.say("no day that is meant is marked")
         for part, mark in here.items():
             manifest = files.manifest(part)
             if manifest is None or total(manifest.topics) != mark.held:

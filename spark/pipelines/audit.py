@@ -70,6 +70,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """1 if there is a counterexample."""
+    if args.limit < 0:
+        raise Mistake(f"--limit {args.limit}: 0 or more")
     asked = None if (args.day, args.start, args.end) == (None, None, None) else windows.window(args)
     files = None if args.from_files is None else Files(spark, args.from_files)
     found = run(spark, dsn, asked, files, limit=args.limit)
@@ -84,6 +86,8 @@ def run(
     with Progress("audited events") as progress, connect(dsn, read_only=True, purpose="audit") as database:
         window, end = settled(database, asked or everything(database, files))
         window = readable(dsn, window, files)
+        if files is not None and not set(kept_days.days_of(window)) & set(files.days(TABLE)):
+            progress.say(f"note: no day of {window} is whole in those files")
         topics = spark.createDataFrame(topic_rows(database, window), TOPICS)
         history = kept(histories(events(spark, dsn, Window(window.start - MARGIN, end), files)))
         sums = history.selectExpr(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark import report, source, windows
+from spark import report, source, topics, windows
 from spark.analysis import contrast
 from spark.analysis.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
 from spark.analysis.error_clusters import titled
@@ -104,7 +105,10 @@ def arguments(parser: ArgumentParser) -> None:
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """Raises Mistake."""
+    report.check(args.html, args.json)
     found = run(spark, dsn, _window(args), args.topic, args.from_files)
+    if not (found.failed or found.completed) and (note := topics.note(dsn, args.topic)):
+        print(note, file=sys.stderr)
     report.write(args.html, rendered(found))
     if args.json is not None:
         report.write(args.json, report.as_json(as_object(found)))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark import report, source, windows
+from spark import report, source, topics, windows
 from spark.analysis import demand
 from spark.analysis.demand import DAY, Known, Past, Schedule, Step
 from spark.analysis.queueing import Service, nearest_rank, replay
@@ -74,6 +74,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """Raises Mistake."""
+    report.check(args.html, args.json)
     found = run(spark, dsn, args)
     report.write(args.html, rendered(found))
     if args.json is not None:
@@ -92,6 +93,8 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
         raise Mistake(f"--hours {args.hours}: 1 or more, and {MOST_STEPS} steps at most; --by hour has longer ones")
     if args.goal <= 0:
         raise Mistake(f"--goal {args.goal:g}: more than no time")
+    if not topics.exists(dsn, args.topic):
+        raise Mistake(f"--topic {args.topic}: there is no queue of that name")
     future = Window(past.end, past.end + timedelta(hours=args.hours))
     with Progress("forecast", 3 + len(numbers)) as progress:
         ledger = Ledger(spark, dsn, args.topic, args.from_files)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType
 from pyspark.storagelevel import StorageLevel
 
-from spark import input_files, writes
+from spark import input_files, jdbc, writes
 from spark.errors import Mistake, reason
 from spark.folders import File, Folder, listed
 from spark.input_files import CORRUPT, FILE, LINE
@@ -151,8 +151,10 @@ def extract(spark: SparkSession, asked: Asked, files: Sequence[File]) -> DataFra
     """Rows with _file, _line and _corrupt. Those of a query have none of them, and bad rows come beside them."""
     if asked.jdbc is not None:
         assert asked.query is not None
-        reader = spark.read.format("jdbc").options(url=asked.jdbc, query=asked.query, **asked.options)
-        return _plain(reader.load())
+        options = {"url": asked.jdbc, "query": asked.query, **asked.options}
+        if asked.jdbc.startswith(jdbc.SCHEME):  # DriverManager knows no driver of a session's own jars
+            options.setdefault("driver", jdbc.DRIVER)
+        return _plain(spark.read.format("jdbc").options(**options).load())
     read = input_files.read(spark, files, asked.format or input_files.format_of(files), asked.schema, asked.options)
     if asked.query is None:
         return read

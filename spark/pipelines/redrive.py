@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark import source
+from spark import source, topics
 from spark.errors import Mistake, reason
 from spark.http_api import KEY, LOCAL, URL, NoAnswer, Service
 from spark.progress import Progress
@@ -100,6 +100,8 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     letters = select(extract(spark, dsn, service, args.topic, args.dead_letters), args.where, args.before)
     seqs = found(letters)
     print(f"{len(seqs):,} dead letters of {args.topic}" + (f" where {args.where}" if args.where else ""))
+    if not seqs and (note := topics.note(dsn, args.topic)):
+        print(note, file=sys.stderr)
     if args.dry_run:
         for row in reasons(letters).collect():
             print(f"{row['count']:>12,}  {line(row['last_error'] or '(no error)')}")

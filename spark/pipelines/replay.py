@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window as Over
 
-from spark import windows, writes
+from spark import topics, windows, writes
 from spark.archive import day_partitions, kept_days
 from spark.archive.day_files import Files
 from spark.archive.kept_days import Kept, kept, rows
@@ -22,6 +22,7 @@ from spark.windows import Window
 
 TABLE: Final = "archive"
 FIFO: Final = ".fifo"  # where a job without a dedupe id has its payload's
+MOST_NAMED: Final = 10  # days
 NOT_KEPT: Final = "ids and seqs, deliveries, results, delays and times, the time to live (the topic's counts), webhooks"
 
 
@@ -92,6 +93,8 @@ def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None,
     with Progress("jobs") as progress:
         written = writes.enqueue(transform(archived, asked.ids), dsn, asked.into, asked.write_id)
         progress.advance(written.jobs)
+        if not written.jobs and (hint := topics.note(dsn, asked.topic)):
+            progress.say(hint)
     print(f"enqueued {written}; not kept: {NOT_KEPT}")
     return 0
 
@@ -106,7 +109,9 @@ def notes(there: Kept) -> list[str]:
     for day in there.nowhere:
         if day in there.marks:
             raise Mistake(f"{day} is in files only, at {there.marks[day]}: --from-files the folder that has it")
-        found.append(f"{day} is kept nowhere")
+    if there.nowhere:
+        more = f" and {len(there.nowhere) - MOST_NAMED} more" if len(there.nowhere) > MOST_NAMED else ""
+        found.append(f"kept nowhere: {', '.join(map(str, there.nowhere[:MOST_NAMED]))}{more}")
     return found
 
 

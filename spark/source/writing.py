@@ -219,5 +219,5 @@ def _refused(error: psycopg.DatabaseError, before: int) -> Mistake:
     said = diag.constraint_name or diag.message_primary or str(error).strip()
     found = COPYING.search(diag.context or "") or CHECKED.match(said)
     where = f" row {(before & PLACES) + int(found[1])} of partition {before >> PARTITION}" if found else ""
-    hint = f" {diag.message_hint}" if diag.message_hint else ""
+    hint = f". {diag.message_hint}" if diag.message_hint else ""
     return Mistake(f"refused{where}: {CHECKED.sub('', said)}{hint}")

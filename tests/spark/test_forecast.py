@@ -144,6 +144,9 @@ async def test_what_can_not_be_told_is_refused(spark: SparkSession, world: World
         (("--topic", "idle", "--workers", "x", "--replay", "2026-01-31"), "whole numbers"),
         (("--topic", "idle", "--day", "2026-01-31"), "every day of lease_events"),
         (("--topic", "idle"), "nobody knows how long"),
+        (("--topic", "ilde"), "there is no queue of that name"),
     ):
         with pytest.raises(Mistake, match=why):
             await aside(forecast.run, spark, world.dsn, asked(*words))
+    with pytest.raises(Mistake, match=r"/nowhere/x\.html: there is no such folder"):
+        forecast.main(spark, "", asked("--topic", "idle", "--html", "/nowhere/x.html"))

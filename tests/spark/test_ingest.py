@@ -6,6 +6,7 @@ import json
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
@@ -106,6 +107,18 @@ async def test_parquet_and_a_query(spark: SparkSession, world: World, tmp_path: 
     ) == [("a", '{"id":1,"sum":2.5}', '{"from":"file"}'), ("b", '{"id":3,"sum":4.0}', '{"from":"file"}')]
     with pytest.raises(Mistake, match=r"--payload or --map: .*nothing"):
         await ingested(spark, world, "--topic", "a", "--files", path, "--payload", "nothing")
+
+
+async def test_a_query_of_a_database_is_asked_once_for_each_name(spark: SparkSession, world: World) -> None:
+    await world.topic("asked")
+    there = urlsplit(world.dsn)
+    url = f"jdbc:postgresql://{there.hostname}:{there.port}{there.path}?user={there.username}&password={there.password}"
+    words = ("--topic", "asked", "--jdbc", url, "--query", "SELECT n FROM generate_series(1, 3) n ORDER BY n")
+    for _ in range(2):
+        assert await ingested(spark, world, *words, "--run", "first") == 0
+    assert [payload for payload, *_ in await jobs(world, "asked")] == ['{"n":1}', '{"n":2}', '{"n":3}']
+    assert await ingested(spark, world, *words, "--run", "second") == 0
+    assert len(await jobs(world, "asked")) == 6
 
 
 def test_what_can_not_work_is_said() -> None:

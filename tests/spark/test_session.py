@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import zipfile
@@ -12,13 +13,14 @@ from unittest.mock import Mock
 import psycopg
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark.__main__ import main
 from spark.errors import Mistake
 from spark.running import embedded
 from spark.session import zipped
-from spark.windows import Window, instant
+from spark.windows import Window, day, instant
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +68,15 @@ def test_the_database_is_named_before_the_pipeline_or_behind_it(
     assert run.call_args.args[0].dsn == "x"
 
 
+def test_what_is_wrong_with_an_expression_is_said_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("SQLQueryContextLogger"), "handlers", [caplog.handler])
+    with pytest.raises(AnalysisException, match="nowhere"):
+        spark.sql("SELECT nowhere")
+    assert caplog.records == []
+
+
 def test_without_a_database_it_says_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match="HOLDFAST_DATABASE_URL"):
         embedded(tmp_path)
@@ -104,3 +115,5 @@ def test_a_window_is_half_open_and_never_empty() -> None:
         Window(start, start)
     with pytest.raises(Mistake, match="--to yesterday"):
         instant("yesterday", "--to")
+    with pytest.raises(Mistake, match="--day yesterday: a date"):
+        day("yesterday", "--day")

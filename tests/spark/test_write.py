@@ -192,7 +192,7 @@ async def test_a_topic_that_takes_nothing(
     (await http.post(f"/v0/topics/{queue.topic.name}/drain", json={})).raise_for_status()
     with pytest.raises(PySparkException, match="is drained"):
         write(numbers(spark, 1, 1))
-    with pytest.raises(PySparkException, match=r'there is no topic "nowhere" Make it first'):
+    with pytest.raises(PySparkException, match=r'there is no topic "nowhere"\. Make it first'):
         write(numbers(spark, 1, 1).selectExpr("payload", "'nowhere' AS topic"))
     assert await left(db) == [0, 0]
 
