@@ -59,5 +59,6 @@ workers: ## 100,000 jobs through workers that are killed, stopped and ended, bes
 spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes
 	$(PYTHON) -c 'from pathlib import Path; from spark.session import zipped; print(zipped(Path(".")))'
 
-spark-bench: ## measure reads and pipelines over a million events; takes some minutes
-	$(PYTHON) -m tests.spark.bench
+spark-bench: ## measure reads and pipelines over a million events, and a write of a million jobs; takes some minutes
+	$(PYTHON) -m tests.spark.bench --json docs/benchmarks/spark.json
+	$(PYTHON) -m tests.benchmarks.spark_write --rows 1000000 --beside

@@ -84,7 +84,9 @@ def server_url() -> Iterator[str]:
         os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
         from testcontainers.community.postgres import PostgresContainer
 
-        with PostgresContainer("postgres:18", driver=None) as container:
+        # As the embedded one has it.
+        prepares = "postgres -c max_prepared_transactions=20"
+        with PostgresContainer("postgres:18", driver=None).with_command(prepares) as container:
             yield container.get_connection_url()
     else:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-test-"))

@@ -8,6 +8,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+from asyncpg import Connection, Record
+
 from tests.benchmarks.bench import Bench
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 async def facts(bench: Bench) -> dict[str, object]:
     """Of this run, for its head line and its JSON."""
+    return await facts_of(bench.db, bench.payload)
+
+
+async def facts_of(database: Connection[Record], payload: int) -> dict[str, object]:
+    """The same of a run on this database, with so many bytes of data in a job."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short", "HEAD") or "unknown",
@@ -24,11 +31,11 @@ async def facts(bench: Bench) -> dict[str, object]:
         "cpu": _cpu(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "postgres": await bench.db.fetchval("SHOW server_version"),
-        "shared_buffers": await bench.db.fetchval("SHOW shared_buffers"),
-        "fsync": await bench.db.fetchval("SHOW fsync"),
-        "synchronous_commit": await bench.db.fetchval("SHOW synchronous_commit"),
-        "payload": bench.payload,
+        "postgres": await database.fetchval("SHOW server_version"),
+        "shared_buffers": await database.fetchval("SHOW shared_buffers"),
+        "fsync": await database.fetchval("SHOW fsync"),
+        "synchronous_commit": await database.fetchval("SHOW synchronous_commit"),
+        "payload": payload,
     }
 
 

@@ -29,7 +29,12 @@ def read(folder: Path) -> list[Json]:
 
 def written(page: str, taken: Sequence[Json]) -> str:
     """The page with its tables of these runs, newest first. Raises ValueError if a pair of markers is missing."""
-    for name, text in {"bars": bars(taken), "latency": latency(taken), "peers": peers(taken)}.items():
+    for name, text in {
+        "bars": bars(taken),
+        "latency": latency(taken),
+        "spark": spark(taken),
+        "peers": peers(taken),
+    }.items():
         begin, end = f"<!-- {name}: written by make figures -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
         # A function: in a template, backslashes would have a meaning.
@@ -109,6 +114,15 @@ def latency(taken: Sequence[Json]) -> str:
         f" {late:.1f} ms. Load average of the machine before the run: {run['facts']['load']}."
     )
     return "![Latency percentiles](benchmarks/latency.svg)\n\n" + _table(head, rows) + own + _basis([run["facts"]])
+
+
+def spark(taken: Sequence[Json]) -> str:
+    """The newest run: each figure's seconds, and events a second."""
+    if not (run := _newest(taken, "spark")):
+        return NOTHING
+    head = [f"over {run['events']:,} events", "s", "events/s"]
+    rows = [[name, f"{seconds:.1f}", f"{run['events'] / seconds:,.0f}"] for name, seconds in run["spark"].items()]
+    return _table(head, rows) + f"\n\nLoad average before the run: {run['facts']['load']}." + _basis([run["facts"]])
 
 
 def peers(taken: Sequence[Json]) -> str:

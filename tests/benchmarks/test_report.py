@@ -27,7 +27,7 @@ FACTS: dict[str, Any] = {
 }
 PAGE = "\n".join(
     f"By hand \\1.\n<!-- {name}: written by make figures -->\nold\n<!-- end of {name} -->"
-    for name in ("bars", "latency", "peers")
+    for name in ("bars", "latency", "spark", "peers")
 )
 
 
@@ -84,9 +84,9 @@ def test_the_page_and_its_pictures_are_what_the_files_say() -> None:
 
 def test_only_what_stands_between_the_markers_changes() -> None:
     page = report.written(PAGE, [_bars(1, 0.8)])
-    assert page.count("By hand \\1.") == 3
+    assert page.count("By hand \\1.") == 4
     assert "old" not in page
-    assert page.count(report.NOTHING) == 2
+    assert page.count(report.NOTHING) == 3
     assert report.written(page, [_bars(1, 0.8)]) == page
     with pytest.raises(ValueError, match="end of peers"):
         report.written(PAGE.replace("<!-- end of peers -->", ""), [])
@@ -113,6 +113,12 @@ def test_a_rate_that_was_not_sustained_is_said_in_table_and_picture() -> None:
     assert "not sustained" not in report.latency([good])
     assert "Rings" in report.pictures([bad])["latency.svg"]
     assert "Rings" not in report.pictures([good])["latency.svg"]
+
+
+def test_a_figure_over_a_ledger_has_its_seconds_and_its_rate() -> None:
+    run = {"facts": FACTS | {"load": 0.1}, "events": 1_000_000, "spark": {"read": 8.0}}
+    assert report.spark([_bars(1, 0.8), run]).startswith("| over 1,000,000 events | s | events/s |")
+    assert "| read | 8.0 | 125,000 |" in report.spark([run])
 
 
 def test_a_short_run_says_that_it_is_one_and_passes_no_bar() -> None:

@@ -1,6 +1,7 @@
 """Measure reads and pipelines over lease events that a service has made: make spark-bench.
 
-Spark's start is not counted. Each figure is the best of the rounds; rates are of what was read.
+Spark's start is not counted. Each figure is the best of the rounds; rates are of the events that there are. What comes
+of it is checked, too: every event once, no counterexample, minutes as the service's own sweep tells them.
 """
 
 from __future__ import annotations
@@ -9,59 +10,127 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from io import StringIO
 from pathlib import Path
 
+import asyncpg
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
+from app.db import schema
 from app.db.embedded import EmbeddedPostgres
-from spark import source
+from app.db.pool import open_pools
+from spark import jdbc, pipelines, source
+from spark.archive.kept_days import midnight
 from spark.pipelines import audit
 from spark.session import session
+from spark.windows import Window
+from tests.benchmarks.facts import facts_of
 from tests.spark.lived import live
+from tests.spark.past import shift
+from tests.spark.told import tell
 
-Take = Callable[[SparkSession, str, Path], int]
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A database with a past that is over: its events are of the days from `first` to before `until`."""
+
+    dsn: str
+    first: date
+    until: date
+    events: int
+
+    @property
+    def words(self) -> list[str]:
+        """The window, for a pipeline."""
+        return ["--from", str(self.first), "--to", str(self.until)]
+
+    @property
+    def window(self) -> Window:
+        return Window(midnight(self.first), midnight(self.until))
 
 
-def read_events(spark: SparkSession, dsn: str, _: Path) -> int:
+Take = Callable[[SparkSession, Ledger, Path], int]
+
+
+def read_events(spark: SparkSession, ledger: Ledger, _: Path) -> int:
     """The whole ledger by the data source."""
-    return consumed(source.frame(spark, dsn, "lease_events"))
+    return consumed(source.frame(spark, ledger.dsn, "lease_events", window=ledger.window))
 
 
-def read_jdbc(spark: SparkSession, dsn: str, _: Path) -> int:
+def read_jdbc(spark: SparkSession, ledger: Ledger, _: Path) -> int:
     """The same by Spark's JDBC reader: one cursor, one snapshot for all of it."""
-    url, properties = jdbc(dsn)
-    return consumed(spark.read.jdbc(url, "holdfast.lease_events", properties=properties))
+    table = f"(SELECT * FROM holdfast.lease_events WHERE at < '{ledger.until}') e"
+    reader = spark.read.format("jdbc").options(**jdbc.options(ledger.dsn), dbtable=table, fetchsize="5000")
+    return consumed(reader.load())
 
 
-def read_stream(spark: SparkSession, dsn: str, folder: Path) -> int:
+def read_stream(spark: SparkSession, ledger: Ledger, folder: Path) -> int:
     """The whole ledger as a stream, in its own batches."""
     seen = 0
 
     def batch(frame: DataFrame, _: int) -> None:
         nonlocal seen
-        seen += consumed(frame)
+        seen += consumed(frame.where(frame["at"] < ledger.window.end))
 
     source.register(spark)
-    options = {"dsn": dsn, "table": "lease_events", "starting": "earliest", "rows_per_batch": "200000"}
+    options = {"dsn": ledger.dsn, "table": "lease_events", "starting": "earliest", "rows_per_batch": "200000"}
     stream = spark.readStream.format("holdfast").options(**options).load().writeStream.foreachBatch(batch)
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     assert query.awaitTermination(1_800), "the stream goes on"
     return seen
 
 
-def audit_all(spark: SparkSession, dsn: str, _: Path) -> int:
+def archive(spark: SparkSession, ledger: Ledger, folder: Path) -> int:
+    """Every closed day of the three tables into files, read back and marked. The events among their rows."""
+    with psycopg.connect(ledger.dsn, autocommit=True) as database:
+        database.execute("DELETE FROM holdfast.archived_days")
+        run(spark, ledger, "archive", "--to", str(folder))
+        marked = "SELECT sum(rows)::bigint FROM holdfast.archived_days WHERE of_table = 'lease_events'"
+        [(rows,)] = database.execute(marked)
+    return int(rows)
+
+
+def audit_all(spark: SparkSession, ledger: Ledger, _: Path) -> int:
     """The pipeline `audit` over all of it."""
-    found = audit.run(spark, dsn)
-    assert found.counts == {}, found.counts
+    found = audit.run(spark, ledger.dsn, ledger.window)
+    assert found.counts == {}, "\n".join(audit.told(found))
     return found.events
+
+
+def minutes(name: str) -> Take:
+    """A pipeline that puts minutes right, where none is wrong."""
+
+    def take(spark: SparkSession, ledger: Ledger, _: Path) -> int:
+        said = run(spark, ledger, name, *ledger.words)
+        assert said.endswith("; 0 were missing, or others"), said
+        return ledger.events
+
+    return take
+
+
+def failures(spark: SparkSession, ledger: Ledger, folder: Path) -> int:
+    """The report on a window."""
+    run(spark, ledger, "failures", *ledger.words, "--html", str(folder / "failures.html"))
+    return ledger.events
+
+
+def run(spark: SparkSession, ledger: Ledger, name: str, *words: str) -> str:
+    """A pipeline: what it says on stdout."""
+    pipeline, parser, said = pipelines.load(name), ArgumentParser(), StringIO()
+    pipeline.arguments(parser)
+    with redirect_stdout(said):
+        code = pipeline.main(spark, ledger.dsn, parser.parse_args(words))
+    assert code == 0, said.getvalue()
+    return said.getvalue().strip()
 
 
 def consumed(frame: DataFrame) -> int:
@@ -70,32 +139,46 @@ def consumed(frame: DataFrame) -> int:
     return rows
 
 
-TAKES: dict[str, Take] = {"read": read_events, "read by JDBC": read_jdbc, "stream": read_stream, "audit": audit_all}
+TAKES: dict[str, Take] = {
+    "read": read_events,
+    "read by JDBC": read_jdbc,
+    "stream": read_stream,
+    "throughput": minutes("throughput"),
+    "latency": minutes("latency"),
+    "failures": failures,
+    "archive": archive,
+    "audit": audit_all,
+}
 
 
-def jdbc(dsn: str) -> tuple[str, dict[str, str]]:
-    info = psycopg.conninfo.conninfo_to_dict(dsn)
-    url = f"jdbc:postgresql://{info['host']}:{info.get('port', 5432)}/{info['dbname']}"
-    return url, {"user": str(info["user"]), "password": str(info.get("password", "")), "fetchsize": "5000"}
-
-
-def facts(dsn: str, events: int) -> dict[str, object]:
-    """What a figure can't be read without."""
-    with psycopg.connect(dsn) as database:
-        server = database.execute("SHOW server_version").fetchone()
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "postgres": server and server[0],
-        "events": events,
-        "load before": os.getloadavg()[0],
-    }
+async def prepared(dsn: str, events: int) -> tuple[Ledger, dict[str, object]]:
+    """The ledger of a database, once there are so many events and all are of days that are over; and the facts."""
+    if await schema.check(dsn):
+        await schema.upgrade(dsn)
+    database = await asyncpg.connect(dsn)
+    pools = await open_pools(dsn, hot=2, rest=2, prepared_statements=True)
+    until = datetime.now(UTC).date()
+    try:
+        before = "SELECT count(*) FROM holdfast.lease_events"
+        if (made := await database.fetchval(before)) < events:
+            await live(dsn, events - made)
+        if await database.fetchval("SELECT max(at) >= $1::date FROM holdfast.lease_events", until):
+            await shift(database)
+            await database.execute("VACUUM ANALYZE holdfast.lease_events, holdfast.results, holdfast.archive")
+        await tell(pools, since="3 days")
+        [(first, made)] = await database.fetch(
+            "SELECT min(at AT TIME ZONE 'UTC')::date, count(*) FROM holdfast.lease_events WHERE at < $1::date", until
+        )
+        payload = await database.fetchval("SELECT avg(octet_length(payload))::int FROM holdfast.jobs")
+        known = await facts_of(database, payload)
+    finally:
+        await pools.close(5)
+        await database.close()
+    return Ledger(dsn, first, until, made), known | {"load": os.getloadavg()[0]}
 
 
 @contextmanager
-def database(dsn: str | None) -> Iterator[str]:
+def server(dsn: str | None) -> Iterator[str]:
     if dsn is not None:
         yield dsn
         return
@@ -109,36 +192,37 @@ def database(dsn: str | None) -> Iterator[str]:
 
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.bench", description=__doc__)
-    parser.add_argument("--dsn", help="a database that tests.spark.lived has filled; else one is made and filled")
-    parser.add_argument("--events", type=int, default=1_000_000, help="how many to make (1000000)")
+    parser.add_argument("--dsn", help="a database of its own, filled where it is not yet; else one is made and removed")
+    parser.add_argument("--events", type=int, default=1_000_000, help="how many there are to be (1000000)")
     parser.add_argument("--rounds", type=int, default=2, help="of each figure, of which the best counts (2)")
     parser.add_argument("--only", choices=TAKES, action="append", help="only this figure; may be given again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and the facts there")
     args = parser.parse_args(argv)
-    with database(args.dsn) as dsn:
-        if args.dsn is None:
-            asyncio.run(live(dsn, args.events))
-        figures: dict[str, dict[str, float]] = {}
+    with server(args.dsn) as dsn:
+        ledger, known = asyncio.run(prepared(dsn, args.events))
+        print("\n".join(f"{name:20} {value}" for name, value in known.items()), flush=True)
+        print(f"{ledger.events:,} events", flush=True)
+        figures: dict[str, float] = {}
         with session("bench", master="local[*]") as spark:
-            events = source.frame(spark, dsn, "lease_events").count()  # and whatever the first read starts
-            known = facts(dsn, events)
-            print("\n".join(f"{name:12} {value}" for name, value in known.items()), flush=True)
+            source.frame(spark, dsn, "lease_events", "mail", ledger.window).count()  # what the first read starts
             for name in args.only or TAKES:
-                seconds = float("inf")
-                for _ in range(args.rounds):
-                    with tempfile.TemporaryDirectory() as folder:
-                        began = time.monotonic()
-                        rows = TAKES[name](spark, dsn, Path(folder))
-                        seconds = min(seconds, time.monotonic() - began)
-                assert rows == events, f"{name}: {rows} of {events} events"
-                figures[name] = {"seconds": round(seconds, 2), "events_per_second": round(events / seconds)}
-                print(f"{name:12} {seconds:8.1f} s  {events / seconds:10,.0f} events/s", flush=True)
-        if "read" in figures and "read by JDBC" in figures:
-            ratio = figures["read by JDBC"]["seconds"] / figures["read"]["seconds"]
-            print(f"the data source reads {ratio:.2f} times as fast as the JDBC reader")
+                figures[name] = min(timed(TAKES[name], spark, ledger) for _ in range(args.rounds))
+                rate = ledger.events / figures[name]
+                print(f"{name:20} {figures[name]:8.1f} s  {rate:10,.0f} events/s", flush=True)
     if args.json:
-        args.json.write_text(json.dumps({"facts": known, "figures": figures}, indent=1) + "\n")
+        taken = {name: round(seconds, 2) for name, seconds in figures.items()}
+        args.json.write_text(json.dumps({"facts": known, "events": ledger.events, "spark": taken}, indent=1) + "\n")
     return 0
+
+
+def timed(take: Take, spark: SparkSession, ledger: Ledger) -> float:
+    """Seconds that it took. Fails unless every event was there."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        rows = take(spark, ledger, Path(folder))
+        took = time.monotonic() - began
+    assert rows == ledger.events, f"{rows} of {ledger.events} events"
+    return took
 
 
 if __name__ == "__main__":

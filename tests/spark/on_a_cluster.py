@@ -1,42 +1,56 @@
-"""What test_distribution.py submits, from a folder without the project: read, transform, write, audit."""
+"""What test_distribution.py submits, from a folder without the project: every pipeline, as a file has it."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
-from spark import source
-from spark.pipelines import audit
+from pyspark.sql import SparkSession
+
+from spark import pipelines
 from spark.session import session
 
 
-def executor(_: object) -> Iterator[tuple[str, str, str, bool]]:
-    """Where a Python worker is, where it has the package from, and whether it has the service's."""
+def executor(_: object) -> Iterator[dict[str, object]]:
+    """Where a Python worker is, what it has the package from, and what of the service it could import."""
     import spark
 
-    yield str(Path.cwd()), os.environ.get("PYTHONPATH", ""), str(spark.__file__), find_spec("app") is not None
+    names = ("app", "tests", "asyncpg", "sqlalchemy")
+    yield {
+        "folder": str(Path.cwd()),
+        "package": str(spark.__file__),
+        "path": os.environ.get("PYTHONPATH", ""),
+        "could import": [name for name in names if find_spec(name)],
+    }
 
 
-def main(dsn: str) -> int:
-    """The exit code of the audit, whose report is on stdout after what is told here."""
+def run(cluster: SparkSession, dsn: str, name: str, words: list[str]) -> dict[str, object]:
+    """A pipeline's exit code, what it said, and its seconds."""
+    pipeline, parser, said, began = pipelines.load(name), ArgumentParser(), StringIO(), time.monotonic()
+    pipeline.arguments(parser)
+    with redirect_stdout(said):
+        code = pipeline.main(cluster, dsn, parser.parse_args(words))
+    return {"code": code, "said": said.getvalue().splitlines(), "seconds": round(time.monotonic() - began, 1)}
+
+
+def main(plan: Path, to: Path) -> None:
+    asked = json.loads(plan.read_text())
     with session("distribution") as cluster:
         workers = cluster.sparkContext.parallelize(range(8), 8).mapPartitions(executor).collect()
-        reports = source.frame(cluster, dsn, "archive", "reports").selectExpr(
-            "decode(payload, 'utf-8') AS payload", "'again' AS tag", "CAST(priority AS int) AS priority"
-        )
-        source.enqueue(reports, dsn, "mail", write_id="once")
-        source.enqueue(reports, dsn, "mail", write_id="once")
-        told = {"master": cluster.sparkContext.master, "workers": sorted(set(workers))}
-        print("told:", json.dumps(told), flush=True)
-        parser = ArgumentParser()
-        audit.arguments(parser)
-        return audit.main(cluster, dsn, parser.parse_args(["--limit", "1"]))
+        told: dict[str, object] = {"master": cluster.sparkContext.master, "workers": workers}
+        for name, words in asked["pipelines"].items():
+            told[name] = run(cluster, asked["dsn"], name, words)
+            print(f"{name}: {told[name]}", file=sys.stderr, flush=True)
+        to.write_text(json.dumps(told))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

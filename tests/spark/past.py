@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import httpx
 import psycopg
 from pyspark.sql import SparkSession
@@ -16,6 +17,19 @@ from tests.api.dialect import Body, Topic
 from tests.reapers.days import days_ago
 
 TIMES = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
+SHIFTED = {**{table: (column,) for table, column in TIMES.items()}, "lease_events": ("at", "until", "began_at")}
+SHIFT = """
+    DO $$
+    DECLARE
+        day timestamptz;
+    BEGIN
+        FOR day IN SELECT DISTINCT date_trunc('day', {column} - interval '1 day', 'UTC') FROM holdfast.{table} LOOP
+            EXECUTE format('CREATE TABLE IF NOT EXISTS holdfast.{table}_%s PARTITION OF holdfast.{table}
+                            FOR VALUES FROM (%L) TO (%L)',
+                           to_char(day AT TIME ZONE 'UTC', 'YYYYMMDD'), day, day + interval '1 day');
+        END LOOP;
+        UPDATE holdfast.{table} SET {changes};
+    END $$"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,16 @@ class World:
 
     async def marks(self) -> list[tuple[Any, ...]]:
         return await self.rows("SELECT of_table, day, rows FROM holdfast.archived_days ORDER BY of_table, day")
+
+
+async def shift(database: asyncpg.Pool[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]) -> date:
+    """All that was done up to now was done a day earlier, at the same times of day: which day was the first."""
+    for table, columns in SHIFTED.items():
+        changes = ", ".join(f"{column} = {column} - interval '1 day'" for column in columns)
+        statement = SHIFT.format(table=table, column=TIMES[table], changes=changes)
+        await database.execute(statement)
+    first: date = await database.fetchval("SELECT min(at AT TIME ZONE 'UTC')::date FROM holdfast.lease_events")
+    return first
 
 
 async def aside(call: Any, *args: Any, **named: Any) -> Any:

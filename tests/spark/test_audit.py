@@ -5,39 +5,52 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from app.queue import consumer
+from app.queue.model import Held, Seq
+from app.topics import store
+from app.topics.config import DEFAULTS
 from spark import source
 from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.analysis.job_histories import EVENTS, histories
+from spark.archive import day_partitions
 from spark.archive.checksums import Sum
 from spark.archive.day_files import Files, Manifest
 from spark.archive.day_partitions import Part
+from spark.archive.kept_days import days_of
 from spark.errors import Mistake
 from spark.pipelines import audit
-from spark.source.connection import connect
+from spark.source.connection import Connection, connect
 from spark.source.tables import TABLES
 from spark.windows import Window, midnight
+from tests.api.dialect import Topic
+from tests.queue.calls import until
 from tests.spark.conftest import Lived
 from tests.spark.mutants import MUTANTS, Event, Faults, Key, Ledger, follower
+from tests.spark.past import World, aside
 
 SEEDS = (1, 2, 3)
 COPIES = 1_000  # topic ids of a copy are that many more than those of the one before
 
 
 def test_a_mixed_load_is_clean(spark: SparkSession, lived: Lived, tmp_path: Path) -> None:
-    """Its day from files, what came after it from the database."""
-    files, part = Files(spark, str(tmp_path)), Part(lived.began.date(), "lease_events")
-    events = source.frame(spark, lived.dsn, "lease_events")
-    files.write(part, events, "at")
-    names = [row["topic"] for row in events.select("topic").distinct().collect()]
-    files.finish(part, Manifest(events.schema, {name: Sum(0, 0) for name in names}))
+    """Its days from files, what came after them from the database."""
+    files = Files(spark, str(tmp_path))
+    for day in days_of(Window(lived.began, lived.ended)):
+        part = Part(day, "lease_events")
+        events = source.frame(spark, lived.dsn, part.table, window=Window(part.start, part.end))
+        files.write(part, events, "at")
+        names = [row["topic"] for row in events.select("topic").distinct().collect()]
+        files.finish(part, Manifest(events.schema, {name: Sum(0, 0) for name in names}))
     report = audit.run(spark, lived.dsn, files=files)
     assert (report.counts, report.older) == ({}, 0), "\n".join(audit.told(report))
     assert report.events == lived.events
@@ -76,6 +89,72 @@ def test_each_mutant_is_found_and_nothing_else(spark: SparkSession, lived: Lived
     assert seen - set().union(*expected.values()) == set(), "found where nothing is wrong"
     assert {fault for fault, _ in seen} == set(FAULTS)
     told_of(history, found)
+
+
+async def test_a_queue_in_motion_has_no_fault(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ack of before the window's end commits while the audit has begun; others leave after the events were read, and
+    two move between two pages of the jobs, to where these have been read already."""
+    loop, settled, read = asyncio.get_running_loop(), day_partitions.settled, source.frame
+
+    def here(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    dying = await world.topic("m", max_deliveries=1, dead_letter="a.dead")
+    revived = await world.topic("b", max_deliveries=1, dead_letter="z.dead")
+    await revived.nack("n", [await one(revived)], errors=["gone"])
+    seqs = [await one(dying) for _ in range(3)]
+    [waiting] = await dying.add(1)
+    [(lease,)] = await world.rows(f"SELECT lease_id FROM holdfast.jobs WHERE topic = 'm' AND seq = {seqs[0]}")
+    late = await asyncpg.connect(world.dsn)
+    transaction = late.transaction()
+    await transaction.start()
+    topic = await store.get(world.pools.rest, "m", DEFAULTS)
+    assert topic is not None
+    assert await consumer.ack(late, topic.topic, [Held(Seq(seqs[0]), lease, None)]) == {0}
+
+    def awaited(database: Connection, patience: float) -> list[day_partitions.Writer]:
+        assert len(settled(database, 0)) == 1
+        here(transaction.commit())
+        return settled(database, patience)
+
+    async def leave() -> None:
+        await dying.ack("n", seqs[1:2])
+        await dying.post("cancel", seqs=[waiting])
+        await dying.nack("n", [await one(dying)])  # came and went
+
+    async def move() -> None:
+        await dying.nack("n", seqs[2:])
+        operation = (await world.http.post("/v0/topics/b/requeue", json={"filter": {"error": "gone"}})).json()["id"]
+        await until(lambda: over(world, operation), "it is requeued", 20)
+
+    def in_two_pages(spark: SparkSession, dsn: str, table: str, **given: Any) -> DataFrame:
+        here(leave())
+        first = [audit.kept(read(spark, dsn, table, topic, **given)) for topic in ("a.dead", "b")]
+        here(move())
+        second = [audit.kept(read(spark, dsn, table, topic, **given)) for topic in ("m", "z.dead")]
+        return reduce(DataFrame.unionByName, first + second)
+
+    monkeypatch.setattr(day_partitions, "settled", awaited)
+    monkeypatch.setattr(audit, "frame", in_two_pages)
+    report = await aside(audit.run, spark, world.dsn)
+    assert report.counts == {}, "\n".join(audit.told(report))
+    end = report.window.end.isoformat()
+    assert await world.rows(f"SELECT count(*) FROM holdfast.lease_events WHERE at < '{end}'") == [(report.events,)]
+    assert await world.rows("SELECT topic FROM holdfast.jobs ORDER BY 1") == [("a.dead",), ("a.dead",), ("b",)]
+    await late.close()
+
+
+async def one(topic: Topic) -> int:
+    """A job of a topic, out for work."""
+    await topic.add(1)
+    seq: int = (await topic.take(lease_ms=600_000))["$seq"]
+    return seq
+
+
+async def over(world: World, operation: str) -> bool:
+    return (await world.http.get(f"/v0/operations/{operation}")).json()["ended_at"] is not None
 
 
 async def test_a_day_that_is_nowhere_is_not_certified(

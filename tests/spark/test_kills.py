@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -64,26 +65,49 @@ def killed(world: World, words: tuple[str, ...], lock: str, purpose: str) -> Non
         until(lambda: looks.execute(there, [f"holdfast spark {purpose}"]).fetchone() == (0,), SECONDS)
 
 
-async def test_an_archive_that_is_killed_while_it_writes_and_before_it_marks(
-    spark: SparkSession, world: World, day: date, tmp_path: Path
-) -> None:
-    folder = tmp_path / "files"
+@dataclass(frozen=True, slots=True)
+class Deaths:
+    """Both pipelines, killed side by side: what takes time is the start of their JVMs."""
+
+    folder: Path
+    of_archive: asyncio.Task[None]
+    of_replay: asyncio.Task[None]
+
+
+@pytest.fixture(scope="module")
+async def deaths(world: World, day: date, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deaths]:
+    folder = tmp_path_factory.mktemp("killed") / "files"
+    threads = [asyncio.to_thread(archive_dies, world, day, folder), asyncio.to_thread(replay_dies, world, day)]
+    tasks = [asyncio.create_task(thread) for thread in threads]
+    yield Deaths(folder, *tasks)
+    await asyncio.gather(*tasks)
+
+
+def archive_dies(world: World, day: date, folder: Path) -> None:
+    """While it writes; and once more, before it marks."""
     words = ("archive", "--to", str(folder), "--table", "results")
-
-    def write_and_die() -> None:
-        with running(world, *words) as kill_once:
-            kill_once(lambda: list(folder.glob(f"*/day={day}/_temporary")))
-
-    await asyncio.to_thread(write_and_die)
+    with running(world, *words) as kill_once:
+        kill_once(lambda: list(folder.glob(f"*/day={day}/_temporary")))
     assert list(folder.rglob(MANIFEST)) == []
-    assert await world.marks() == []
+    with connected(world.dsn) as looks:
+        assert looks.execute("SELECT count(*) FROM holdfast.archived_days").fetchone() == (0,)
+    killed(world, words, "LOCK TABLE holdfast.archived_days IN SHARE MODE", "archive")
 
-    lock = "LOCK TABLE holdfast.archived_days IN SHARE MODE"
-    await asyncio.to_thread(killed, world, words, lock, "archive")
+
+def replay_dies(world: World, day: date) -> None:
+    """In its commit."""
+    words = ("replay", "--topic", "source", "--into", "target", "--day", str(day))
+    killed(world, words, "LOCK TABLE holdfast.writes IN SHARE MODE", "commit")
+
+
+async def test_an_archive_that_is_killed_while_it_writes_and_before_it_marks(
+    spark: SparkSession, world: World, day: date, deaths: Deaths
+) -> None:
+    await deaths.of_archive
     assert await world.marks() in ([], [("results", day, JOBS)]), "the server may have done what it was asked last"
-    assert len(list(folder.rglob(MANIFEST))) == 1
+    assert len(list(deaths.folder.rglob(MANIFEST))) == 1
 
-    files = Files(spark, str(folder))
+    files = Files(spark, str(deaths.folder))
     only = archive.Only(table="results")
     assert await aside(archive.run, spark, world.dsn, files, only) == 0
     assert await world.marks() == [("results", day, JOBS)]
@@ -93,11 +117,9 @@ async def test_an_archive_that_is_killed_while_it_writes_and_before_it_marks(
 
 
 async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
-    spark: SparkSession, world: World, day: date
+    spark: SparkSession, world: World, day: date, deaths: Deaths
 ) -> None:
-    words = ("replay", "--topic", "source", "--into", "target", "--day", str(day))
-    lock = "LOCK TABLE holdfast.writes IN SHARE MODE"
-    await asyncio.to_thread(killed, world, words, lock, "commit")
+    await deaths.of_replay
     payloads = "SELECT convert_from(payload, 'UTF8')::integer FROM holdfast.jobs WHERE topic = 'target' ORDER BY 1"
     assert len(await world.rows(payloads)) in (0, JOBS), "all or nothing"
     part = Part(day, "archive")

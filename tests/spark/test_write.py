@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from app.queue.model import Batch
 from app.topics.config import Policy
 from spark import source
+from tests.processes import until
 from tests.queue.calls import Session, events, put, row
 from tests.queue.tallies import tallied
 
@@ -232,3 +233,21 @@ def test_jobs_are_never_overwritten(spark: SparkSession) -> None:
     source.register(spark)
     with pytest.raises(PySparkException, match=r"mode append|overwrite"):
         numbers(spark, 1).write.format("holdfast").mode("overwrite").option("dsn", "x").option("topic", "t").save()
+
+
+def test_plans_do_not_show_the_password(spark: SparkSession, queue: Policy, write: Write, database_url: str) -> None:
+    """Neither the logical ones, which have the options, nor what Spark's UI has."""
+    spark.conf.set("spark.sql.ui.explainMode", "extended")
+    try:
+        write(numbers(spark, 1))
+    finally:
+        spark.conf.unset("spark.sql.ui.explainMode")
+    known: Any = spark._jsparkSession.sharedState().statusStore()
+
+    def shown() -> str:
+        return str(known.executionsList().last().physicalPlanDescription())
+
+    until(lambda: "AppendData" in shown(), 30, or_show=shown)
+    password = urlsplit(database_url).password
+    assert password
+    assert password not in shown()
