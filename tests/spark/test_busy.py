@@ -1,7 +1,8 @@
 """Reads don't hold up the queue: claims are as quick as beside a job of Spark's that reads nothing of it.
 
 Both kinds of work take turns within one run, and of the rounds of each the median counts: a machine that freezes for a
-second spoils the rounds that it hits, and not the comparison.
+second spoils the round that it hits, and not the comparison. Where they differ there are more rounds: what was chance
+goes, and what has a reason stays.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from statistics import median
 import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,13 +29,14 @@ from tests.spark.test_pages import reader
 
 TABLES = "lease_events", "jobs"
 # Rounds of a kind, one after the other: in this order what changes with time changes both.
-TURNS = ("tables", 1), ("files", 2), ("tables", 2), ("files", 2), ("tables", 2), ("files", 1)
+TURNS = ("tables", 1), ("files", 2), ("tables", 2), ("files", 1)
+TRIES = 3  # of all turns
 SECONDS = 1.2  # of a round
 ENOUGH = 150  # claims of a round, of which the p99 leaves out one
 PATIENCE = 30.0  # seconds more, for a machine that does other things as well
 WORKERS = 6
-BACKLOG = 30_000
-MOST = 1.5  # times as long
+BACKLOG = 15_000
+MOST = 1.5  # times as long as beside files
 QUEUE = "busy"
 
 
@@ -109,6 +112,7 @@ def write(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
+@pytest.mark.timeout(900)
 async def test_claims_beside_full_reads_and_a_stream_are_as_quick_as_beside_the_same_work_on_nothing(
     spark: SparkSession, new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:
@@ -123,25 +127,32 @@ async def test_claims_beside_full_reads_and_a_stream_are_as_quick_as_beside_the_
             running = asyncio.gather(load.produce(), *(load.work(f"w{n}") for n in range(WORKERS)))
             try:
                 jobs = await asyncio.to_thread(Jobs, spark, dsn, tmp_path)
-                took = await asyncio.to_thread(rounds, load, jobs)
+                p99s = await asyncio.to_thread(compared, load, jobs)
             finally:
                 load.is_over = True
                 await running
-    p99s = {name: [percentile(one, 0.99) * 1000 for one in each] for name, each in took.items()}
-    print("p99 of claims in ms:", {name: [round(one, 1) for one in each] for name, each in p99s.items()})
-    assert median(p99s["tables"]) <= MOST * median(p99s["files"])
+    assert are_close(p99s), p99s
 
 
-def rounds(load: Load, jobs: Jobs) -> dict[str, list[list[float]]]:
-    """How long claims took, round by round, beside each kind of work."""
+def compared(load: Load, jobs: Jobs) -> dict[str, list[float]]:
+    """The p99 of claims in each round beside each kind of work, in ms."""
     took: dict[str, list[list[float]]] = {"tables": [], "files": []}
-    for beside, count in TURNS:
-        query, frames = jobs.stream(beside), itertools.cycle(jobs.frames[beside])
-        try:
-            took[beside] += [one_round(load, frames) for _ in range(count)]
-        finally:
-            query.stop()
-    return took
+    for _ in range(TRIES):
+        for beside, count in TURNS:
+            query, frames = jobs.stream(beside), itertools.cycle(jobs.frames[beside])
+            try:
+                took[beside] += [one_round(load, frames) for _ in range(count)]
+            finally:
+                query.stop()
+        p99s = {name: [round(percentile(one, 0.99) * 1000, 1) for one in each] for name, each in took.items()}
+        print("p99 of claims, in ms:", p99s)
+        if are_close(p99s):
+            break
+    return p99s
+
+
+def are_close(p99s: dict[str, list[float]]) -> bool:
+    return median(p99s["tables"]) <= MOST * median(p99s["files"])
 
 
 def one_round(load: Load, frames: Iterator[DataFrame]) -> list[float]:
