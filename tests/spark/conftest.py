@@ -21,6 +21,8 @@ from tests.spark.mixed_load import MixedLoad
 from tests.spark.past import World
 
 ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
+# Of JVMs that live for seconds: a fifth of their start is the look at whether Spark's own classes are sound.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LIVED_EVENTS = 4_000
 
 
@@ -31,6 +33,7 @@ def spark() -> Iterator[SparkSession]:
     if lacking and os.environ.get(ALLOW_MISSING):
         pytest.skip(f"{' and '.join(lacking)} not installed")
     assert not lacking, f"{' and '.join(lacking)} not installed: ./test says how, or leaves it out by --allow-missing"
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK)  # of those that tests start, too
     with session("tests", master="local[2]") as spark:
         yield spark
 

@@ -24,14 +24,13 @@ from app.settings import Settings
 from spark import pipelines
 from spark.session import PACKAGE, driver_jar, zipped
 from tests.conftest import Running
-from tests.spark.conftest import Lived
+from tests.spark.conftest import QUICK, Lived
 from tests.spark.past import World, shift
 from tests.spark.told import tell
 
 HERE = Path(__file__).parent
 PINS = HERE.parents[1] / "deploy/requirements/spark.txt"
-SECONDS = 280  # some 40 on a machine that does nothing else
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # JVMs that live for seconds
+SECONDS = 600  # some 40 on a machine that does nothing else
 SETTINGS = (
     "spark.ui.enabled=false",
     "spark.sql.shuffle.partitions=2",
@@ -101,6 +100,7 @@ async def world(lived: Lived, empty_database: Callable[..., Awaitable[str]]) -> 
     await service.stop()
 
 
+@pytest.mark.timeout(SECONDS + 60)
 async def test_every_pipeline_on_a_cluster(tmp_path: Path, world: World, lived: Lived) -> None:
     """Over a ledger that lacks one row: an ack's."""
     first = await shift(world.pools.rest)
