@@ -122,7 +122,8 @@ def spark(taken: Sequence[Json]) -> str:
         return NOTHING
     head = [f"over {run['events']:,} events", "s", "events/s"]
     rows = [[name, f"{seconds:.1f}", f"{run['events'] / seconds:,.0f}"] for name, seconds in run["spark"].items()]
-    return _table(head, rows) + f"\n\nLoad average before the run: {run['facts']['load']}." + _basis([run["facts"]])
+    own = f"\n\nThe best of {run['rounds']}. Load average of the machine before the run: {run['facts']['load']:.1f}."
+    return _table(head, rows) + own + _basis([run["facts"]])
 
 
 def peers(taken: Sequence[Json]) -> str:

@@ -211,7 +211,8 @@ def main(argv: Sequence[str]) -> int:
                 print(f"{name:20} {figures[name]:8.1f} s  {rate:10,.0f} events/s", flush=True)
     if args.json:
         taken = {name: round(seconds, 2) for name, seconds in figures.items()}
-        args.json.write_text(json.dumps({"facts": known, "events": ledger.events, "spark": taken}, indent=1) + "\n")
+        run = {"facts": known, "events": ledger.events, "rounds": args.rounds, "spark": taken}
+        args.json.write_text(json.dumps(run, indent=1) + "\n")
     return 0
 
 
