@@ -29,10 +29,9 @@ from app.db import schema
 from app.db.embedded import EmbeddedPostgres
 from app.db.pool import open_pools
 from spark import jdbc, pipelines, source
-from spark.archive.kept_days import midnight
 from spark.pipelines import audit
 from spark.session import session
-from spark.windows import Window
+from spark.windows import Window, midnight
 from tests.benchmarks.facts import facts_of
 from tests.spark.lived import live
 from tests.spark.past import shift

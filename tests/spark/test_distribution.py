@@ -136,7 +136,7 @@ async def test_every_pipeline_on_a_cluster(tmp_path: Path, world: World, lived: 
         assert worker["could import"] == []
 
     print({name: one["seconds"] for name, one in told.items()})
-    assert {name: one["code"] for name, one in told.items()} == dict.fromkeys(pipelines.NAMES, 0) | {"audit": 1}
+    assert {name: one["code"] for name, one in told.items()} == dict.fromkeys(pipelines.PIPELINES, 0) | {"audit": 1}
     said: dict[str, list[str]] = {name: one["said"] for name, one in told.items()}
     assert said["ingest"][0] == "50 rows, 0 of them bad"
     assert await payloads(world, "ingested") == [f'{{"n": {n}}}' for n in range(50)]
@@ -159,7 +159,7 @@ async def test_every_pipeline_on_a_cluster(tmp_path: Path, world: World, lived: 
 def plan(folder: Path, url: str, first: date, until: date) -> dict[str, list[str]]:
     """The words of each pipeline, in the order in which they run. Events come from the database, and from files."""
     window, files = ["--from", str(first), "--to", str(until)], ["--from-files", str(folder / "files")]
-    pages = {name: ["--html", str(folder / name), "--json", str(folder / f"{name}.json")] for name in pipelines.NAMES}
+    pages = {name: ["--html", str(folder / name), "--json", str(folder / f"{name}.json")] for name in pipelines.PIPELINES}
     return {
         "ingest": ["--topic", "ingested", "--files", str(folder / "rows.ndjson")],
         "throughput": window,
