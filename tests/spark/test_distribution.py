@@ -159,7 +159,7 @@ async def test_every_pipeline_on_a_cluster(tmp_path: Path, world: World, lived: 
 def plan(folder: Path, url: str, first: date, until: date) -> dict[str, list[str]]:
     """The words of each pipeline, in the order in which they run. Events come from the database, and from files."""
     window, files = ["--from", str(first), "--to", str(until)], ["--from-files", str(folder / "files")]
-    pages = {name: ["--html", str(folder / name), "--json", str(folder / f"{name}.json")] for name in pipelines.PIPELINES}
+    pages = {name: ["--html", str(folder / name), "--json", f"{folder / name}.json"] for name in pipelines.PIPELINES}
     return {
         "ingest": ["--topic", "ingested", "--files", str(folder / "rows.ndjson")],
         "throughput": window,
