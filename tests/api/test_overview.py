@@ -9,12 +9,11 @@ import httpx
 import pytest
 
 from app.engine.overview import MINUTES
-from app.reapers import stats
+from tests.api import minutes
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted, refused
 from tests.api.keyring import Services, bearer, client
 from tests.conftest import Running
-from tests.engine.machines import new_machine
 
 Seen = dict[str, Any]
 
@@ -45,7 +44,7 @@ async def test_it_has_what_topics_hold_and_what_became_of_jobs(alone: Running) -
         claimed = [job["$seq"] for job in (await queue.claim(max=4))["claimed"]]
         await queue.ack("n", claimed[:1])
         await queue.nack("n", claimed[1:2], errors=["no"])
-        await tell_minutes(alone)
+        await minutes.tell(alone.context.pools)
         found = {one["topic"]: one for one in (await look(http))["topics"]}
     orders = found["orders"]
     counts = ("ready", "in_flight", "scheduled", "blocked", "dead", "count", "exact")
@@ -58,17 +57,6 @@ async def test_it_has_what_topics_hold_and_what_became_of_jobs(alone: Running) -
     assert orders["troubles"][0]["text"] == "1 job became dead letters within 10 min, 50 % of those that ended."
     log = found["log"]
     assert (log["type"], log["count"], log["minutes"], log["troubles"]) == ("log", 1, None, [])
-
-
-async def tell_minutes(service: Running) -> None:
-    """Count the minutes up to the one after this, as if two had gone by."""
-    pools = service.context.pools
-    await pools.rest.execute(
-        "UPDATE holdfast.topic_stats_progress SET filled_to = date_trunc('minute', now()) - interval '5 min', "
-        "guessed_to = '-infinity', marked_at = now() + interval '2 min', mark = pg_snapshot_xmax(pg_current_snapshot())"
-    )
-    machine = new_machine(pools)
-    await stats.fill(machine.pools, machine.engine)
 
 
 async def test_it_lists_in_any_order_a_page_at_a_time(alone: Running) -> None:
