@@ -91,6 +91,8 @@ bootstrap_programs() {
   local wanted=()
   command -v java >/dev/null || wanted+=(openjdk-17-jre-headless)
   [[ -n ${POSTGRES_JDBC_JAR:-} || -r /usr/share/java/postgresql.jar ]] || wanted+=(libpostgresql-jdbc-java)
+  # Ubuntu's is a snap's stub: Chrome, or playwright's own by CHROMIUM_PATH, does as well.
+  [[ -n ${CHROMIUM_PATH:-} ]] || command -v chromium chromium-browser google-chrome >/dev/null || [[ -d "/Applications/Google Chrome.app" ]] || wanted+=(chromium)
   [[ ${#wanted[@]} -gt 0 ]] || return 0
   if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
     say "Not installed: ${wanted[*]}. On Debian and Ubuntu: sudo apt-get install --no-install-recommends ${wanted[*]}"

@@ -46,6 +46,7 @@ _PAGES = (
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/api/operations/", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),
+    ("/v0/overview", "docs/admin.md"),
     ("/v0/topics/{topic}/stats/history", "docs/stats.md"),
     ("/v0/topics/{topic}/stats", "docs/tenants.md"),
     ("/v0/topics/{topic}/failures", "docs/failures.md"),
@@ -136,6 +137,9 @@ def _short(answer: Any) -> Any:
         for name in {"metrics", "tables", "holders"} & answer.keys():
             many = answer[name]
             answer[name] = dict(list(many.items())[:2]) if isinstance(many, dict) else many[:2]
+        if "truncated" in answer:
+            for topic in answer["topics"]:
+                topic["minutes"] = {name: minutes[-2:] for name, minutes in topic["minutes"].items()}
         for metric in answer.get("metrics", {}).values():
             metric["samples"] = metric["samples"][:1]
     return answer

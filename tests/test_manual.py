@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "docs/dead-letters.md": 5,
     "docs/tenants.md": 5,
     "docs/stats.md": 2,
+    "docs/admin.md": 2,
     "docs/schemas.md": 7,
     "docs/groups.md": 5,
     "docs/dedupe.md": 7,

@@ -1,24 +1,41 @@
-"""Which pages there are."""
+"""Which pages there are, and what each takes."""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
 
 import asyncpg
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from app.admin import horizon, render
+from app.admin import assets, home, horizon, permissions, render, session, topic, topics
+from app.admin.permissions import CONTROL, SEE, SEE_SERVER, Permission
 from app.db.pool import UNREACHABLE
 from app.edge.access import UnknownKey
 from app.edge.context import context_of
 from app.errors import HoldfastError
 
+Handler = Callable[[Request], Awaitable[Response]]
+
+PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
+    ("GET", "/", SEE, home.show),
+    ("GET", "/find", SEE, topics.find),
+    ("GET", "/topics", SEE, topics.show),
+    ("GET", "/topics/{topic}", SEE, topic.show),
+    ("POST", "/topics/{topic}/pause", CONTROL, topic.pause),
+    ("POST", "/topics/{topic}/resume", CONTROL, topic.resume),
+    ("GET", "/horizon", SEE_SERVER, horizon.show),
+)
+
 
 async def start(_request: Request) -> Response:
     """The first page."""
-    return RedirectResponse("/admin/horizon")
+    return RedirectResponse("/admin/")
 
 
 async def look_again(request: Request, error: Exception) -> Response:
@@ -26,22 +43,46 @@ async def look_again(request: Request, error: Exception) -> Response:
     try:
         if not await context_of(request).access.knows_by_now(request):
             return await render.show_error(request, error)
+        request.scope[permissions.VISITOR] = permissions.visitor(request)
         answer: Response = await request.scope["endpoint"](request)
     except Exception as again:
         return await render.show_error(request, again)
     return answer
 
 
+def _allowed(permission: Permission, handler: Handler) -> Handler:
+    """The handler, for who may do this; a change only by a form of the session's own."""
+
+    @functools.wraps(handler)
+    async def endpoint(request: Request) -> Response:
+        permissions.must_be_allowed(request, permission, request.path_params.get("topic"))
+        if permission.changes:
+            await session.fields_of(request)
+        return await handler(request)
+
+    return endpoint
+
+
 def routes() -> list[BaseRoute]:
     """Everything below /admin, with errors as pages."""
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
-    pages = Starlette(
+    behind = Starlette(
         routes=[
-            Route("/horizon", horizon.show),
-            Route("/static/admin.css", render.style),
-            Route("/", start),
+            *(
+                Route(path, _allowed(permission, handler), methods=[method])
+                for method, path, permission, handler in PAGES
+            ),
+            Route("/sign-in", session.ask, methods=["GET"]),
+            Route("/sign-in", session.sign_in, methods=["POST"]),
+            Route("/sign-out", session.sign_out, methods=["POST"]),
         ],
         exception_handlers={**dict.fromkeys(errors, render.show_error), UnknownKey: look_again},
+        middleware=[Middleware(session.Door)],
     )
-    pages.router.redirect_slashes = False
-    return [Route("/admin", start), Mount("/admin", app=pages)]
+    behind.router.redirect_slashes = False
+    files = Starlette(
+        routes=[Route("/{version}/{name:path}", assets.serve)],
+        exception_handlers=dict.fromkeys(errors, render.show_error),
+    )
+    files.router.redirect_slashes = False
+    return [Route("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]

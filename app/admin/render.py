@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from app.admin import assets, permissions
+from app.db.horizon import duration
 from app.db.pool import as_unavailable
+from app.edge.credentials import SESSION
 from app.errors import HoldfastError, MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
@@ -20,19 +24,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STYLE: Final = (Path(__file__).parent / "static/admin.css").read_text("utf-8")
-
-# Payloads, statements and names of applications are anybody's: no page runs a script or loads from elsewhere.
+# Payloads, statements and names are anybody's: no script or style stands in a page, and nothing is loaded from
+# elsewhere.
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "cache-control": "no-store",
-    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
+    "vary": "hx-target",
 }
-_CHALLENGE: Final = 'Basic realm="Holdfast", charset="UTF-8"'
+LIVE: Final = "live"  # the block of a page, and the element's id, that is fetched again and again
 
 
 @functools.cache
@@ -48,30 +53,99 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals["style"] = f"/admin/static/admin.css?{hashlib.sha256(STYLE.encode()).hexdigest()[:12]}"
-    made.filters["number"] = lambda value: f"{value:,}"
+    made.globals["asset"] = assets.address
+    made.filters |= {"number": number, "short": short, "age": age, "moment": moment, "iso": iso}
+    made.filters |= {"bars": bars, "shares": shares}
+    made.globals["ui"] = made.get_template("macros.html").module  # not imported by pages: a block alone has it too
     return made
 
 
-def page(template: str, status: int = 200, **view: object) -> Response:
-    """A template with what its view model holds."""
-    return HTMLResponse(_templates().get_template(template).render(view), status, _HEADERS)
+def number(value: int) -> str:
+    """With its thousands apart."""
+    return f"{value:,}"
 
 
-async def style(_request: Request) -> Response:
-    """The style sheet. Its address changes with its text, so that browsers may keep it."""
-    return Response(STYLE, media_type="text/css", headers={"cache-control": "public, max-age=31536000, immutable"})
+def short(value: float) -> str:
+    """A number in few characters: 950, 1.2k, 34k, 1.2M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def age(milliseconds: int | None) -> str:
+    """How long, in words; a dash for what has not been."""
+    return "–" if milliseconds is None else duration(max(milliseconds, 0) / 1000)
+
+
+def iso(milliseconds: int) -> str:
+    """A time for machines."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(milliseconds: int) -> str:
+    """A time as the server has it. A script shows it in the viewer's zone, and this beside the pointer."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def bars(values: Sequence[int], width: float = 120.0, height: float = 24.0) -> str:
+    """The outline of one bar a value, by an SVG path's commands; what is not 0 can be seen."""
+    if not any(values):
+        return ""
+    most, step = max(values), width / len(values)
+    return "".join(
+        f"M{n * step:.2f} {height:g}V{height - max(value / most * (height - 2), 1.5):.1f}h{step - 0.5:.2f}V{height:g}z"
+        for n, value in enumerate(values)
+        if value
+    )
+
+
+def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
+    """What each part has of the whole, as place and width in per cent; what is not 0 can be seen."""
+    whole, x, found = sum(n for _, n in parts), 0.0, []
+    for name, n in parts:
+        if n:
+            width = max(100 * n / whole, 0.8)
+            found.append((name, f"{x:.2f}", f"{width:.2f}"))
+            x += width
+    return found
+
+
+def page(request: Request, template: str, status: int = 200, **view: object) -> Response:
+    """A template with what its view model holds; of a request for what moves in it, that part alone."""
+    made = _templates().get_template(template)
+    view |= {
+        "visitor": permissions.visitor_of(request),
+        "path": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "may_see_server": permissions.allows(request, permissions.SEE_SERVER),
+    }
+    if request.headers.get("hx-target") == LIVE and LIVE in made.blocks and status == 200:
+        return HTMLResponse("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
+    return HTMLResponse(made.render(view), status, _HEADERS)
+
+
+def sign_in(request: Request, status: int, *, message: str = "", name: str = "", back: str = "") -> Response:
+    """The form for name and password; `back`: the page to go to."""
+    response = page(request, "sign_in.html", status, title="Sign in", message=message, name=name, back=back)
+    if status == 401:
+        response.headers["www-authenticate"] = "Bearer"  # not Basic: browsers would ask in a window of their own
+    return response
 
 
 async def show_error(request: Request, error: Exception) -> Response:
-    """The page for any error that a page's handler lets go. One of sign-in asks the browser for a key."""
+    """The page for any error that a page's handler lets go. Who has not signed in can do so there."""
     shown = _known(request, error)
     if shown is None:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         shown = HoldfastError("Something went wrong here; the service's log says what.")
-    response = page("error.html", shown.status, title=f"{shown.status}", active="", message=shown.message)
-    if shown.status == 401:
-        response.headers["www-authenticate"] = _CHALLENGE
+    if shown.status == 401 and request.method == "GET":
+        there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        message = shown.message if "authorization" in request.headers else ""
+        return sign_in(
+            request, 401, message="This session is over." if SESSION in request.cookies else message, back=there
+        )
+    response = page(request, "error.html", shown.status, title=f"{shown.status}", message=shown.message)
     if shown.retry_after is not None:
         response.headers["retry-after"] = str(shown.retry_after)
     return response

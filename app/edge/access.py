@@ -10,7 +10,15 @@ from starlette.requests import Request
 
 from app.audit import trail
 from app.audit.trail import Actor
-from app.edge.credentials import authorization, basic, bearer, from_another_site, peer_of, query_token
+from app.edge.credentials import (
+    authorization,
+    basic,
+    bearer,
+    from_another_site,
+    peer_of,
+    query_token,
+    session_cookie,
+)
 from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import OWN, Key, Scope, digest_of
 from app.signin.people import User, UserKey
@@ -26,6 +34,7 @@ _NEEDED: Final = (
 )
 _REVOKED: Final = "This key was revoked or has expired."
 _USER: Final = "holdfast.user"  # in a request's scope, once its user is known
+_KEY: Final = "holdfast.key"  # there, of a session that was opened with it
 
 
 class UnknownKey(Unauthorized):
@@ -58,20 +67,18 @@ class Access:
         *,
         consumes: bool = False,
         query_token: bool = False,
-        basic: bool = False,
         confines: bool = False,
     ) -> Key | None:
         """Refuse a request that may not do this; else its key, or None where none is needed. A user's key is to the
         topics alone for which they are granted what this needs.
 
         Raises Unauthorized, Forbidden, Throttled. `consumes`: of a user, a grant of write or consume is enough.
-        `query_token`: the route also takes the key as ?token=, for browsers' EventSource; `basic`: as HTTP Basic's
-        password, for browsers' pages; `confines`: it keeps a key that is for one tenant to that tenant's jobs, where
-        others refuse such a key.
+        `query_token`: the route also takes the key as ?token=, for browsers' EventSource; `confines`: it keeps a key
+        that is for one tenant to that tenant's jobs, where others refuse such a key.
         """
         if not self.directory.guarded:
             return None
-        key = self._key(request, scopes, consumes=consumes, in_query=query_token, as_password=basic)
+        key = self._key(request, scopes, consumes=consumes, in_query=query_token)
         if scopes not in key.scopes:
             missing = "+".join((scopes & ~key.scopes).words)
             raise Forbidden(f"This key lacks the scope {missing}.")
@@ -83,12 +90,12 @@ class Access:
             self._quota.take_request(request.scope, key)
         return key
 
-    def check_server(self, request: Request, *, basic: bool = False) -> Key | None:
+    def check_server(self, request: Request) -> Key | None:
         """Refuse who may not look at the server as a whole, which takes admin, and a key for every topic; else the key.
 
-        `basic`: the route also takes the key as HTTP Basic's password, for browsers. Raises Unauthorized, Forbidden.
+        Raises Unauthorized, Forbidden.
         """
-        key = self.check(request, Scope.ADMIN, basic=basic)
+        key = self.check(request, Scope.ADMIN)
         if key is not None and key.prefixes:
             raise Forbidden("This key is for some topics only, and this is about the whole server.")
         return key
@@ -146,7 +153,7 @@ class Access:
         header = authorization(request)
         shown = basic(header)
         # The given key, wherever the route takes it from: the route checks again.
-        given = [one for one in (bearer(header), query_token(request), shown[1].encode() if shown else b"") if one]
+        given = [one for one in (bearer(header), query_token(request)) if one]
         await self.directory.look_again()
         if any(self.directory.find(digest_of(one)) or self.sessions.by_token(one) for one in given):
             return True
@@ -162,19 +169,39 @@ class Access:
             raise Unauthorized("No user has signed in.")
         return found[0]
 
-    def _key(self, request: Request, scopes: Scope, *, consumes: bool, in_query: bool, as_password: bool) -> Key:
+    async def admit(self, request: Request) -> bytes:
+        """Let checks of this request find whoever signed in to the pages with it: the session, empty for none that
+        counts. Where it shows other credentials those count."""
+        session = session_cookie(request)
+        if not session or not self.directory.guarded or authorization(request):
+            return b""
+        found = await self.sessions.by_session(session)
+        if found is None:
+            await self.directory.look_again()  # the user may have been made elsewhere a moment ago
+            found = await self.sessions.by_session(session)
+        if found is None:
+            return b""
+        whose, until = found
+        if isinstance(whose, User):
+            request.scope[_USER] = whose, until
+        else:
+            request.scope[_KEY] = whose
+        return session
+
+    def _key(self, request: Request, scopes: Scope, *, consumes: bool, in_query: bool) -> Key:
+        admitted: Key | None = request.scope.get(_KEY)
+        if admitted is not None:
+            return admitted
         found: tuple[User, float | None] | None = request.scope.get(_USER)
         if found is None:
             header = authorization(request)
             given = bearer(header) or (query_token(request) if in_query else b"")
             shown = None if given else basic(header)
-            if as_password and shown:
-                given = shown[1].encode()
             key = self.directory.find(digest_of(given)) if given else None
             if key is not None:
                 return key
             if shown:
-                if not as_password and from_another_site(request):
+                if from_another_site(request):
                     # Browsers send a password that they were given along with any site's requests.
                     raise Forbidden("With HTTP Basic, this is not for pages of other sites.")
                 user = self.sessions.by_password(*shown)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import ipaddress
 from collections.abc import Sequence
+from typing import Final
 
 from starlette.requests import Request
 
 from app.settings import Network
+
+SESSION: Final = "holdfast_session"  # the cookie of the admin pages
 
 
 def authorization(request: Request) -> bytes:
@@ -52,6 +55,11 @@ def from_another_site(request: Request) -> bool:
 def query_token(request: Request) -> bytes:
     """The key or token of the query; of several, the first counts."""
     return next(iter(request.query_params.getlist("token")), "").strip().encode()
+
+
+def session_cookie(request: Request) -> bytes:
+    """The session that a browser shows; empty for none."""
+    return request.cookies.get(SESSION, "").encode()
 
 
 def peer_of(request: Request, proxies: Sequence[Network]) -> str:

@@ -25,6 +25,7 @@ from app.engine.logs import Logs
 from app.engine.looks import Looks
 from app.engine.marks import Marks
 from app.engine.outcomes import Outcomes
+from app.engine.overview import Overview
 from app.engine.pasts import Pasts
 from app.engine.purges import Purges
 from app.engine.readers import Readers
@@ -129,6 +130,7 @@ class Engine:
         self.levels = Levels(
             pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics, to_files=to_files
         )
+        self.overview = Overview(pools, self.levels)
         self.metrics.levels.append(self._levels)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:

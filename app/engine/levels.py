@@ -7,6 +7,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from app import tasks
 from app.db.pool import UNREACHABLE
 from app.errors import HoldfastError
@@ -34,6 +36,22 @@ RETRY_SECONDS: Final = 1.0
 MOST_DEEP: Final = 50  # topics of a look whose jobs are counted beyond BOUND
 
 log = logging.getLogger(__name__)
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What a topic holds, as it was looked at. `count` is what is not finished, or a log's records; `dead` what failed,
+    there or as dead letters. `exact`: nothing was left uncounted."""
+
+    is_queue: bool
+    count: int
+    bytes: int
+    ready: int = 0
+    in_flight: int = 0
+    scheduled: int = 0
+    blocked: int = 0
+    dead: int = 0
+    oldest_ms: int | None = None
+    exact: bool = True
 
 
 class Levels:
@@ -84,6 +102,36 @@ class Levels:
     def names(self) -> frozenset[str]:
         """The topics that are shown one by one: those of the last look, and those met since."""
         return frozenset([policy.topic.name for policy in self._policies] + self._metrics.topics())
+
+    def looked(self) -> tuple[list[tuple[Policy, Looked]], int, float | None]:
+        """The topics that were looked at, by name; how many there are in all; and how many seconds ago that was, None
+        for never."""
+        found = []
+        for policy in self._policies:
+            name = policy.topic.name
+            depth, state = self._depths.get(name), self._logs.get(name)
+            if depth is not None:
+                found.append((policy, self._held(depth)))
+            elif state is not None:
+                found.append((policy, Looked(False, state.count, state.bytes)))
+        found.sort(key=lambda one: one[0].topic.name)
+        return found, sum(self._census.values()), time.monotonic() - self._looked if self._looked else None
+
+    def _held(self, depth: Depth) -> Looked:
+        sight = self._sights.get(depth.topic)
+        failed = 0 if sight is None else sight.failed
+        return Looked(
+            True,
+            self._live(depth.topic),
+            depth.bytes,
+            depth.ready,
+            depth.in_flight,
+            depth.scheduled,
+            depth.blocked,
+            failed + self._live(self._graves.get(depth.topic)),
+            depth.oldest_ms,
+            depth.looked < BOUND and failed < survey.FINISHED,
+        )
 
     def bring(self, merged: Merged) -> None:
         """Add what is known of the database to what processes say."""

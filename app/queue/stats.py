@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -10,6 +11,7 @@ from app.db import sql
 from app.queue.model import Connection, Topic
 
 _READ = sql.load(__package__, "topic_stats")
+_FLOWS = sql.load(__package__, "flows")
 _TOLD = sql.load(__package__, "topic_stats_told")
 
 
@@ -32,6 +34,25 @@ class Step(msgspec.Struct, frozen=True):
     processing_p50_ms: int | None
     processing_p95_ms: int | None
     processing_p99_ms: int | None
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """What became of a topic's jobs in minutes in which anything did, by time: each `ago` so many minutes before the
+    one that runs."""
+
+    topic_id: int
+    ago: Sequence[int]
+    enqueued: Sequence[int]
+    completed: Sequence[int]
+    failed: Sequence[int]
+    dead_lettered: Sequence[int]
+
+
+async def flows(db: Connection, topics: Sequence[Topic], minutes: int) -> dict[int, Flow]:
+    """What became of topics' jobs in so many minutes, the one that runs included, by topic id; of which nothing is
+    known it has none."""
+    rows = await db.fetch(_FLOWS, [topic.id for topic in topics], minutes)
+    return {row["topic_id"]: Flow(**dict(row)) for row in rows}
 
 
 async def told(db: Connection) -> tuple[int, datetime]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app.errors import Unauthorized
-from app.keys import digest_of
+from app.keys import Key, digest_of
 from app.signin import users
 from app.signin.limiter import Limiter
 from app.signin.tokens import SECONDS, Claims, Tokens
@@ -59,6 +59,45 @@ class Sessions:
         if user is None:
             raise Unauthorized("invalid credentials")
         return self.token_for(user)
+
+    async def open(self, name: str, secret: str, address: str) -> str:
+        """A session of the admin pages: for a user by name and password, or without a name for an API key.
+
+        Raises Unauthorized, TooManyTries, Unavailable.
+        """
+        self._limiter.take(address)
+        if name:
+            verified = await self._verify(name, secret)
+            user = None if verified is None else await self._user(verified, name)
+            if user is not None:
+                return (await self._directory.signer()).make_for_pages(user)
+        else:
+            digest = digest_of(secret.encode())
+            if self._directory.find(digest) is None:
+                await self._directory.look_again()
+            if self._directory.find(digest) is not None:
+                return (await self._directory.signer()).make_for_pages(None, digest)
+        raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
+
+    async def by_session(self, session: bytes) -> tuple[User | Key, float] | None:
+        """Whose session of the admin pages this is, and until when it is good; None for what is none that counts here,
+        one that is over too: whoever shows it can sign in again."""
+        tokens = await self._directory.signer()
+        try:
+            visits = tokens.read_for_pages(session)
+        except Unauthorized:
+            return None
+        if visits is None:
+            return None
+        if visits.digest:
+            key = self._directory.find(visits.digest)
+            return None if key is None else (key, visits.until)
+        user = self._directory.user(visits.user_id)
+        return None if user is None or user.epoch != visits.epoch else (user, visits.until)
+
+    async def proof(self, session: bytes) -> str:
+        """What a form of this session has to send along."""
+        return (await self._directory.signer()).proof(session)
 
     def token_for(self, user: User) -> str:
         """A new token for a user that the directory has."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 import time
 from collections.abc import Callable
@@ -20,6 +22,8 @@ ALGORITHM: Final = "HS256"
 ISSUER: Final = "holdfast"
 SECONDS: Final = 900
 USER_EVENTS: Final = "user-events"  # the audience of tokens that are good for a user's stream, and for nothing else
+PAGES: Final = "pages"  # of those that are good for the admin pages
+PAGES_SECONDS: Final = 12 * 3600
 
 
 class Claims(msgspec.Struct, frozen=True):
@@ -35,6 +39,16 @@ class Listens(msgspec.Struct, frozen=True):
     """What a good token for a stream says: whose events, an id of the application's own, and until when, as above."""
 
     user_id: str
+    until: float
+
+
+class Visits(msgspec.Struct, frozen=True):
+    """What a good session of the admin pages says: whose it is, a user's id or a key's digest, in which epoch of a
+    user's password, and until when, as above."""
+
+    user_id: str
+    epoch: int
+    digest: bytes
     until: float
 
 
@@ -85,6 +99,34 @@ class Tokens:
             "This token has expired: ask for another.",
             audience=USER_EVENTS,
         )
+
+    def make_for_pages(self, user: User | None, digest: bytes = b"") -> str:
+        """A session of the admin pages: a user's, or that of the key with this digest."""
+        now = int(time.time())
+        claims = {
+            "iss": ISSUER,
+            "aud": PAGES,
+            "sub": "" if user is None else user.id,
+            "epoch": 0 if user is None else user.epoch,
+            "key": digest.hex(),
+            "iat": now,
+            "exp": now + PAGES_SECONDS,
+            "jti": secrets.token_hex(8),
+        }
+        return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM)
+
+    def read_for_pages(self, token: bytes) -> Visits | None:
+        """What such a session says; None for what is none of this secret. Raises Unauthorized for one that is over."""
+        return self._read(
+            token,
+            lambda claims, until: Visits(claims["sub"], int(claims["epoch"]), bytes.fromhex(claims["key"]), until),
+            "This session is over: sign in again.",
+            audience=PAGES,
+        )
+
+    def proof(self, token: bytes) -> str:
+        """What only a page that was made for a session can know: forms send it along."""
+        return hmac.digest(self.secret, b"form\0" + token, hashlib.sha256).hex()
 
     def _read(
         self, token: bytes, say: Callable[[dict[str, Any], float], Said], over: str, audience: str | None = None

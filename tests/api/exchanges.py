@@ -34,6 +34,10 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
         for other in (log, f"{topic}.none"):
             await http.get(path.replace(topic, other))
         await http.get(f"{path}nonsense=1")
+    accepted(await http.get("/v0/overview"))
+    await http.get("/v0/overview?sort=nonsense")
+    for headers in (NOBODY, limited):
+        await http.get("/v0/overview", headers=headers)
     for end in ("explain", "history", "result"):
         await http.get(f"{queue.path}/jobs/77/{end}")
 

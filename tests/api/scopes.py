@@ -72,6 +72,7 @@ TABLE = {
     ("POST", "/v0/watch"): Row("read", 403, {"topics": {FOREIGN: {}}}),
     ("GET", "/v0/watch/{wid}"): Row("read", 404),
     ("GET", "/v0/topics"): Row("read", 200, shown_by="test_access: test_a_list_shows_a_key_its_own_topics"),
+    ("GET", "/v0/overview"): Row("read", 200, shown_by="test_overview: test_a_key_sees_its_own_topics"),
     ("POST", "/v0/keys"): Row("admin", 403, {"name": "k", "scopes": ["read"], "prefixes": [FOREIGN]}),
     ("GET", "/v0/keys"): Row(
         "admin", 200, shown_by="test_keys: test_a_key_neither_sees_nor_touches_one_that_may_do_more"

@@ -12,6 +12,9 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
+from app.admin import assets
+from app.admin.pages import PAGES
+from app.admin.permissions import Role
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
 from tests.api.people import add_user, basic, token_of
@@ -106,21 +109,28 @@ def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running)
 async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
     others = {getattr(r, "path", str(r)) for r in service.app.routes if not isinstance(r, APIRoute)}
     # The first says what the routes are, and nothing of what the service holds; the pages are those below.
-    assert others == {"/openapi.json", "/admin"}
-    for path in {path for method, path in OPEN if method == "GET"} | {"/openapi.json", "/admin/static/admin.css"}:
+    assert others == {"/openapi.json", "/admin", "/admin/static"}
+    for path in {path for method, path in OPEN if method == "GET"} | {"/openapi.json", assets.address("admin.css")}:
         assert (await http.get(path)).status_code == 200
 
 
 async def test_pages_need_a_key_as_their_routes_do(
     service: Running, http: httpx.AsyncClient, keys: dict[str, Body]
 ) -> None:
-    (mount,) = [r for r in service.app.routes if isinstance(r, Mount)]
-    pages = {r.path for r in mount.routes if isinstance(r, Route)}
-    assert pages == {"/", "/static/admin.css", "/horizon"}  # the first only leads to the last
-    for path in pages - {"/", "/static/admin.css"}:
-        assert (await http.get(f"/admin{path}")).status_code == 401
-        for key, status in (("read", 403), ("mine", 403), ("other", 200)):
-            assert (await http.get(f"/admin{path}", headers=bearer(keys[key]["secret"]))).status_code == status
+    (mount,) = [r for r in service.app.routes if isinstance(r, Mount) and r.path == "/admin"]
+    others = {r.path for r in mount.routes if isinstance(r, Route)} - {path for _, path, _, _ in PAGES}
+    assert others == {"/sign-in", "/sign-out"}
+    for method, path, permission, _ in PAGES:
+        address = f"/admin{path}".replace("{topic}", FOREIGN)
+        for headers, may in (
+            ({}, False),
+            (bearer(keys["read"]["secret"]), permission.role is Role.VIEWER),
+            (bearer(keys["mine"]["secret"]), permission.role is Role.VIEWER and "{topic}" not in path),
+            (bearer(keys["other"]["secret"]), True),
+        ):
+            answer = await http.request(method, address, headers=headers)
+            refused = 403 if headers else 401
+            assert (answer.status_code != refused) is may, (method, path, headers)
 
 
 def test_the_manual_has_the_same_table() -> None:

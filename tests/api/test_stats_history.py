@@ -8,9 +8,8 @@ import httpx
 import pytest
 
 from app.db.pool import Pools
-from app.reapers import stats
+from tests.api import minutes
 from tests.api.dialect import Topic, accepted, refused
-from tests.engine.machines import new_machine
 
 Steps = Callable[..., Awaitable[list[dict[str, object]]]]
 
@@ -27,13 +26,7 @@ def steps(pools: Pools, queue: Topic) -> Steps:
     """What is told once two minutes have gone by."""
 
     async def read(**query: object) -> list[dict[str, object]]:
-        machine = new_machine(pools)
-        await pools.rest.execute(
-            "UPDATE holdfast.topic_stats_progress SET filled_to = date_trunc('minute', now()) - interval '5 min', "
-            "guessed_to = '-infinity', marked_at = now() + interval '2 min', "
-            "mark = pg_snapshot_xmax(pg_current_snapshot())"
-        )
-        await stats.fill(machine.pools, machine.engine)
+        await minutes.tell(pools)
         found: list[dict[str, object]] = accepted(
             await queue.http.get(
                 f"{queue.path}/stats/history", params={key: str(value) for key, value in query.items()}

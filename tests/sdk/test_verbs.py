@@ -46,7 +46,7 @@ class Awaited:
             return Awaited(value)
         if name in ("work", "events"):
             return lambda *args, **kwargs: Opened(value(*args, **kwargs))
-        if name in ("list", "jobs", "stats", "audit"):
+        if name in ("list", "jobs", "stats", "audit", "overview"):
             return lambda *args, **kwargs: Listed(value(*args, **kwargs))
         return lambda *args, **kwargs: asyncio.to_thread(value, *args, **kwargs)
 
@@ -281,6 +281,7 @@ async def operators(api: Any, queue: Any) -> None:
     assert (await api.ready()).status == "ready"
     assert "holdfast_" in await api.metrics()
     assert (await api.admin.horizon()).level in ("ok", "watch", "bad")
+    assert all(seen.troubles for seen in (await api.topics.overview(troubled=True, sort="worst").page()).items)
     assert "expiry" in {reaper.name for reaper in await api.admin.reapers()}
     assert (await api.admin.run_reaper("expiry", wait_ms=10_000)).running is False
     [entry, *_] = (await api.admin.audit(page_size=5).page()).items

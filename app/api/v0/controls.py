@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
@@ -21,15 +20,14 @@ from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.audit.trail import Action
 from app.edge.context import context_of
-from app.errors import InvalidRequest, Unauthorized
+from app.edge.control import hold
+from app.errors import Unauthorized
 from app.keys import Scope
-from app.topics import store
-from app.topics.config import check_name
+from app.topics import control
 from app.topics.control import Control
 
 router = direct.router("jobs")
 
-MOST_TENANTS: Final = 1_000  # that are paused at once
 MAX_WAIT_MS: Final = 60_000
 
 _TENANT = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -85,8 +83,8 @@ async def pause(request: Request) -> Response:
     began = time.perf_counter()
     name = _asked(request)
     body = await _pause_body(request)
-    control = await _change(request, name, _paused(body.tenant), Action.TOPIC_PAUSED)
-    return answer(encode(_shown(name, control))[1:-1], began)
+    held = await hold(request, name, control.paused(body.tenant), Action.TOPIC_PAUSED)
+    return answer(encode(_shown(name, held))[1:-1], began)
 
 
 @router.post(
@@ -103,11 +101,10 @@ async def pause(request: Request) -> Response:
 async def resume(request: Request) -> Response:
     """Hand out jobs again, and take them in: of the topic and all its tenants, or of one tenant that was paused."""
     began = time.perf_counter()
-    context, name = context_of(request), _asked(request)
+    name = _asked(request)
     body = await _pause_body(request)
-    control = await _change(request, name, _resumed(body.tenant), Action.TOPIC_RESUMED)
-    context.engine.resumed((await context.policies.queue(name)).topic.id)
-    return answer(encode(_shown(name, control))[1:-1], began)
+    held = await hold(request, name, control.resumed(body.tenant), Action.TOPIC_RESUMED)
+    return answer(encode(_shown(name, held))[1:-1], began)
 
 
 @router.post(
@@ -127,14 +124,14 @@ async def drain(request: Request) -> Response:
     context, name = context_of(request), topic_in(request)
     key = context.access.check(request, Scope.ADMIN, name)
     body = await read_json(request, _drain, context.settings.max_body_bytes, empty=b"{}")
-    control = await _change(request, name, _drained, Action.TOPIC_DRAINED)
+    held = await hold(request, name, control.drained, Action.TOPIC_DRAINED)
     left = await while_connected(request, context.engine.drains.wait(name, body.wait_ms / 1000))
     if left is None:
         return Response(status_code=499)
     if not context.access.still_good(key):
         raise Unauthorized("This key was revoked or has expired.")
     shown = {"left": left.jobs, "closes_in_ms": left.closes_in_ms, "empty": left.empty}
-    return answer(encode(_shown(name, control) | shown)[1:-1], began)
+    return answer(encode(_shown(name, held) | shown)[1:-1], began)
 
 
 def _asked(request: Request) -> str:
@@ -148,45 +145,10 @@ async def _pause_body(request: Request) -> PauseBody:
     return await read_json(request, _pause, context_of(request).settings.max_body_bytes, empty=b"{}")
 
 
-async def _change(request: Request, name: str, change: Callable[[Control], Control], action: Action) -> Control:
-    context = context_of(request)
-    by = context.access.actor(request)
-    control = await store.control(context.pools.rest, check_name(name), change, action, by)
-    context.policies.changed(name)
-    return control
-
-
-def _paused(tenant: str | None) -> Callable[[Control], Control]:
-    def change(before: Control) -> Control:
-        if tenant is None:
-            return msgspec.structs.replace(before, paused=True)
-        tenants = tuple(sorted({*before.paused_tenants, tenant}))
-        if len(tenants) > MOST_TENANTS:
-            raise InvalidRequest(f"At most {MOST_TENANTS} tenants can be paused one by one: pause the topic.")
-        return msgspec.structs.replace(before, paused_tenants=tenants)
-
-    return change
-
-
-def _resumed(tenant: str | None) -> Callable[[Control], Control]:
-    def change(before: Control) -> Control:
-        if tenant is None:
-            return Control()
-        return msgspec.structs.replace(
-            before, paused_tenants=tuple(one for one in before.paused_tenants if one != tenant)
-        )
-
-    return change
-
-
-def _drained(before: Control) -> Control:
-    return msgspec.structs.replace(before, draining=True)
-
-
-def _shown(name: str, control: Control) -> dict[str, object]:
+def _shown(name: str, held: Control) -> dict[str, object]:
     return {
         "topic": name,
-        "paused": control.paused,
-        "paused_tenants": control.paused_tenants,
-        "draining": control.draining,
+        "paused": held.paused,
+        "paused_tenants": held.paused_tenants,
+        "draining": held.draining,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from holdfast import models
 from holdfast._body import fields_of
 from holdfast._verbs import Resource, S, listing, verb
@@ -80,3 +82,17 @@ class Topics(Resource[S]):
         """Topics by name."""
         params = {"prefix": prefix, "touch": touch, "page_size": page_size, "cursor": cursor}
         return Request("GET", path("topics"), reads_page(models.TopicSummary, "topics"), params=params)
+
+    @listing
+    def overview(
+        self,
+        *,
+        prefix: str | None = None,
+        troubled: bool | None = None,
+        sort: Literal["name", "worst", "oldest", "ready", "dead"] | None = None,
+        page_size: int | None = None,
+        cursor: str | None = None,
+    ) -> Request[models.Page[models.TopicOverview]]:
+        """How topics are: what they hold, what became of their jobs within the hour, and what is wrong with them."""
+        params = {"prefix": prefix, "troubled": troubled, "sort": sort, "page_size": page_size, "cursor": cursor}
+        return Request("GET", path("overview"), reads_page(models.TopicOverview, "topics"), params=params)

@@ -25,6 +25,48 @@ class TenantStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that is wrong with a topic: bad hurts now, watch will if it stays, note is somebody's intention."""
+
+    code: str
+    level: Literal["bad", "watch", "note"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minutes:
+    """What became of a topic's jobs in the last 60 minutes, the last one still running."""
+
+    enqueued: tuple[int, ...]
+    completed: tuple[int, ...]
+    failed: tuple[int, ...]
+    dead_lettered: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOverview:
+    """How a topic is. `exact`: no count is cut; `minutes` is None for a log, and where they could not be told in time;
+    `troubles`: the worst first."""
+
+    topic: str
+    type: Literal["queue", "log"]
+    count: int
+    bytes: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    dead: int
+    exact: bool
+    oldest_claimable_age_ms: int | None
+    paused: bool
+    paused_tenants: int
+    draining: bool
+    minutes: Minutes | None
+    troubles: tuple[Trouble, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """How many, and percentiles by nearest rank in whole ms; None: of none."""
 

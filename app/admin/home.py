@@ -1,0 +1,123 @@
+"""/admin/: what hurts, the worst first, and how the server is. Next to nothing where all is well."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.admin.permissions import SEE, SEE_SERVER, allows, must_be_allowed
+from app.admin.render import page
+from app.db import horizon
+from app.db.pool import UNREACHABLE
+from app.edge.context import Context, context_of
+from app.engine import overview
+from app.engine.overview import Seen, Sort
+from app.engine.triage import Code, Level
+from app.errors import HoldfastError
+from app.keys import covers
+from app.metrics import catalogue
+from app.queue.failures import SILENCE
+
+MOST: Final = 50  # topics that are listed
+EXPLAINED: Final = 3  # of them, those whose commonest error is looked for
+PATIENCE_SECONDS: Final = 1.0  # for each of these
+LATELY: Final = timedelta(hours=1)  # since when they failed
+_FAILS: Final = {Code.DEAD_LETTERS, Code.FAILING}
+
+
+class Hurt(msgspec.Struct, frozen=True):
+    """A topic that is not well. `error`: what most of what failed LATELY has in common, "" where that is not known."""
+
+    seen: Seen
+    level: str
+    error: str
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something about the server, in a word or two. `level` as of a trouble, "" for neither good nor bad."""
+
+    name: str
+    value: str
+    level: str = ""
+    href: str = ""
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises Unavailable."""
+    context = context_of(request)
+    key = must_be_allowed(request, SEE)
+    found, total, age = await context.engine.overview.read()
+    may_see = covers(key)
+    seen = [one for one in found if may_see(one.name)]
+    troubled, more = overview.page([one for one in seen if one.troubles], Sort.WORST, "", MOST)
+    hurts = await asyncio.gather(*(_hurt(context, request, one, n < EXPLAINED) for n, one in enumerate(troubled)))
+    facts = await _facts(context, whole=allows(request, SEE_SERVER))
+    levels = {hurt.level for hurt in hurts} | {fact.level for fact in facts}
+    return page(
+        request,
+        "home.html",
+        title="Home",
+        hurts=hurts,
+        more=more,
+        hurting=sum(hurt.level != Level.NOTE.value for hurt in hurts),
+        facts=facts,
+        well=not levels & {Level.BAD.value, Level.WATCH.value},
+        topics=len(seen),
+        truncated=total > len(found),
+        age_ms=None if age is None else round(age * 1000),
+        jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
+        done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None),
+    )
+
+
+async def _hurt(context: Context, request: Request, seen: Seen, explain: bool) -> Hurt:
+    error = ""
+    dead = seen.policy.config.dead_letter
+    if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
+        # What it says is worth no wait, and no page that fails for want of it.
+        with contextlib.suppress(HoldfastError, *UNREACHABLE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                lately = datetime.now(UTC) - LATELY
+                clusters = (await context.engine.failures.read(seen.policy, lately, 1)).clusters
+                error = next((one.title or SILENCE for one in clusters), "")
+    return Hurt(seen, seen.troubles[0].level.value, error)
+
+
+async def _facts(context: Context, *, whole: bool) -> list[Fact]:
+    merged = await context.engine.metrics.merged()
+    context.engine.levels.bring(merged)
+
+    def level(family: catalogue.Family, missing: float | None = None) -> float | None:
+        return next(iter(merged.levels.get(family.name, {}).values()), missing)
+
+    facts = [Fact("PostgreSQL", "answers") if level(catalogue.DATABASE_UP) else Fact("PostgreSQL", "is away", "bad")]
+    redis = level(catalogue.REDIS)
+    facts.append(Fact("Redis", "is not used") if redis is None else _redis(bool(redis)))
+    if whole:
+        facts.append(await _horizon(context))
+    versions = sorted({version for version, _ in merged.levels.get(catalogue.BUILD.name, {})})
+    processes = int(level(catalogue.PROCESSES, 1) or 1)
+    mixed = len(versions) > 1
+    facts.append(Fact("Processes", f"{processes}, version {' and '.join(versions)}", "watch" if mixed else ""))
+    return facts
+
+
+def _redis(connected: bool) -> Fact:
+    return Fact("Redis", "is connected") if connected else Fact("Redis", "is away: changes spread slower", "watch")
+
+
+async def _horizon(context: Context) -> Fact:
+    href = "/admin/horizon"
+    try:
+        found = await horizon.read(context.pools.rest)
+    except UNREACHABLE:
+        return Fact("Horizon", "not known", "watch", href)
+    if found.level is horizon.Level.OK:
+        return Fact("Horizon", "nothing holds it back", "", href)
+    return Fact("Horizon", found.verdict, found.level.value, href)

@@ -1,0 +1,120 @@
+"""Who may do what on the pages: one table. docs/admin.md.
+
+A permission takes what the JSON API asks for the same, so that nobody can do more here than there; payloads take more.
+Where nobody can sign in, because there is neither key nor user, the pages are open on loopback, and change nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import Enum
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import Request
+
+from app.edge.context import context_of
+from app.errors import Forbidden, HoldfastError, Unauthorized
+from app.keys import Key, Scope
+from app.settings import is_loopback
+
+VISITOR: Final = "holdfast.visitor"  # in a request's scope
+
+
+class Role(Enum):
+    """What somebody is to the pages, the least first. A user has the highest whose scopes they have for some topic."""
+
+    VIEWER = Scope.READ
+    OPERATOR = Scope.READ | Scope.WRITE
+    ADMIN = Scope.READ | Scope.ADMIN
+
+    @property
+    def title(self) -> str:
+        """How a page names it."""
+        return self.name.lower()
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """An action that may be allowed. `server`: it is about the whole server, and takes a key for every topic."""
+
+    action: str
+    role: Role
+    changes: bool = False
+    server: bool = False
+
+
+SEE: Final = Permission("see topics", Role.VIEWER)
+SEE_PAYLOADS: Final = Permission("see payloads", Role.OPERATOR)
+SEE_SERVER: Final = Permission("see the server", Role.ADMIN, server=True)
+CONTROL: Final = Permission("pause and resume topics", Role.ADMIN, changes=True)
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    """Who asks for a page. `role` None: nobody has signed in; `open`: nobody needs to; `proof`: what forms send."""
+
+    name: str = ""
+    role: Role | None = None
+    open: bool = False
+    proof: str = ""
+
+
+def must_be_allowed(request: Request, permission: Permission, topic: str | None = None) -> Key | None:
+    """Refuse who may not do this, to this topic if there is one; else their key. Raises Unauthorized, Forbidden."""
+    access = context_of(request).access
+    if not access.directory.guarded:
+        if permission.changes:
+            raise Forbidden("Read only: there is neither key nor user. `users add --admin` makes the first user.")
+        return None
+    if permission.server:
+        return access.check_server(request)
+    return access.check(request, permission.role.value, topic)
+
+
+def allows(request: Request, permission: Permission, topic: str | None = None) -> bool:
+    """Whether it would be allowed."""
+    try:
+        must_be_allowed(request, permission, topic)
+    except (Unauthorized, Forbidden):
+        return False
+    return True
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Who asks, once they were let in."""
+    known: Visitor = request.scope.get(VISITOR, Visitor())
+    return known
+
+
+def must_be_local(request: Request) -> None:
+    """Refuse pages that are open to whoever can reach them, unless that takes this machine. Raises Forbidden.
+
+    The name that a browser came by counts too: another site's may be made to lead here (DNS rebinding).
+    """
+    here = is_loopback(context_of(request).settings.host)
+    if not here or not _is_loopback(request.headers.get("host", "")):
+        raise Forbidden("Without sign-in the pages are for this machine alone. `users add --admin` makes a first user.")
+
+
+def visitor(request: Request, proof: str = "") -> Visitor:
+    """Who asks, as far as what they showed tells. A refusal, of an expired token say, is the page's to give."""
+    access = context_of(request).access
+    if not access.directory.guarded:
+        return Visitor("", Role.ADMIN, open=True)
+    for role in reversed(Role):
+        try:
+            key = access.check(request, role.value)
+        except HoldfastError:
+            continue
+        return Visitor("an API key" if key is None else key.name or "an API key", role, proof=proof)
+    return Visitor(proof=proof)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name == "localhost" or name.endswith(".localhost"):
+            return True
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

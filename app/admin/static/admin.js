@@ -1,0 +1,133 @@
+// What every page does by script: the theme, times in the viewer's zone, keys, the palette, confirmations, and the tick
+// by which what is live is fetched again. A page without scripts shows the same and does not move.
+import { draw } from "./charts.js";
+
+const TICK_MS = 5000;
+const root = document.documentElement;
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+// Theme: auto, light, dark, and round again.
+const themes = ["auto", "light", "dark"];
+const theme = () => root.dataset.theme ?? "auto";
+for (const button of $$("[data-theme-switch]")) {
+  const say = () => { $("span", button).textContent = theme(); };
+  button.addEventListener("click", () => {
+    const next = themes[(themes.indexOf(theme()) + 1) % themes.length];
+    if (next === "auto") {
+      delete root.dataset.theme;
+      localStorage.removeItem("holdfast-theme");
+    } else {
+      root.dataset.theme = next;
+      localStorage.setItem("holdfast-theme", next);
+    }
+    say();
+    draw();
+  });
+  say();
+}
+
+// Times: the viewer's zone in the text, the server's in the title.
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const localTimes = (within) => {
+  for (const time of $$("time[datetime]", within)) time.textContent = clock.format(new Date(time.dateTime));
+};
+
+if (navigator.platform.startsWith("Mac")) for (const key of $$("[data-meta]")) key.textContent = "⌘K";
+
+// Dialogs.
+const palette = $("#palette");
+const keys = $("#keys");
+const openPalette = () => {
+  if (!palette || palette.open) return;
+  const field = $("input", palette);
+  field.value = "";
+  palette.showModal();
+  window.htmx.trigger(field, "look");
+};
+for (const button of $$("[data-open=palette]")) button.addEventListener("click", openPalette);
+for (const dialog of $$("dialog")) {
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+}
+palette?.addEventListener("keydown", (event) => {
+  const found = $$("#found a");
+  const at = found.indexOf(document.activeElement);
+  if (event.key === "ArrowDown") found[Math.min(at + 1, found.length - 1)]?.focus();
+  else if (event.key === "ArrowUp") (at > 0 ? found[at - 1] : $("input", palette)).focus();
+  else if (event.key === "Enter" && at < 0) found[0]?.click();
+  else return;
+  event.preventDefault();
+});
+
+// A change that wants to be confirmed.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.dataset.confirm || form.dataset.confirmed) return;
+  event.preventDefault();
+  const dialog = $("#confirm");
+  $("h2", dialog).textContent = form.dataset.confirm;
+  $("p", dialog).textContent = form.dataset.detail;
+  $("[value=yes]", dialog).textContent = form.dataset.word;
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue !== "yes") return;
+    form.dataset.confirmed = "1";
+    form.requestSubmit();
+  }, { once: true });
+  dialog.returnValue = "no";
+  dialog.showModal();
+});
+
+// Keys. None while somebody types, or holds a modifier.
+const rows = () => $$("[data-row]");
+const move = (by) => {
+  const all = rows();
+  const at = all.indexOf(document.activeElement);
+  const next = all[Math.min(Math.max(at < 0 ? (by > 0 ? 0 : all.length - 1) : at + by, 0), all.length - 1)];
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+};
+let went = 0; // when g was pressed
+document.addEventListener("keydown", (event) => {
+  if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    openPalette();
+    return;
+  }
+  const typing = event.target.closest("input, textarea, select, dialog");
+  if (typing || event.metaKey || event.ctrlKey || event.altKey) return;
+  const after = performance.now() - went < 1500;
+  went = 0;
+  if (after && event.key === "h") location.assign("/admin/");
+  else if (after && event.key === "t") location.assign("/admin/topics");
+  else if (event.key === "g") went = performance.now();
+  else if (event.key === "j") move(1);
+  else if (event.key === "k") move(-1);
+  else if (event.key === "?") keys?.showModal();
+  else if (event.key === "/" && $("[data-filter]")) $("[data-filter]").focus();
+  else return;
+  event.preventDefault();
+});
+
+// What is live. A page that nobody sees is left alone; what has the focus keeps it.
+setInterval(() => { if (!document.hidden) document.body.dispatchEvent(new Event("tick")); }, TICK_MS);
+let focused = null;
+document.body.addEventListener("htmx:beforeSwap", () => { focused = document.activeElement?.id; });
+document.body.addEventListener("htmx:afterSwap", (event) => {
+  const target = event.detail.target;
+  localTimes(target);
+  draw(target);
+  if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus({ preventScroll: true });
+});
+const lost = $("#lost");
+let good = new Date();
+document.body.addEventListener("htmx:afterRequest", (event) => {
+  if (event.detail.xhr?.status === 401) location.reload();
+  if (event.detail.successful) good = new Date();
+  if (!lost) return;
+  $("span", lost).textContent = clock.format(good);
+  lost.hidden = event.detail.successful;
+});
+
+localTimes();
+draw();
+root.dataset.ready = "1";

@@ -1,0 +1,53 @@
+// Curves by uPlot, of what stands in data-chart: {"x": [s since 1970], "unit": "…", "lines": [{"name", "tone", "y"}]}.
+const drawn = new Map();
+
+const short = (value) => {
+  if (value === null || value === undefined) return "–";
+  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) if (value >= size) return `${+(value / size).toFixed(1)}${unit}`;
+  return `${+value.toFixed(1)}`;
+};
+const time = (ms) => {
+  if (ms === null || ms === undefined) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 120000) return `${+(ms / 1000).toFixed(1)} s`;
+  return ms < 7200000 ? `${+(ms / 60000).toFixed(1)} min` : `${+(ms / 3600000).toFixed(1)} h`;
+};
+const whole = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((n) => [n, 2 * n, 5 * n]);
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+
+const make = (place) => {
+  const told = JSON.parse(place.dataset.chart);
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const say = told.unit === "ms" ? time : short;
+  const axis = { stroke: colour("quiet"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+  const size = () => ({ width: Math.max(place.clientWidth, 120), height: 176 });
+  const plot = new window.uPlot({
+    ...size(),
+    cursor: { y: false, points: { size: 6 } },
+    legend: { live: true, markers: { fill: (u, n) => u.series[n].stroke(), width: 0 } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+    axes: [
+      { ...axis, size: 30, space: 72, values: (_, at) => at.map((s) => clock.format(new Date(s * 1000))) },
+      { ...axis, size: 56, incrs: whole, values: (_, at) => at.map(say) },
+    ],
+    series: [
+      { label: "at", value: (_, s) => (s === null ? "–" : clock.format(new Date(s * 1000))) },
+      ...told.lines.map((line) => ({
+        label: line.name, stroke: colour(line.tone), width: 1.75, points: { show: false },
+        value: (_, y) => say(y),
+      })),
+    ],
+  }, [told.x, ...told.lines.map((line) => line.y)], place);
+  const watch = new ResizeObserver(() => plot.setSize(size()));
+  watch.observe(place);
+  return () => { watch.disconnect(); plot.destroy(); };
+};
+
+/** Draw every curve anew; those that are gone let go of what they held. */
+export const draw = () => {
+  for (const end of drawn.values()) end();
+  drawn.clear();
+  if (!window.uPlot) return;
+  for (const place of document.querySelectorAll("[data-chart]")) drawn.set(place, make(place));
+};

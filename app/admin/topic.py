@@ -1,0 +1,232 @@
+"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait; pause and resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.admin.permissions import CONTROL, SEE, allows
+from app.admin.render import page
+from app.audit.trail import Action
+from app.db.pool import TOO_SLOW
+from app.edge.context import Context, context_of
+from app.edge.control import hold
+from app.errors import InvalidRequest, TopicNotFound
+from app.queue import inspector, log, stats
+from app.queue.failures import SILENCE, Failures
+from app.queue.stats import Step
+from app.topics import control, store
+from app.topics.config import Policy, TopicType, check_name
+
+BOUND: Final = 10_001  # due jobs that are counted one by one
+SECONDS: Final = 3  # that the reading of minutes may take
+CLUSTERS: Final = 5
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Span(msgspec.Struct, frozen=True):
+    """How much time curves show, in steps of what length."""
+
+    title: str
+    steps: int
+    step: timedelta
+
+
+SPANS: Final = {
+    "1h": Span("hour", 60, timedelta(minutes=1)),
+    "6h": Span("6 hours", 72, timedelta(minutes=5)),
+    "24h": Span("day", 96, timedelta(minutes=15)),
+    "7d": Span("week", 84, timedelta(hours=2)),
+}
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """Curves, as static/charts.js takes them. `nothing`: what to say in their place, "" where there are any."""
+
+    title: str
+    data: dict[str, object]
+    nothing: str = ""
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What a queue holds now."""
+
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    dead: int
+    oldest_ms: int | None
+    exact: bool
+    bytes: int
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """What is not finished, by state."""
+        return [
+            ("ready", self.ready),
+            ("in-flight", self.in_flight),
+            ("scheduled", self.scheduled),
+            ("blocked", self.blocked),
+        ]
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises InvalidRequest, TopicNotFound, Unavailable."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    over = request.query_params.get("over", "1h")
+    if over not in SPANS:
+        raise InvalidRequest(f"over is one of {', '.join(SPANS)}.")
+    # Not from the cache: who has just paused it wants to see that.
+    policy = await store.get(context.pools.rest, name, context.policies.defaults)
+    if policy is None:
+        raise TopicNotFound(name)
+    if policy.config.type is TopicType.LOG:
+        states = await log.states(context.pools.rest, [(policy.topic, policy.config.ttl_ms)], BOUND)
+        return page(request, "log.html", title=name, topic=name, log=states.get(name))
+    holding, charts, (_, verdict), failures = await asyncio.gather(
+        _holding(context, policy),
+        _charts(context, policy, SPANS[over]),
+        context.engine.explain.topic(policy),
+        _failures(context, request, policy),
+    )
+    dead = policy.config.dead_letter
+    return page(
+        request,
+        "topic.html",
+        title=name,
+        topic=name,
+        control=policy.control,
+        may_control=allows(request, CONTROL, name),
+        over=over,
+        spans=SPANS,
+        holding=holding,
+        charts=charts(holding) if charts is not None else None,
+        reasons=[reason.message for reason in verdict.reasons],
+        failures=None if failures is None else failures.clusters,
+        silence=SILENCE,
+        dead_letter=dead,
+    )
+
+
+async def pause(request: Request) -> Response:
+    """Hand out no more jobs. Raises TopicNotFound, NotAQueue."""
+    return await _hold(request, control.paused(None), Action.TOPIC_PAUSED)
+
+
+async def resume(request: Request) -> Response:
+    """Hand out jobs again. Raises TopicNotFound, NotAQueue."""
+    return await _hold(request, control.resumed(None), Action.TOPIC_RESUMED)
+
+
+async def _hold(request: Request, change: Callable[[control.Control], control.Control], action: Action) -> Response:
+    name = check_name(request.path_params["topic"])
+    await hold(request, name, change, action)
+    return RedirectResponse(f"/admin/topics/{name}", 303)
+
+
+async def _holding(context: Context, policy: Policy) -> Holding:
+    db, topic = context.pools.rest, policy.topic
+    lows = context.engine.cursors.lows(topic.id)
+    depths = await inspector.depths(db, [(topic, policy.budget, lows)], BOUND)
+    depth = depths.get(topic.name)
+    if depth is None:
+        raise TopicNotFound(topic.name)
+    state = (await inspector.states(db, [topic], BOUND))[topic.name]
+    return Holding(
+        depth.ready,
+        depth.in_flight,
+        depth.scheduled,
+        depth.blocked,
+        state.dead_lettered,
+        depth.oldest_ms,
+        depth.looked < BOUND,
+        depth.bytes,
+    )
+
+
+async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:
+    """The largest clusters; None for who may not see the dead letters, or where they can't be had in time."""
+    dead = policy.config.dead_letter
+    if dead is not None and not allows(request, SEE, dead):
+        return None
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await context.engine.failures.read(policy, None, CLUSTERS)
+    except (TimeoutError, *TOO_SLOW):
+        return None
+
+
+async def _charts(context: Context, policy: Policy, span: Span) -> Callable[[Holding], list[Chart]] | None:
+    """Makes the curves of a span; None where they can't be had in time."""
+    try:
+        async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+            await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+            told_to, now = await stats.told(db)
+            before = now + (_EPOCH - now) % span.step
+            since = before - span.steps * span.step
+            found = await stats.read(db, policy.topic, (since, before), span.step)
+    except TOO_SLOW:
+        return None
+    seconds = int(span.step.total_seconds())
+    first = int(since.timestamp())
+    # A step of which minutes are not told yet would look like a fall.
+    times = [at for at in range(first, int(before.timestamp()), seconds) if (at + seconds) * 1000 <= told_to]
+    return lambda holding: curves(times, {step.at_ms // 1000: step for step in found}, seconds, holding)
+
+
+def curves(times: Sequence[int], steps: dict[int, Step], seconds: int, holding: Holding) -> list[Chart]:
+    """The page's four curves, by when steps begin. Depth is reckoned back from now by what came and what went."""
+
+    def rate(value: Callable[[Step], int]) -> list[float]:
+        return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
+
+    def percentile(value: Callable[[Step], int | None]) -> list[int | None]:
+        return [value(steps[at]) if at in steps else None for at in times]
+
+    depth, left = list[int](), holding.ready + holding.in_flight + holding.scheduled + holding.blocked
+    left -= sum(_gained(step) for at, step in steps.items() if not times or at > times[-1])
+    for at in reversed(times):
+        depth.append(max(left, 0))
+        left -= _gained(steps[at]) if at in steps else 0
+    flow = [
+        _line("enqueued", "ready", rate(lambda step: step.enqueued)),
+        _line("completed", "in-flight", rate(lambda step: step.completed)),
+        _line("failed", "dead", rate(lambda step: step.failed)),
+    ]
+    waits = [
+        _line("p50", "flow", percentile(lambda step: step.wait_p50_ms)),
+        _line("p95", "ready", percentile(lambda step: step.wait_p95_ms)),
+        _line("p99", "blocked", percentile(lambda step: step.wait_p99_ms)),
+    ]
+    works = [
+        _line("p50", "flow", percentile(lambda step: step.processing_p50_ms)),
+        _line("p95", "in-flight", percentile(lambda step: step.processing_p95_ms)),
+        _line("p99", "blocked", percentile(lambda step: step.processing_p99_ms)),
+    ]
+    claims = any(step.wait_count for step in steps.values())
+    acks = any(step.processing_count for step in steps.values())
+    return [
+        Chart("Jobs a minute", _data(times, "jobs", flow)),
+        Chart("Depth", _data(times, "jobs", [_line("jobs", "ready", depth[::-1])])),
+        Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "Nothing was claimed in this time."),
+        Chart("Processing", _data(times, "ms", works), "" if acks else "Nothing was completed in this time."),
+    ]
+
+
+def _data(times: Sequence[int], unit: str, lines: Sequence[dict[str, object]]) -> dict[str, object]:
+    return {"x": times, "unit": unit, "lines": lines}
+
+
+def _gained(step: Step) -> int:
+    return step.enqueued - step.completed - step.failed - step.expired - step.cancelled
+
+
+def _line(name: str, tone: str, y: Sequence[float | None]) -> dict[str, object]:
+    return {"name": name, "tone": tone, "y": y}

@@ -1,0 +1,132 @@
+"""What is wrong with a queue, by what it holds and what became of its jobs lately. docs/admin.md has the rules.
+
+Pure: levels and flows in, troubles out. Texts are whole sentences, for pages and the API alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+LATE_MS: Final = 60_000  # a job that could be had for so long
+VERY_LATE_MS: Final = 600_000
+RECENT: Final = 10  # minutes that count as lately
+MANY_FAIL: Final = 0.1  # of those that ended
+
+
+class Level(StrEnum):
+    """How much it hurts: bad hurts now, watch will if it stays, note is somebody's intention."""
+
+    BAD = "bad"
+    WATCH = "watch"
+    NOTE = "note"
+
+
+class Code(StrEnum):
+    """What kind of trouble."""
+
+    NOBODY_CLAIMS = "nobody_claims"
+    WAITING = "waiting"
+    DEAD_LETTERS = "dead_letters"
+    FAILING = "failing"
+    STUCK_GROUPS = "stuck_groups"
+    THROTTLED = "throttled"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """One thing that is wrong. `text` is a sentence."""
+
+    code: Code
+    level: Level
+    text: str
+
+
+class Holds(msgspec.Struct, frozen=True):
+    """What a queue holds, and how it is held up."""
+
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    oldest_ms: int | None
+    paused: bool
+    draining: bool
+    throughput_limit: int
+
+
+class Lately(msgspec.Struct, frozen=True):
+    """What became of its jobs within RECENT minutes; None of it all: not known."""
+
+    completed: int
+    failed: int
+    dead_lettered: int
+
+
+_WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
+
+
+def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
+    """What is wrong, the worst first; none for a queue that is well."""
+    found: list[Trouble] = []
+    waits = holds.oldest_ms or 0
+    if holds.paused:
+        rest = f"{_jobs(holds.ready)} can be had and {_wait(holds.ready)}." if holds.ready else "Nothing waits."
+        found.append(Trouble(Code.PAUSED, Level.WATCH if waits >= LATE_MS else Level.NOTE, f"It is paused. {rest}"))
+    if holds.draining:
+        found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
+    moves = holds.in_flight > 0 or (lately is not None and lately.completed + lately.failed > 0)
+    if holds.ready and waits >= LATE_MS and not holds.paused:
+        level = Level.BAD if waits >= VERY_LATE_MS else Level.WATCH
+        waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
+        if not moves and lately is not None:
+            text = f"{waiting}, and nobody has claimed any for {RECENT} min."
+            found.append(Trouble(Code.NOBODY_CLAIMS, Level.BAD, text))
+        elif holds.throughput_limit:
+            text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."
+            found.append(Trouble(Code.THROTTLED, level, text))
+        else:
+            found.append(Trouble(Code.WAITING, level, f"{waiting}: more come than workers take."))
+    if holds.blocked and not holds.ready and not holds.scheduled and not moves and lately is not None:
+        text = (
+            f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, and none of these runs."
+        )
+        found.append(Trouble(Code.STUCK_GROUPS, Level.BAD, text))
+    if lately is not None:
+        found += _failures(lately)
+    return sorted(found, key=lambda one: -_WEIGHT[one.level])
+
+
+def rank(found: Sequence[Trouble], oldest_ms: int | None) -> tuple[int, int, int]:
+    """By what hurts: the least is the worst. By level, then by how many troubles, then by the oldest job's age."""
+    worst = max((_WEIGHT[one.level] for one in found), default=-1)
+    return (-worst, -len(found), -(oldest_ms or 0))
+
+
+def _failures(lately: Lately) -> list[Trouble]:
+    ended = lately.completed + lately.failed
+    if not lately.failed:
+        return []
+    share = lately.failed / ended
+    level = Level.BAD if share >= MANY_FAIL else Level.WATCH
+    if lately.dead_lettered:
+        code, became = Code.DEAD_LETTERS, f"{_jobs(lately.dead_lettered)} became dead letters"
+    else:
+        code, became = Code.FAILING, f"{_jobs(lately.failed)} failed for good"
+    return [Trouble(code, level, f"{became} within {RECENT} min, {_share(share)} of those that ended.")]
+
+
+def _share(share: float) -> str:
+    return "all" if share == 1 else f"{max(share * 100, 0.1):.2g} %"
+
+
+def _jobs(n: int) -> str:
+    return "1 job" if n == 1 else f"{n:,} jobs"
+
+
+def _wait(n: int) -> str:
+    return "waits" if n == 1 else "wait"

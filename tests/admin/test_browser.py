@@ -1,0 +1,287 @@
+"""The admin pages in a real browser: how they look and read, signing in, keys, what moves, what is confirmed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import httpx
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, expect
+
+from tests.admin.browser import PATIENCE_MS, PHONE, WALL, Tab, tab
+from tests.admin.conftest import BOSS, READER
+from tests.api.conftest import Serve
+from tests.api.dialect import Topic
+from tests.api.keyring import Services, client
+from tests.api.people import PASSWORD, add_user
+from tests.conftest import Running
+
+OF_NOTHING = {"home": "/admin/", "topics": "/admin/topics", "horizon": "/admin/horizon", "missing": "/admin/nothing"}
+OF_LITTLE = {
+    **OF_NOTHING,
+    "topics": "/admin/topics?q=d",  # axe takes seconds for fifty rows
+    "topic": "/admin/topics/orders",
+    "paused": "/admin/topics/mail.outbound",
+    "log": "/admin/topics/events",
+    "no-match": "/admin/topics?q=zzz",
+}
+
+
+async def sign_in(one: Tab, name: str, secret: str = PASSWORD) -> None:
+    """By the form that stands there."""
+    await one.page.fill("#name", name)
+    await one.page.fill("#secret", secret)
+    async with one.page.expect_navigation():
+        await one.page.click("main button")
+    await one.ready()
+
+
+def looked_at(width: int, theme: str) -> bool:
+    """Whether axe looks: once at each width, and once at each theme's colours. It takes half a second a page."""
+    return (width, theme) in {(PHONE, "dark"), (WALL, "light")}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WALL])
+async def test_each_page_of_an_empty_service(
+    browser: Browser, axe: Axe, empty: Running, width: int, theme: str
+) -> None:
+    async with tab(browser, empty.url, width=width, theme=theme) as one:
+        faults = []
+        for name, path in OF_NOTHING.items():
+            await one.open(path)
+            faults += await one.faults(axe if looked_at(width, theme) else None)
+            await one.keep(f"empty-{name}-{width}-{theme}")
+        assert faults == []
+        await one.open("/admin/")
+        assert "Nothing is here yet." in await one.text()
+        await one.open("/admin/topics")
+        assert "There are no topics yet." in await one.text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, WALL])
+async def test_each_page_of_a_small_service(browser: Browser, axe: Axe, small: Running, width: int, theme: str) -> None:
+    async with tab(browser, small.url, width=width, theme=theme) as one:
+        await one.open("/admin/topics")
+        faults = await one.faults(axe)
+        await one.keep(f"small-sign-in-{width}-{theme}")
+        await sign_in(one, BOSS)
+        assert one.page.url == f"{small.url}/admin/topics"
+        for name, path in OF_LITTLE.items():
+            await one.open(path)
+            faults += await one.faults(axe if looked_at(width, theme) else None)
+            await one.keep(f"small-{name}-{width}-{theme}")
+        assert faults == []
+        ground = await one.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) is (theme == "dark")
+
+
+async def test_a_wrong_password_a_right_one_and_out_again(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/topics/orders")
+        await sign_in(one, BOSS, "another password entirely")
+        await one.wait_for("Name and password don't match.")
+        assert await one.page.input_value("#name") == BOSS
+        await sign_in(one, BOSS)
+        assert one.page.url == f"{small.url}/admin/topics/orders"
+        cookies = await one.page.context.cookies()
+        assert [(cookie.get("httpOnly"), cookie.get("sameSite")) for cookie in cookies] == [(True, "Lax")]
+        assert await one.page.evaluate("document.cookie") == ""
+        async with one.page.expect_navigation():
+            await one.page.get_by_role("button", name="Sign out").click()
+        await one.open("/admin/topics/orders")
+        await one.wait_for("Sign in")
+
+
+async def test_who_reads_some_topics_sees_those_and_changes_none(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/topics")
+        await sign_in(one, READER)
+        assert await one.page.locator("[data-row]").all_inner_texts() == ["mail.outbound"]
+        await one.open("/admin/")
+        await one.wait_for("All is well.")
+        assert "orders" not in await one.text()
+        await one.open("/admin/topics/mail.outbound")
+        assert await one.page.get_by_role("button", name="Resume").count() == 0
+        await one.open("/admin/topics/orders")
+        assert "Nothing that is granted to this user allows this in this topic." in await one.text()
+        # By hand what no button offers.
+        proof = await one.page.input_value("[name=proof] >> nth=0")
+        answer = await one.page.request.post(
+            f"{small.url}/admin/topics/mail.outbound/resume", form={"proof": proof}, headers={"origin": small.url}
+        )
+        assert answer.status == 403
+
+
+async def test_home_says_what_hurts_and_why_and_leads_there(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/")
+        await sign_in(one, BOSS)
+        await one.wait_for("2 jobs became dead letters within 10 min, 50 % of those that ended.")
+        assert await one.page.inner_text("h1") == "1 of 64 topics needs a look"  # of the other that is meant
+        assert await one.page.locator(".troubles [data-row]").all_inner_texts() == ["orders", "mail.outbound"]
+        await one.wait_for("Mostly:")
+        async with one.page.expect_navigation():
+            await one.page.get_by_role("link", name="orders").click()
+        assert one.page.url == f"{small.url}/admin/topics/orders"
+        await one.page.locator(".chart canvas").first.wait_for()
+
+
+async def test_a_pause_is_confirmed_and_in_the_audit_trail(browser: Browser, small: Running) -> None:
+    async with client(small, "root") as http, tab(browser, small.url) as one:
+        await Topic(http, "many.07").add(1)
+        await one.open("/admin/topics/many.07")
+        await sign_in(one, BOSS)
+        await one.page.get_by_role("button", name="Pause").click()
+        await one.wait_for("Pause many.07?")
+        await one.page.get_by_role("button", name="Keep it as it is").click()
+        assert not await paused(http)
+        await one.page.get_by_role("button", name="Pause").click()
+        async with one.page.expect_navigation():
+            await one.page.locator("#confirm [value=yes]").click()
+        await one.page.get_by_role("button", name="Resume").wait_for()
+        assert await paused(http)
+        entry = (await http.get("/v0/admin/audit?subject=many.07&page_size=1")).json()["entries"][0]
+        assert (entry["action"], entry["actor_name"]) == ("topic.paused", BOSS)
+        # A form that is not of this session, as another site's page would have it.
+        await one.page.evaluate("document.querySelectorAll('[name=proof]').forEach((one) => { one.value = 'f'; })")
+        await one.page.get_by_role("button", name="Resume").click()
+        async with one.page.expect_navigation():
+            await one.page.locator("#confirm [value=yes]").click()
+        await one.wait_for("This form is not of your session")
+        assert await paused(http)
+
+
+async def paused(http: httpx.AsyncClient) -> bool:
+    found = (await http.get("/v0/topics/many.07/explain")).json()
+    return "paused" in {reason["code"] for reason in found["reasons"]}
+
+
+async def test_what_anybody_has_written_is_text(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/topics/orders")
+        await sign_in(one, BOSS)
+        await one.page.locator("td", has_text="<script>").first.wait_for()
+        await one.open("/admin/")
+        await one.wait_for("Mostly:")
+        assert await one.page.title() == "Home · Holdfast"
+        for path in (
+            "/admin/topics?q=%3Cscript%3Edocument.title='hacked'%3C/script%3E%22%27%3E",
+            "/admin/%3Cscript%3Edocument.title='hacked'%3C/script%3E",
+            "/admin/find?q=%3Cscript%3Edocument.title='hacked'%3C/script%3E",
+        ):
+            await one.page.goto(small.url + path)
+            assert "hacked" not in await one.page.title()
+            assert await one.page.locator("script:not([src])").count() == 0
+
+
+async def test_the_keyboard_is_enough(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/")
+        await sign_in(one, BOSS)
+        await one.press("Control+k")
+        await one.page.wait_for_selector("#found a")
+        await one.page.keyboard.type("outb")
+        await expect(one.page.locator("#found a")).to_have_count(1, timeout=PATIENCE_MS)
+        async with one.page.expect_navigation():
+            await one.press("Enter")
+        assert one.page.url == f"{small.url}/admin/topics/mail.outbound"
+        await one.ready()
+        async with one.page.expect_navigation():
+            await one.press("g", "t")
+        await one.ready()
+        await one.press("j", "j", "j", "k")
+        assert await one.focused() == "events"
+        await one.press("?")
+        await one.page.get_by_role("heading", name="Keys").wait_for()
+        await one.press("Escape", "/")
+        await one.page.keyboard.type("orders")
+        async with one.page.expect_navigation():
+            await one.press("Enter")
+        await one.ready()
+        await one.press("j")
+        async with one.page.expect_navigation():
+            await one.press("Enter")
+        assert one.page.url == f"{small.url}/admin/topics/orders"
+
+
+async def test_what_moves_comes_by_itself_and_focus_stays(browser: Browser, small: Running) -> None:
+    async with client(small, "root") as http, tab(browser, small.url) as one:
+        await one.open("/admin/topics/many.03")
+        await sign_in(one, BOSS)
+        await one.page.evaluate("window.stays = true")
+        pause = one.page.get_by_role("button", name="Pause")
+        await pause.focus()
+        await Topic(http, "many.03").add(3)
+        await expect(one.page.locator(".figures .count").first).to_have_text("3", timeout=PATIENCE_MS)
+        assert await one.page.evaluate("window.stays")
+        assert await one.focused() == "Pause"
+
+
+async def test_a_theme_is_chosen_and_kept(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/topics")
+        switch = one.page.get_by_role("button", name="Theme")
+        await switch.click()
+        await switch.click()
+        await one.open("/admin/topics")
+        assert await switch.inner_text() == "Theme: dark"
+        assert await one.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+async def test_times_are_the_viewers_and_the_servers_beside_the_pointer(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/topics/events")
+        await sign_in(one, BOSS)
+        shown = one.page.locator("time").first
+        told = datetime.fromisoformat(str(await shown.get_attribute("datetime")).replace("Z", "+00:00"))
+        assert await shown.get_attribute("title") == f"{told:%Y-%m-%d %H:%M:%S} UTC"
+        assert f"{(told.hour + 9) % 24:02}:{told:%M:%S}" in await shown.inner_text()  # Tokyo's
+
+
+async def test_a_list_has_pages_and_orders_by_its_address(browser: Browser, small: Running) -> None:
+    async with tab(browser, small.url) as one:
+        await one.open("/admin/topics?q=many")
+        await sign_in(one, BOSS)
+        assert await one.page.locator("[data-row]").count() == 50
+        async with one.page.expect_navigation():
+            await one.page.get_by_role("link", name="Next").click()
+        assert "q=many" in one.page.url
+        assert (await one.page.locator("[data-row]").all_inner_texts())[0] == "many.50"
+        await one.open("/admin/topics")
+        async with one.page.expect_navigation():
+            await one.page.get_by_role("link", name="Dead", exact=True).click()
+        assert one.page.url.endswith("?sort=dead")
+        await one.keep("small-topics-1280-light")
+        assert (await one.page.locator("[data-row]").all_inner_texts())[0] == "orders"
+
+
+TICK = "document.body.dispatchEvent(new Event('tick'))"  # the page's own comes every 5 s
+
+
+async def test_a_session_that_ends_leads_to_the_form_and_back(browser: Browser, small: Running) -> None:
+    async with client(small, "root") as http, tab(browser, small.url) as one:
+        made = await add_user(http, "read")
+        await one.open("/admin/topics/orders?over=6h")
+        await sign_in(one, made["username"])
+        await http.delete(f"/api/users/{made['id']}")
+        await one.page.evaluate(TICK)
+        await one.page.get_by_role("heading", name="Sign in").wait_for()
+        assert await one.page.input_value("[name=back]") == "/admin/topics/orders?over=6h"
+
+
+async def test_a_service_that_is_gone_leaves_what_was_and_says_so(
+    browser: Browser, serve: Serve, new_database: Callable[[], Awaitable[str]]
+) -> None:
+    service = await (await Services.make(serve, new_database)).start()
+    async with tab(browser, service.url) as one:
+        await one.open("/admin/")
+        await service.stop()
+        await one.page.evaluate(TICK)
+        await one.wait_for("Out of date")
+        assert "Nothing is here yet." in await one.text()
+        one.complaints.clear()  # of the browser, which could not connect

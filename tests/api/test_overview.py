@@ -1,0 +1,115 @@
+"""GET /v0/overview."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from app.engine.overview import MINUTES
+from tests.api import minutes
+from tests.api.conftest import Serve
+from tests.api.dialect import Topic, accepted, refused
+from tests.api.keyring import Services, bearer, client
+from tests.conftest import Running
+
+Seen = dict[str, Any]
+
+
+@pytest.fixture
+async def alone(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
+    """A service on a database of the test's own, which has not looked at anything yet."""
+    return await (await Services.make(serve, new_database)).start(api_keys="all,mail:read:mail.", metrics_topics=5)
+
+
+async def look(http: httpx.AsyncClient, query: str = "", key: str = "all") -> Seen:
+    found: Seen = accepted(await http.get(f"/v0/overview{query}", headers=bearer(key)))
+    return found
+
+
+async def names(http: httpx.AsyncClient, query: str, key: str = "all") -> list[str]:
+    return [one["topic"] for one in (await look(http, query, key))["topics"]]
+
+
+async def test_it_has_what_topics_hold_and_what_became_of_jobs(alone: Running) -> None:
+    async with client(alone, "all") as http:
+        queue = Topic(http, "orders")
+        await queue.put(max_deliveries=1, on_exhausted="dead_letter", dead_letter="dead")
+        await Topic(http, "dead").put()
+        await Topic(http, "log").put(type="log")
+        await Topic(http, "log").append({"data": 1})
+        await queue.append(*({"data": n} for n in range(6)), {"data": 6, "delay_ms": 60_000})
+        claimed = [job["$seq"] for job in (await queue.claim(max=4))["claimed"]]
+        await queue.ack("n", claimed[:1])
+        await queue.nack("n", claimed[1:2], errors=["no"])
+        await minutes.tell(alone.context.pools)
+        found = {one["topic"]: one for one in (await look(http))["topics"]}
+    orders = found["orders"]
+    counts = ("ready", "in_flight", "scheduled", "blocked", "dead", "count", "exact")
+    assert [orders[name] for name in counts] == [2, 2, 1, 0, 1, 5, True]
+    assert orders["oldest_claimable_age_ms"] >= 0
+    sums = {name: sum(minutes) for name, minutes in orders["minutes"].items()}
+    assert sums == {"enqueued": 7, "completed": 1, "failed": 1, "dead_lettered": 1}
+    assert {len(minutes) for minutes in orders["minutes"].values()} == {MINUTES}
+    assert [trouble["code"] for trouble in orders["troubles"]] == ["dead_letters"]
+    assert orders["troubles"][0]["text"] == "1 job became dead letters within 10 min, 50 % of those that ended."
+    log = found["log"]
+    assert (log["type"], log["count"], log["minutes"], log["troubles"]) == ("log", 1, None, [])
+
+
+async def test_it_lists_in_any_order_a_page_at_a_time(alone: Running) -> None:
+    async with client(alone, "all") as http:
+        for name, jobs in (("a", 1), ("b", 3), ("c", 0), ("d", 2)):
+            await Topic(http, name).put()
+            if jobs:
+                await Topic(http, name).add(jobs)
+        await http.post("/v0/topics/c/pause")
+        assert await names(http, "") == ["a", "b", "c", "d"]
+        assert await names(http, "?sort=ready") == ["b", "d", "a", "c"]
+        assert (await names(http, "?sort=worst"))[0] == "c"
+        assert (await names(http, "?sort=oldest"))[-1] == "c"
+        assert await names(http, "?troubled=true") == ["c"]
+        assert await names(http, "?prefix=d") == ["d"]
+        seen, cursor = list[str](), ""
+        while True:
+            page = await look(http, f"?sort=ready&page_size=1&cursor={cursor}")
+            seen += [one["topic"] for one in page["topics"]]
+            cursor = page.get("next_cursor", "")
+            if not cursor:
+                break
+        assert seen == ["b", "d", "a", "c"]
+        for query in ("sort=most", "troubled=2", "page_size=x", "cursor=x", "cursor=e30=", "nonsense=1"):
+            refused(await http.get(f"/v0/overview?{query}"), 400, "invalid_request")
+
+
+async def test_a_key_sees_its_own_topics(alone: Running) -> None:
+    async with client(alone, "all") as http:
+        for name in ("mail.a", "mail.b", "post"):
+            await Topic(http, name).put()
+        assert await names(http, "", "mail") == ["mail.a", "mail.b"]
+        assert await names(http, "?prefix=p", "mail") == []
+        page = await look(http, "?page_size=1", "mail")
+        assert page["topics"][0]["topic"] == "mail.a"
+        last = await look(http, f"?page_size=1&cursor={page['next_cursor']}", "mail")
+        assert [one["topic"] for one in last["topics"]] == ["mail.b"]
+        assert "next_cursor" not in last
+
+
+async def test_it_says_where_there_are_more_topics_than_it_looks_at(alone: Running) -> None:
+    async with client(alone, "all") as http:
+        for n in range(7):
+            await Topic(http, f"t{n}").put()
+        found = await look(http)
+    assert (len(found["topics"]), found["topics_total"], found["truncated"]) == (5, 7, True)
+
+
+async def test_minutes_that_take_too_long_are_not_told(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.engine.overview.PATIENCE_SECONDS", 0.2)
+    async with client(alone, "all") as http:
+        await Topic(http, "a").put()
+        async with alone.context.pools.rest.acquire() as db, db.transaction():
+            await db.execute("LOCK TABLE holdfast.topic_stats")
+            (seen,) = (await look(http))["topics"]
+    assert seen["minutes"] is None
