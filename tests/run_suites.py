@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 PYTHON = sys.executable
 NO_TESTS_FOUND = 5  # pytest's exit code; fine for a suite out of which `-k` picks nothing
 PATIENCE = 1.5  # a suite is killed after this many budgets: by then it hangs
+STEPS = 2_000_000
+STEPS_SECONDS = 0.16  # what they take on the machine that the budgets are for
+SLOWEST = 2.0  # times
 
 SUITES: Mapping[str, Sequence[Sequence[str]]] = {
     "checks": (
@@ -42,7 +45,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a suite ended; `budget` in minutes."""
+    """How a suite ended; `budget` in minutes of this machine."""
 
     suite: str
     result: Result
@@ -85,18 +88,33 @@ def read_budgets() -> dict[str, float]:
 
 
 def run_suite(name: str, commands: Sequence[Sequence[str]], budget: float, more: Sequence[str] = ()) -> Outcome:
-    """Run every command of a suite, also after one has failed. `more` goes to those that are pytest's."""
+    """Run every command of a suite, also after one has failed. `more` goes to those that are pytest's. `budget` is in
+    minutes of the machine that it is for: one that was slower before or after the suite has as much more."""
+    times = slowness()
     began = time.monotonic()
     worst = 0
     for command in commands:
         is_pytest = "pytest" in command
-        left = budget * 60 * PATIENCE - (time.monotonic() - began)
+        left = budget * 60 * times * PATIENCE - (time.monotonic() - began)
         code = _run([*command, *more] if is_pytest else command, max(1.0, left))
         if is_pytest and more and code == NO_TESTS_FOUND:
             code = 0
         worst = worst or code
     seconds = time.monotonic() - began
-    return Outcome(name, verdict(worst, seconds, budget), seconds, budget)
+    allowed = budget * max(times, slowness())
+    return Outcome(name, verdict(worst, seconds, allowed), seconds, allowed)
+
+
+def slowness() -> float:
+    """How many times as long as there the same work takes here now: 1 to SLOWEST."""
+    took = []
+    for _ in range(3):
+        began = time.perf_counter()
+        count = 0
+        for step in range(STEPS):
+            count += step
+        took.append(time.perf_counter() - began)
+    return min(max(min(took) / STEPS_SECONDS, 1.0), SLOWEST)
 
 
 def verdict(code: int, seconds: float, budget: float) -> Result:

@@ -24,6 +24,13 @@ def test_a_suite_that_takes_longer_than_its_budget_fails() -> None:
     assert "over its budget" in run_suites.table([late])
 
 
+def test_a_slower_machine_has_more_time_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = [[sys.executable, "-c", ""]]
+    for seconds, budget in ((1000.0, 1.0), (0.0001, run_suites.SLOWEST)):
+        monkeypatch.setattr(run_suites, "STEPS_SECONDS", seconds)
+        assert run_suites.run_suite("tiny", passes, budget=1).budget == budget
+
+
 def test_a_suite_that_hangs_is_ended() -> None:
     hangs = [[sys.executable, "-c", "import time; time.sleep(60)"]]
     ended = run_suites.run_suite("tiny", hangs, budget=0.001)
