@@ -6,19 +6,25 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, ConsoleMessage, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 ROOT: Final = Path(__file__).parents[2]
 SHOTS: Final = ROOT / "var/screens"
 PATIENCE_MS: Final = 25_000
 PHONE, WALL = 375, 2560
 WCAG: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+LOOKS: Final[dict[tuple[int, Literal["light", "dark"]], list[str]]] = {  # and what axe looks for there
+    (PHONE, "light"): [],
+    (PHONE, "dark"): WCAG,
+    (WALL, "dark"): [],
+    (WALL, "light"): ["color-contrast"],
+}
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _OF_MACS: Final = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 _addresses = itertools.count(1)
@@ -74,13 +80,24 @@ class Tab:
         """The text of what has the focus."""
         return str(await self.page.evaluate("document.activeElement.textContent"))
 
-    async def faults(self, axe: Axe | None) -> list[str]:
-        """Where it is too wide, and where axe finds it not to be as WCAG 2.2 AA wants it."""
+    async def looked_at(self, axe: Axe, name: str) -> list[str]:
+        """Its faults at each width and in each theme; how it looks is kept. axe takes half a second a time: it looks
+        once at all, and once at the other theme's colours."""
+        found = []
+        for (width, theme), rules in LOOKS.items():
+            await self.page.set_viewport_size({"width": width, "height": 900})
+            await self.page.emulate_media(color_scheme=theme)
+            found += await self.faults(axe, rules) if rules else await self.faults()
+            await self.keep(f"{name}-{width}-{theme}")
+        return found
+
+    async def faults(self, axe: Axe | None = None, rules: Sequence[str] = WCAG) -> list[str]:
+        """Where it is too wide, and where axe finds it not to be as rules want it."""
         over = await self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         wide = [f"{self.page.url} is {over} px too wide"] if over > 0 else []
         if axe is None:
             return wide
-        options: dict[str, Any] = {"resultTypes": ["violations"], "runOnly": WCAG}
+        options: dict[str, Any] = {"resultTypes": ["violations"], "runOnly": rules}
         found = (await axe.run(self.page, options=options)).response["violations"]
         told = [f"{one['id']}: {node['html'][:160]} {node['failureSummary']}" for one in found for node in one["nodes"]]
         return wide + [f"{self.page.url}: {one}" for one in told]
@@ -92,18 +109,27 @@ class Tab:
 
 
 @asynccontextmanager
-async def tab(browser: Browser, base: str, *, width: int = 1280, theme: str = "light") -> AsyncIterator[Tab]:
-    """A page with cookies and an address of its own, of a viewer in Tokyo. It must not have complained at the end."""
+async def visitor(browser: Browser, *, proxied: bool = True) -> AsyncIterator[BrowserContext]:
+    """A viewer in Tokyo with cookies of their own; `proxied`: and with an address of their own, by a proxy's word."""
     context = await browser.new_context(
-        extra_http_headers={"x-real-ip": f"10.2.0.{next(_addresses)}"},  # tries to sign in are counted by them
-        viewport={"width": width, "height": 900},
-        color_scheme="dark" if theme == "dark" else "light",
+        extra_http_headers={"x-real-ip": f"10.2.0.{next(_addresses)}"} if proxied else {},  # by which tries are counted
+        viewport={"width": 1280, "height": 900},
+        color_scheme="light",
         timezone_id="Asia/Tokyo",
         locale="en-GB",
     )
     try:
-        one = Tab(await context.new_page(), base)
+        yield context
+    finally:
+        await context.close()
+
+
+@asynccontextmanager
+async def tab(context: BrowserContext, base: str) -> AsyncIterator[Tab]:
+    """A page of a viewer's. It must not have complained at the end."""
+    one = Tab(await context.new_page(), base)
+    try:
         yield one
         assert one.complaints == []
     finally:
-        await context.close()
+        await one.page.close()

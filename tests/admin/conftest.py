@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, BrowserContext, async_playwright
 
-from tests.admin.browser import chromium
+from tests.admin.browser import chromium, visitor
 from tests.api import minutes
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, bearer, client
-from tests.api.people import add_user
+from tests.api.people import PASSWORD, add_user
 from tests.conftest import Running
 
 if TYPE_CHECKING:
@@ -60,6 +60,25 @@ async def small(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Run
         await fill(http)
     await minutes.tell(service.context.pools)
     return service
+
+
+@pytest.fixture(scope="module")
+async def boss(browser: Browser, small: Running) -> AsyncIterator[BrowserContext]:
+    """A viewer who has signed in as the admin."""
+    async with visitor(browser) as context:
+        form = {"name": BOSS, "secret": PASSWORD}
+        answer = await context.request.post(
+            f"{small.url}/admin/sign-in", form=form, headers={"origin": small.url}, max_redirects=0
+        )
+        assert answer.status == 303
+        yield context
+
+
+@pytest.fixture
+async def guest(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A viewer who has not."""
+    async with visitor(browser) as context:
+        yield context
 
 
 async def fill(http: httpx.AsyncClient) -> None:

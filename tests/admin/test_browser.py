@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import httpx
-import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, BrowserContext, expect
 
-from tests.admin.browser import PATIENCE_MS, PHONE, WALL, Tab, tab
+from tests.admin.browser import PATIENCE_MS, Tab, tab, visitor
 from tests.admin.conftest import BOSS, READER
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic
@@ -30,6 +29,9 @@ OF_LITTLE = {
 }
 
 
+TICK = "document.body.dispatchEvent(new Event('tick'))"  # the page's own comes every 5 s
+
+
 async def sign_in(one: Tab, name: str, secret: str = PASSWORD) -> None:
     """By the form that stands there."""
     await one.page.fill("#name", name)
@@ -39,50 +41,35 @@ async def sign_in(one: Tab, name: str, secret: str = PASSWORD) -> None:
     await one.ready()
 
 
-def looked_at(width: int, theme: str) -> bool:
-    """Whether axe looks: once at each width, and once at each theme's colours. It takes half a second a page."""
-    return (width, theme) in {(PHONE, "dark"), (WALL, "light")}
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WALL])
-async def test_each_page_of_an_empty_service(
-    browser: Browser, axe: Axe, empty: Running, width: int, theme: str
-) -> None:
-    async with tab(browser, empty.url, width=width, theme=theme) as one:
-        faults = []
+async def test_each_page_of_an_empty_service(browser: Browser, axe: Axe, empty: Running) -> None:
+    async with visitor(browser, proxied=False) as nobody, tab(nobody, empty.url) as one:
+        faults, texts = [], {}
         for name, path in OF_NOTHING.items():
             await one.open(path)
-            faults += await one.faults(axe if looked_at(width, theme) else None)
-            await one.keep(f"empty-{name}-{width}-{theme}")
+            faults += await one.looked_at(axe, f"empty-{name}")
+            texts[name] = await one.text()
         assert faults == []
-        await one.open("/admin/")
-        assert "Nothing is here yet." in await one.text()
-        await one.open("/admin/topics")
-        assert "There are no topics yet." in await one.text()
+        assert "Nothing is here yet." in texts["home"]
+        assert "There are no topics yet." in texts["topics"]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, WALL])
-async def test_each_page_of_a_small_service(browser: Browser, axe: Axe, small: Running, width: int, theme: str) -> None:
-    async with tab(browser, small.url, width=width, theme=theme) as one:
-        await one.open("/admin/topics")
-        faults = await one.faults(axe)
-        await one.keep(f"small-sign-in-{width}-{theme}")
-        await sign_in(one, BOSS)
-        assert one.page.url == f"{small.url}/admin/topics"
+async def test_each_page_of_a_small_service(boss: BrowserContext, axe: Axe, small: Running) -> None:
+    async with tab(boss, small.url) as one:
+        faults = []
         for name, path in OF_LITTLE.items():
             await one.open(path)
-            faults += await one.faults(axe if looked_at(width, theme) else None)
-            await one.keep(f"small-{name}-{width}-{theme}")
+            faults += await one.looked_at(axe, f"small-{name}")
         assert faults == []
-        ground = await one.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) is (theme == "dark")
+        for theme in ("light", "dark"):
+            await one.page.emulate_media(color_scheme=theme)
+            ground = await one.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) is (theme == "dark")
 
 
-async def test_a_wrong_password_a_right_one_and_out_again(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_a_wrong_password_a_right_one_and_out_again(guest: BrowserContext, axe: Axe, small: Running) -> None:
+    async with tab(guest, small.url) as one:
         await one.open("/admin/topics/orders")
+        assert await one.looked_at(axe, "small-sign-in") == []
         await sign_in(one, BOSS, "another password entirely")
         await one.wait_for("Name and password don't match.")
         assert await one.page.input_value("#name") == BOSS
@@ -97,8 +84,8 @@ async def test_a_wrong_password_a_right_one_and_out_again(browser: Browser, smal
         await one.wait_for("Sign in")
 
 
-async def test_who_reads_some_topics_sees_those_and_changes_none(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_who_reads_some_topics_sees_those_and_changes_none(guest: BrowserContext, small: Running) -> None:
+    async with tab(guest, small.url) as one:
         await one.open("/admin/topics")
         await sign_in(one, READER)
         assert await one.page.locator("[data-row]").all_inner_texts() == ["mail.outbound"]
@@ -117,10 +104,9 @@ async def test_who_reads_some_topics_sees_those_and_changes_none(browser: Browse
         assert answer.status == 403
 
 
-async def test_home_says_what_hurts_and_why_and_leads_there(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_home_says_what_hurts_and_why_and_leads_there(boss: BrowserContext, small: Running) -> None:
+    async with tab(boss, small.url) as one:
         await one.open("/admin/")
-        await sign_in(one, BOSS)
         await one.wait_for("2 jobs became dead letters within 10 min, 50 % of those that ended.")
         assert await one.page.inner_text("h1") == "1 of 64 topics needs a look"  # of the other that is meant
         assert await one.page.locator(".troubles [data-row]").all_inner_texts() == ["orders", "mail.outbound"]
@@ -131,16 +117,18 @@ async def test_home_says_what_hurts_and_why_and_leads_there(browser: Browser, sm
         await one.page.locator(".chart canvas").first.wait_for()
 
 
-async def test_a_pause_is_confirmed_and_in_the_audit_trail(browser: Browser, small: Running) -> None:
-    async with client(small, "root") as http, tab(browser, small.url) as one:
+async def test_a_pause_is_confirmed_and_in_the_audit_trail(boss: BrowserContext, small: Running) -> None:
+    async with client(small, "root") as http, tab(boss, small.url) as one:
         await Topic(http, "many.07").add(1)
         await one.open("/admin/topics/many.07")
-        await sign_in(one, BOSS)
         await one.page.get_by_role("button", name="Pause").click()
         await one.wait_for("Pause many.07?")
         await one.page.get_by_role("button", name="Keep it as it is").click()
         assert not await paused(http)
         await one.page.get_by_role("button", name="Pause").click()
+        await one.page.evaluate("document.querySelector('#live').dataset.former = '1'")
+        await one.page.evaluate(TICK)  # one that was under way when the question came
+        await one.page.wait_for_selector("#live:not([data-former])")
         async with one.page.expect_navigation():
             await one.page.locator("#confirm [value=yes]").click()
         await one.page.get_by_role("button", name="Resume").wait_for()
@@ -161,10 +149,9 @@ async def paused(http: httpx.AsyncClient) -> bool:
     return "paused" in {reason["code"] for reason in found["reasons"]}
 
 
-async def test_what_anybody_has_written_is_text(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_what_anybody_has_written_is_text(boss: BrowserContext, small: Running) -> None:
+    async with tab(boss, small.url) as one:
         await one.open("/admin/topics/orders")
-        await sign_in(one, BOSS)
         await one.page.locator("td", has_text="<script>").first.wait_for()
         await one.open("/admin/")
         await one.wait_for("Mostly:")
@@ -179,10 +166,9 @@ async def test_what_anybody_has_written_is_text(browser: Browser, small: Running
             assert await one.page.locator("script:not([src])").count() == 0
 
 
-async def test_the_keyboard_is_enough(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_the_keyboard_is_enough(boss: BrowserContext, small: Running) -> None:
+    async with tab(boss, small.url) as one:
         await one.open("/admin/")
-        await sign_in(one, BOSS)
         await one.press("Control+k")
         await one.page.wait_for_selector("#found a")
         await one.page.keyboard.type("outb")
@@ -209,10 +195,9 @@ async def test_the_keyboard_is_enough(browser: Browser, small: Running) -> None:
         assert one.page.url == f"{small.url}/admin/topics/orders"
 
 
-async def test_what_moves_comes_by_itself_and_focus_stays(browser: Browser, small: Running) -> None:
-    async with client(small, "root") as http, tab(browser, small.url) as one:
+async def test_what_moves_comes_by_itself_and_focus_stays(boss: BrowserContext, small: Running) -> None:
+    async with client(small, "root") as http, tab(boss, small.url) as one:
         await one.open("/admin/topics/many.03")
-        await sign_in(one, BOSS)
         await one.page.evaluate("window.stays = true")
         pause = one.page.get_by_role("button", name="Pause")
         await pause.focus()
@@ -222,8 +207,8 @@ async def test_what_moves_comes_by_itself_and_focus_stays(browser: Browser, smal
         assert await one.focused() == "Pause"
 
 
-async def test_a_theme_is_chosen_and_kept(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_a_theme_is_chosen_and_kept(guest: BrowserContext, small: Running) -> None:
+    async with tab(guest, small.url) as one:
         await one.open("/admin/topics")
         switch = one.page.get_by_role("button", name="Theme")
         await switch.click()
@@ -233,20 +218,18 @@ async def test_a_theme_is_chosen_and_kept(browser: Browser, small: Running) -> N
         assert await one.page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
-async def test_times_are_the_viewers_and_the_servers_beside_the_pointer(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_times_are_the_viewers_and_the_servers_beside_the_pointer(boss: BrowserContext, small: Running) -> None:
+    async with tab(boss, small.url) as one:
         await one.open("/admin/topics/events")
-        await sign_in(one, BOSS)
         shown = one.page.locator("time").first
         told = datetime.fromisoformat(str(await shown.get_attribute("datetime")).replace("Z", "+00:00"))
         assert await shown.get_attribute("title") == f"{told:%Y-%m-%d %H:%M:%S} UTC"
         assert f"{(told.hour + 9) % 24:02}:{told:%M:%S}" in await shown.inner_text()  # Tokyo's
 
 
-async def test_a_list_has_pages_and_orders_by_its_address(browser: Browser, small: Running) -> None:
-    async with tab(browser, small.url) as one:
+async def test_a_list_has_pages_and_orders_by_its_address(boss: BrowserContext, small: Running) -> None:
+    async with tab(boss, small.url) as one:
         await one.open("/admin/topics?q=many")
-        await sign_in(one, BOSS)
         assert await one.page.locator("[data-row]").count() == 50
         async with one.page.expect_navigation():
             await one.page.get_by_role("link", name="Next").click()
@@ -260,11 +243,8 @@ async def test_a_list_has_pages_and_orders_by_its_address(browser: Browser, smal
         assert (await one.page.locator("[data-row]").all_inner_texts())[0] == "orders"
 
 
-TICK = "document.body.dispatchEvent(new Event('tick'))"  # the page's own comes every 5 s
-
-
-async def test_a_session_that_ends_leads_to_the_form_and_back(browser: Browser, small: Running) -> None:
-    async with client(small, "root") as http, tab(browser, small.url) as one:
+async def test_a_session_that_ends_leads_to_the_form_and_back(guest: BrowserContext, small: Running) -> None:
+    async with client(small, "root") as http, tab(guest, small.url) as one:
         made = await add_user(http, "read")
         await one.open("/admin/topics/orders?over=6h")
         await sign_in(one, made["username"])
@@ -278,8 +258,13 @@ async def test_a_service_that_is_gone_leaves_what_was_and_says_so(
     browser: Browser, serve: Serve, new_database: Callable[[], Awaitable[str]]
 ) -> None:
     service = await (await Services.make(serve, new_database)).start()
-    async with tab(browser, service.url) as one:
+    async with visitor(browser, proxied=False) as nobody, tab(nobody, service.url) as one:
         await one.open("/admin/")
+        await one.page.route("**/admin/find*", lambda route: route.abort())
+        async with one.page.expect_event("requestfailed"):
+            await one.press("Control+k")
+        await one.press("Escape")
+        assert not await one.page.is_visible("#lost")  # of the page itself nothing is known to be old
         await service.stop()
         await one.page.evaluate(TICK)
         await one.wait_for("Out of date")

@@ -70,8 +70,12 @@ document.addEventListener("submit", (event) => {
   $("[value=yes]", dialog).textContent = form.dataset.word;
   dialog.addEventListener("close", () => {
     if (dialog.returnValue !== "yes") return;
-    form.dataset.confirmed = "1";
-    form.requestSubmit();
+    // What is live may have come anew meanwhile, with a form of its own; without one, somebody else has done it.
+    const action = form.getAttribute("action");
+    const current = form.isConnected ? form : $$("form[data-confirm]").find((one) => one.getAttribute("action") === action);
+    if (!current) return;
+    current.dataset.confirmed = "1";
+    current.requestSubmit();
   }, { once: true });
   dialog.returnValue = "no";
   dialog.showModal();
@@ -108,8 +112,8 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// What is live. A page that nobody sees is left alone; what has the focus keeps it.
-setInterval(() => { if (!document.hidden) document.body.dispatchEvent(new Event("tick")); }, TICK_MS);
+// What is live. A page that nobody sees is left alone, and one behind a dialog; what has the focus keeps it.
+setInterval(() => { if (!document.hidden && !$("dialog[open]")) document.body.dispatchEvent(new Event("tick")); }, TICK_MS);
 let focused = null;
 document.body.addEventListener("htmx:beforeSwap", () => { focused = document.activeElement?.id; });
 document.body.addEventListener("htmx:afterSwap", (event) => {
@@ -122,8 +126,8 @@ const lost = $("#lost");
 let good = new Date();
 document.body.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.xhr?.status === 401) location.reload();
+  if (!lost || event.detail.target.id !== "live") return;
   if (event.detail.successful) good = new Date();
-  if (!lost) return;
   $("span", lost).textContent = clock.format(good);
   lost.hidden = event.detail.successful;
 });
