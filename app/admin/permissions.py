@@ -19,6 +19,7 @@ from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import Key, Scope
 from app.settings import is_loopback
 
+_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 VISITOR: Final = "holdfast.visitor"  # in a request's scope
 
 
@@ -89,9 +90,11 @@ def visitor_of(request: Request) -> Visitor:
 def must_be_local(request: Request) -> None:
     """Refuse pages that are open to whoever can reach them, unless that takes this machine. Raises Forbidden.
 
-    The name that a browser came by counts too: another site's may be made to lead here (DNS rebinding).
+    The name that a browser came by counts too: another site's may be made to lead here (DNS rebinding). What a proxy
+    of this machine passes on may come from anywhere.
     """
-    here = is_loopback(context_of(request).settings.host)
+    passed_on = any(name in request.headers for name in _OF_PROXIES)
+    here = is_loopback(context_of(request).settings.host) and not passed_on
     if not here or not _is_loopback(request.headers.get("host", "")):
         raise Forbidden("Without sign-in the pages are for this machine alone. `users add --admin` makes a first user.")
 

@@ -95,6 +95,11 @@ class Directory:
             return None
         return key
 
+    def key(self, key_id: str, fits: Callable[[bytes], bool]) -> Key | None:
+        """The key of this id, "" for those of the environment, of which the digest fits, if it is good now."""
+        found = (one.digest for one in self._known.values() if one.id == key_id and fits(one.digest))
+        return next((self.find(digest) for digest in found), None)
+
     async def signer(self) -> Tokens:
         """What makes and reads tokens, whether or not there is a user here. Raises asyncpg's errors."""
         if self.tokens is None:

@@ -75,8 +75,8 @@ class Sessions:
             digest = digest_of(secret.encode())
             if self._directory.find(digest) is None:
                 await self._directory.look_again()
-            if self._directory.find(digest) is not None:
-                return (await self._directory.signer()).make_for_pages(None, digest)
+            if (key := self._directory.find(digest)) is not None:
+                return (await self._directory.signer()).make_for_pages(key)
         raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
 
     async def by_session(self, session: bytes) -> tuple[User | Key, float] | None:
@@ -89,10 +89,10 @@ class Sessions:
             return None
         if visits is None:
             return None
-        if visits.digest:
-            key = self._directory.find(visits.digest)
+        if visits.seal:
+            key = self._directory.key(visits.owner_id, lambda one: hmac.compare_digest(tokens.seal(one), visits.seal))
             return None if key is None else (key, visits.until)
-        user = self._directory.user(visits.user_id)
+        user = self._directory.user(visits.owner_id)
         return None if user is None or user.epoch != visits.epoch else (user, visits.until)
 
     async def proof(self, session: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from app.errors import Unauthorized
+from app.keys import Key
 
 if TYPE_CHECKING:
     from app.signin.people import User
@@ -43,12 +44,12 @@ class Listens(msgspec.Struct, frozen=True):
 
 
 class Visits(msgspec.Struct, frozen=True):
-    """What a good session of the admin pages says: whose it is, a user's id or a key's digest, in which epoch of a
-    user's password, and until when, as above."""
+    """What a good session of the admin pages says: whose it is, the id of a user or key; of a user the epoch of their
+    password, of a key its seal, "" for a user; and until when, as above."""
 
-    user_id: str
+    owner_id: str
     epoch: int
-    digest: bytes
+    seal: str
     until: float
 
 
@@ -100,15 +101,15 @@ class Tokens:
             audience=USER_EVENTS,
         )
 
-    def make_for_pages(self, user: User | None, digest: bytes = b"") -> str:
-        """A session of the admin pages: a user's, or that of the key with this digest."""
+    def make_for_pages(self, owner: User | Key) -> str:
+        """A session of the admin pages: a user's, or a key's."""
         now = int(time.time())
         claims = {
             "iss": ISSUER,
             "aud": PAGES,
-            "sub": "" if user is None else user.id,
-            "epoch": 0 if user is None else user.epoch,
-            "key": digest.hex(),
+            "sub": owner.id,
+            "epoch": 0 if isinstance(owner, Key) else owner.epoch,
+            "key": self.seal(owner.digest) if isinstance(owner, Key) else "",
             "iat": now,
             "exp": now + PAGES_SECONDS,
             "jti": secrets.token_hex(8),
@@ -119,10 +120,15 @@ class Tokens:
         """What such a session says; None for what is none of this secret. Raises Unauthorized for one that is over."""
         return self._read(
             token,
-            lambda claims, until: Visits(claims["sub"], int(claims["epoch"]), bytes.fromhex(claims["key"]), until),
+            lambda claims, until: Visits(claims["sub"], int(claims["epoch"]), str(claims["key"]), until),
             "This session is over: sign in again.",
             audience=PAGES,
         )
+
+    def seal(self, digest: bytes) -> str:
+        """What stands for a key's digest in a session, and tells nothing of it: keys of the environment are anybody's
+        choice, and may be short enough to be guessed by their digest."""
+        return hmac.digest(self.secret, b"key\0" + digest, hashlib.sha256).hex()
 
     def proof(self, token: bytes) -> str:
         """What only a page that was made for a session can know: forms send it along."""

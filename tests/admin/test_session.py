@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from app.edge.credentials import SESSION
+from app.keys import digest_of
 from tests.admin.test_pages import is_page
 from tests.api.conftest import Serve
 from tests.api.keyring import ALL, Services, bearer, client, make
@@ -89,7 +91,9 @@ async def test_an_api_key_signs_in_without_a_name(guarded: Running, root: httpx.
         assert (await sign_in(http, "", made["secret"])).status_code == 303
         page = await http.get("/admin/horizon")
         assert "<bdi>ops</bdi>, admin" in page.text
-        assert made["secret"] not in http.cookies[SESSION]
+        said = urlsafe_b64decode(http.cookies[SESSION].split(".")[1] + "==").decode()
+        assert made["secret"] not in said
+        assert digest_of(made["secret"].encode()).hex() not in said
         await root.delete(f"/v0/keys/{made['id']}")
         is_page(await http.get("/admin/horizon"), 401)
 
@@ -218,6 +222,9 @@ async def test_in_the_open_pages_are_for_this_machine(serve: Serve, new_database
         # A name of somebody else's that leads here, so that their page may read ours.
         for host in ("rebound.example", f"rebound.example:{port}", "localhost.example", "[", ""):
             is_page(await http.get("/admin/horizon", headers={"host": host}), 403)
+        # A proxy of this machine, which lets others in.
+        for header in ("x-forwarded-for", "x-real-ip", "forwarded"):
+            is_page(await http.get("/admin/horizon", headers={header: "for=192.0.2.7"}), 403)
 
 
 async def test_beyond_this_machine_pages_are_not_open(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> None:
