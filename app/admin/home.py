@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.admin.failures import largest_failures
 from app.admin.permissions import SEE, SEE_SERVER, allows, must_be_allowed
 from app.admin.render import page
 from app.db import horizon
+from app.db.horizon import duration
 from app.db.pool import UNREACHABLE
 from app.edge.context import Context, context_of
 from app.engine import overview
-from app.engine.overview import Seen, Sort
+from app.engine.overview import Seen, Sort, View
 from app.engine.triage import Code, Level
 from app.errors import HoldfastError
 from app.keys import covers
@@ -26,13 +26,13 @@ from app.queue.failures import SILENCE
 
 MOST: Final = 50  # topics that are listed
 EXPLAINED: Final = 3  # of them, those whose commonest error is looked for
+OLD_SECONDS: Final = 120.0  # what was seen longer ago says nothing of now
 PATIENCE_SECONDS: Final = 1.0  # for each of these
-LATELY: Final = timedelta(hours=1)  # since when they failed
 _FAILS: Final = {Code.DEAD_LETTERS, Code.FAILING}
 
 
 class Hurt(msgspec.Struct, frozen=True):
-    """A topic that is not well. `error`: what most of what failed LATELY has in common, "" where that is not known."""
+    """A topic that is not well. `error`: what most of what failed within the hour has in common, "" for not known."""
 
     seen: Seen
     level: str
@@ -52,11 +52,11 @@ async def show(request: Request) -> Response:
     """The page. Raises Unavailable."""
     context = context_of(request)
     key = must_be_allowed(request, SEE)
-    found, total, age = await context.engine.overview.read()
+    view = await context.engine.overview.read()
     may_see = covers(key)
-    seen = [one for one in found if may_see(one.name)]
+    seen = [one for one in view.topics if may_see(one.name)]
     troubled, more = overview.page([one for one in seen if one.troubles], Sort.WORST, "", MOST)
-    hurts = await asyncio.gather(*(_hurt(context, request, one, n < EXPLAINED) for n, one in enumerate(troubled)))
+    hurts = [await _hurt(context, request, one, n < EXPLAINED) for n, one in enumerate(troubled)]
     facts = await _facts(context, whole=allows(request, SEE_SERVER))
     levels = {hurt.level for hurt in hurts} | {fact.level for fact in facts}
     return page(
@@ -68,35 +68,47 @@ async def show(request: Request) -> Response:
         hurting=sum(hurt.level != Level.NOTE.value for hurt in hurts),
         facts=facts,
         well=not levels & {Level.BAD.value, Level.WATCH.value},
+        unknown=_unknown(view),
         topics=len(seen),
-        truncated=total > len(found),
-        age_ms=None if age is None else round(age * 1000),
+        age_ms=None if view.age is None else round(view.age * 1000),
         jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
-        done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None),
+        done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None) if view.told else None,
     )
+
+
+def _unknown(view: View) -> list[str]:
+    """What would have to be known to say that all is well."""
+    found = []
+    if view.age is None:
+        found.append("Topics have not been looked at yet.")
+    elif view.age > OLD_SECONDS:
+        found.append(f"Topics were last looked at {duration(view.age)} ago.")
+    elif view.unseen:
+        unseen = "1 topic is" if view.unseen == 1 else f"{view.unseen:,} topics are"
+        found.append(f"{unseen} not looked at: HOLDFAST_METRICS_TOPICS says how many may be.")
+    if view.age is not None and not view.told:
+        found.append("What became of jobs lately could not be read in time.")
+    return found
 
 
 async def _hurt(context: Context, request: Request, seen: Seen, explain: bool) -> Hurt:
     error = ""
-    dead = seen.policy.config.dead_letter
+    policy, dead = seen.policy, seen.policy.config.dead_letter
     if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
         # What it says is worth no wait, and no page that fails for want of it.
         with contextlib.suppress(HoldfastError, *UNREACHABLE):
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                lately = datetime.now(UTC) - LATELY
-                clusters = (await context.engine.failures.read(seen.policy, lately, 1)).clusters
-                error = next((one.title or SILENCE for one in clusters), "")
+            found = await largest_failures(context, policy, PATIENCE_SECONDS, lately=True)
+            error = next((one.title or SILENCE for one in found.clusters), "") if found is not None else ""
     return Hurt(seen, seen.troubles[0].level.value, error)
 
 
 async def _facts(context: Context, *, whole: bool) -> list[Fact]:
     merged = await context.engine.metrics.merged()
-    context.engine.levels.bring(merged)
 
     def level(family: catalogue.Family, missing: float | None = None) -> float | None:
         return next(iter(merged.levels.get(family.name, {}).values()), missing)
 
-    facts = [Fact("PostgreSQL", "answers") if level(catalogue.DATABASE_UP) else Fact("PostgreSQL", "is away", "bad")]
+    facts = [Fact("PostgreSQL", "answers") if context.engine.levels.up else Fact("PostgreSQL", "is away", "bad")]
     redis = level(catalogue.REDIS)
     facts.append(Fact("Redis", "is not used") if redis is None else _redis(bool(redis)))
     if whole:

@@ -51,9 +51,9 @@ async def show(request: Request) -> Response:
         sort = Sort(given.get("sort", Sort.NAME.value))
     except ValueError:
         raise InvalidRequest(f"sort is one of {', '.join(Sort)}.") from None
-    found, total, age = await context_of(request).engine.overview.read()
+    view = await context_of(request).engine.overview.read()
     may_see = covers(must_be_allowed(request, SEE))
-    mine = [one for one in found if may_see(one.name)]
+    mine = [one for one in view.topics if may_see(one.name)]
     chosen = [one for one in mine if wanted.lower() in one.name.lower()]
     shown, more = overview.page(chosen, sort, after, MOST)
     state = {"q": wanted, "sort": "" if sort is Sort.NAME else sort.value}
@@ -70,8 +70,8 @@ async def show(request: Request) -> Response:
         following=_address(**state, after=shown[-1].name) if more else "",
         count=len(chosen),
         any=bool(mine),
-        truncated=total - len(found) if total > len(found) else 0,
-        age_ms=None if age is None else round(age * 1000),
+        truncated=view.unseen,
+        age_ms=None if view.age is None else round(view.age * 1000),
     )
 
 
@@ -87,7 +87,7 @@ async def find(request: Request) -> Response:
         pages.append(("Horizon", "/admin/horizon"))
     allowed = () if key is None else key.prefixes
     first = await store.page(context.pools.rest, wanted, "", FOUND, defaults=context.policies.defaults, allowed=allowed)
-    known, _, _ = await context.engine.overview.read()
+    known = (await context.engine.overview.read()).topics
     may_see = covers(key)
     names = [one.topic.name for one in first if may_see(one.topic.name)]
     names += [one.name for one in known if wanted.lower() in one.name.lower() and may_see(one.name)]

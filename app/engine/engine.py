@@ -19,6 +19,7 @@ from app.engine.failures import Failures
 from app.engine.fairness import Fairness
 from app.engine.fires import Fires
 from app.engine.groups import Groups
+from app.engine.kept import Kept
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
@@ -131,6 +132,7 @@ class Engine:
             pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics, to_files=to_files
         )
         self.overview = Overview(pools, self.levels)
+        self.kept = Kept()
         self.metrics.levels.append(self._levels)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:
@@ -179,7 +181,9 @@ class Engine:
         self.readers.close()
         self.outcomes.close()
         self.watches.close()
+        await self.overview.close()
         await self.levels.close()
+        await self.kept.close()
         await self.redrives.drain()
         await self.enqueues.drain()
         await self.logs.group.drain()

@@ -84,6 +84,7 @@ class Levels:
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
         self._next = 0.0
+        self.looks = 0  # that have ended, well or not
         self._up = False
         self._look: asyncio.Task[None] | None = None
 
@@ -103,9 +104,14 @@ class Levels:
         """The topics that are shown one by one: those of the last look, and those met since."""
         return frozenset([policy.topic.name for policy in self._policies] + self._metrics.topics())
 
+    @property
+    def up(self) -> bool:
+        """Whether the database answered when it was asked last."""
+        return self._up
+
     def looked(self) -> tuple[list[tuple[Policy, Looked]], int, float | None]:
-        """The topics that were looked at, by name; how many there are in all; and how many seconds ago that was, None
-        for never."""
+        """The topics that were looked at, by name; how many there are in all; and when that was, on the monotonic
+        clock, None for never."""
         found = []
         for policy in self._policies:
             name = policy.topic.name
@@ -115,7 +121,7 @@ class Levels:
             elif state is not None:
                 found.append((policy, Looked(False, state.count, state.bytes)))
         found.sort(key=lambda one: one[0].topic.name)
-        return found, sum(self._census.values()), time.monotonic() - self._looked if self._looked else None
+        return found, sum(self._census.values()), self._looked or None
 
     def _held(self, depth: Depth) -> Looked:
         sight = self._sights.get(depth.topic)
@@ -184,6 +190,7 @@ class Levels:
             log.exception("can't look at topics")
         finally:
             self._next = time.monotonic() + pause
+            self.looks += 1
             self._look = None
 
     async def _read_topics(self) -> None:

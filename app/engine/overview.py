@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 
+from app import tasks
 from app.db.pool import TOO_SLOW, UNREACHABLE
 from app.engine import triage
 from app.engine.triage import RECENT, Holds, Lately, Trouble
@@ -18,12 +20,15 @@ from app.queue import stats
 if TYPE_CHECKING:
     from app.db.pool import Pools
     from app.engine.levels import Levels, Looked
+    from app.queue.model import Topic
     from app.queue.stats import Flow
     from app.topics.config import Policy
 
 MINUTES: Final = 60
 FRESH_SECONDS: Final = 5.0
+SHARE: Final = 20  # what takes s seconds is repeated no sooner than SHARE * s later
 PATIENCE_SECONDS: Final = 2.0
+MOST_UNTOLD: Final = 10  # minutes; where more are not told, what became of jobs lately is not known
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +38,7 @@ class Minutes(msgspec.Struct, frozen=True):
     are told 20 to 60 s after their end (docs/stats.md): the last one or two are 0 until then."""
 
     enqueued: list[int]
+    claimed: list[int]
     completed: list[int]
     failed: list[int]
     dead_lettered: list[int]
@@ -92,37 +98,89 @@ def _key(one: Seen, sort: Sort) -> tuple[int | str, ...]:
             assert_never(sort)
 
 
+class View(msgspec.Struct, frozen=True):
+    """Topics as they were seen, by name, of `total` that there are. `looked`: when, on the monotonic clock; None for
+    never. `told`: what became of jobs lately is known of all queues that were seen."""
+
+    topics: list[Seen]
+    total: int
+    looked: float | None
+    told: bool
+
+    @property
+    def age(self) -> float | None:
+        """How many seconds ago was looked; None: never yet."""
+        return None if self.looked is None else time.monotonic() - self.looked
+
+    @property
+    def unseen(self) -> int:
+        """How many topics were not looked at."""
+        return max(self.total - len(self.topics), 0)
+
+
 class Overview:
-    """All topics that a scrape shows one by one, looked at no more often than a scrape does."""
+    """All topics that a scrape shows one by one, looked at no more often than a scrape does, for all who ask."""
 
     def __init__(self, pools: Pools, levels: Levels) -> None:
         self._pools = pools
         self._levels = levels
         self._flows: dict[int, Flow] | None = None
-        self._next = 0.0
+        self._untold = 0
+        self._next = 0.0  # when flows are read again
+        self._view = View([], 0, None, told=False)
+        self._looks = -1  # of the levels, that the view was made of
+        self._making: asyncio.Task[None] | None = None
 
-    async def read(self) -> tuple[list[Seen], int, float | None]:
-        """Topics by name, how many there are in all, and how many seconds ago was looked; None: never yet."""
+    async def read(self) -> View:
+        """How they are. Raises nothing: what can't be had in time is not known."""
         await self._levels.refresh()
-        found, total, age = self._levels.looked()
-        flows = await self._flows_of([policy for policy, looked in found if looked.is_queue])
-        return [_seen(policy, looked, flows) for policy, looked in found], total, age
+        if self._making is None and (self._looks != self._levels.looks or time.monotonic() >= self._next):
+            self._making = asyncio.create_task(self._make())
+        if self._making is not None:
+            await asyncio.wait(
+                [self._making], timeout=2 * PATIENCE_SECONDS
+            )  # it has a limit, unless the network has none
+        return self._view
 
-    async def _flows_of(self, queues: list[Policy]) -> dict[int, Flow] | None:
-        """None where they can't be had in time."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + FRESH_SECONDS
-            try:
-                async with self._pools.rest.acquire() as db, db.transaction(readonly=True):
-                    await db.execute(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
-                    self._flows = await stats.flows(db, [queue.topic for queue in queues], MINUTES)
-            except (*UNREACHABLE, *TOO_SLOW) as error:
-                log.warning("can't tell what became of jobs lately: %r", error)
-                self._flows = None
-        return self._flows
+    async def close(self) -> None:
+        """Stop looking."""
+        if self._making is not None:
+            await tasks.end(self._making)
+
+    async def _make(self) -> None:
+        try:
+            looks, (found, total, looked) = self._levels.looks, self._levels.looked()
+            queues = [policy.topic for policy, held in found if held.is_queue]
+            if time.monotonic() >= self._next:
+                await self._read_flows(queues)
+            flows, untold = self._flows, self._untold
+            # Not on the event loop: thousands of topics take their time.
+            seen = await asyncio.to_thread(lambda: [_seen(policy, held, flows, untold) for policy, held in found])
+            told = not queues or (flows is not None and untold <= MOST_UNTOLD)
+            self._view, self._looks = View(seen, total, looked, told), looks
+        except Exception:
+            log.exception("can't tell how topics are")
+        finally:
+            self._making = None
+
+    async def _read_flows(self, queues: list[Topic]) -> None:
+        began = time.monotonic()
+        try:
+            async with (
+                asyncio.timeout(PATIENCE_SECONDS),
+                self._pools.rest.acquire() as db,
+                db.transaction(readonly=True),
+            ):
+                await db.execute(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
+                self._untold, self._flows = await stats.untold(db), await stats.flows(db, queues, MINUTES)
+        except (*UNREACHABLE, *TOO_SLOW) as error:
+            log.warning("can't tell what became of jobs lately: %r", error)
+            self._flows = None
+        ended = time.monotonic()
+        self._next = ended + max(FRESH_SECONDS, SHARE * (ended - began))
 
 
-def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None) -> Seen:
+def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None, untold: int) -> Seen:
     if not looked.is_queue:
         return Seen(policy, looked, None, [])
     minutes = None if flows is None else _minutes(flows.get(policy.topic.id))
@@ -138,13 +196,15 @@ def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None) -> Seen
         policy.config.throughput_limit,
     )
     lately = None
-    if minutes is not None:
-        lately = Lately(*(sum(one[-RECENT:]) for one in (minutes.completed, minutes.failed, minutes.dead_lettered)))
+    if minutes is not None and untold <= MOST_UNTOLD:
+        told = slice(MINUTES - untold - RECENT, MINUTES - untold)
+        counts = (minutes.claimed, minutes.completed, minutes.failed, minutes.dead_lettered)
+        lately = Lately(*(sum(one[told]) for one in counts))
     return Seen(policy, looked, minutes, triage.troubles(holds, lately))
 
 
 def _minutes(flow: Flow | None) -> Minutes:
-    made = Minutes(*([0] * MINUTES for _ in range(4)))
+    made = Minutes(*([0] * MINUTES for _ in Minutes.__struct_fields__))
     if flow is not None:
         for n, ago in enumerate(flow.ago):
             if 0 <= ago < MINUTES:

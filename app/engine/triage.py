@@ -60,8 +60,9 @@ class Holds(msgspec.Struct, frozen=True):
 
 
 class Lately(msgspec.Struct, frozen=True):
-    """What became of its jobs within RECENT minutes; None of it all: not known."""
+    """What became of its jobs within the RECENT minutes that were told last; None of it all: not known."""
 
+    claimed: int
     completed: int
     failed: int
     dead_lettered: int
@@ -79,12 +80,12 @@ def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
         found.append(Trouble(Code.PAUSED, Level.WATCH if waits >= LATE_MS else Level.NOTE, f"It is paused. {rest}"))
     if holds.draining:
         found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
-    moves = holds.in_flight > 0 or (lately is not None and lately.completed + lately.failed > 0)
+    moves = holds.in_flight > 0 or (lately is not None and lately.claimed + lately.completed + lately.failed > 0)
     if holds.ready and waits >= LATE_MS and not holds.paused:
         level = Level.BAD if waits >= VERY_LATE_MS else Level.WATCH
         waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
         if not moves and lately is not None:
-            text = f"{waiting}, and nobody has claimed any for {RECENT} min."
+            text = f"{waiting}, and nobody claimed any in the {RECENT} min that were counted last."
             found.append(Trouble(Code.NOBODY_CLAIMS, Level.BAD, text))
         elif holds.throughput_limit:
             text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."

@@ -12,6 +12,7 @@ from app.queue.model import Connection, Topic
 
 _READ = sql.load(__package__, "topic_stats")
 _FLOWS = sql.load(__package__, "flows")
+_UNTOLD = sql.load(__package__, "untold")
 _TOLD = sql.load(__package__, "topic_stats_told")
 
 
@@ -43,6 +44,7 @@ class Flow(msgspec.Struct, frozen=True):
     topic_id: int
     ago: Sequence[int]
     enqueued: Sequence[int]
+    claimed: Sequence[int]
     completed: Sequence[int]
     failed: Sequence[int]
     dead_lettered: Sequence[int]
@@ -53,6 +55,12 @@ async def flows(db: Connection, topics: Sequence[Topic], minutes: int) -> dict[i
     known it has none."""
     rows = await db.fetch(_FLOWS, [topic.id for topic in topics], minutes)
     return {row["topic_id"]: Flow(**dict(row)) for row in rows}
+
+
+async def untold(db: Connection) -> int:
+    """How many minutes are not told yet, the one that runs included; a day's at most."""
+    minutes: int = await db.fetchval(_UNTOLD)
+    return minutes
 
 
 async def told(db: Connection) -> tuple[int, datetime]:

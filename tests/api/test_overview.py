@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.api.dialect import Topic, accepted, refused
 from tests.api.keyring import Services, bearer, client
 from tests.conftest import Running
 
+WAITING = """
+SELECT count(*) FROM pg_locks
+WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 Seen = dict[str, Any]
 
 
@@ -51,7 +56,7 @@ async def test_it_has_what_topics_hold_and_what_became_of_jobs(alone: Running) -
     assert [orders[name] for name in counts] == [2, 2, 1, 0, 1, 5, True]
     assert orders["oldest_claimable_age_ms"] >= 0
     sums = {name: sum(minutes) for name, minutes in orders["minutes"].items()}
-    assert sums == {"enqueued": 7, "completed": 1, "failed": 1, "dead_lettered": 1}
+    assert sums == {"enqueued": 7, "claimed": 4, "completed": 1, "failed": 1, "dead_lettered": 1}
     assert {len(minutes) for minutes in orders["minutes"].values()} == {MINUTES}
     assert [trouble["code"] for trouble in orders["troubles"]] == ["dead_letters"]
     assert orders["troubles"][0]["text"] == "1 job became dead letters within 10 min, 50 % of those that ended."
@@ -113,3 +118,48 @@ async def test_minutes_that_take_too_long_are_not_told(alone: Running, monkeypat
             await db.execute("LOCK TABLE holdfast.topic_stats")
             (seen,) = (await look(http))["topics"]
     assert seen["minutes"] is None
+
+
+async def test_all_who_ask_at_once_are_told_the_same(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.engine.overview.PATIENCE_SECONDS", 20)
+    async with client(alone, "all") as http:
+        await Topic(http, "a").put()
+        async with alone.context.pools.rest.acquire() as db:
+            async with db.transaction():
+                await db.execute("LOCK TABLE holdfast.topic_stats")
+                first = asyncio.create_task(look(http))
+                async with asyncio.timeout(20):
+                    while not await db.fetchval(WAITING):
+                        await asyncio.sleep(0.02)
+                second = asyncio.create_task(look(http))
+                await asyncio.wait([second], timeout=0.5)  # it waits for the other's reading
+            found = [(await one)["topics"][0]["minutes"] for one in (first, second)]
+    assert found[0] == found[1]
+    assert found[0] is not None
+
+
+@pytest.mark.parametrize(("claims", "code"), [(0, "nobody_claims"), (1, "waiting")])
+async def test_whether_anybody_claims_is_asked_of_claims(
+    alone: Running, monkeypatch: pytest.MonkeyPatch, claims: int, code: str
+) -> None:
+    monkeypatch.setattr("app.engine.triage.LATE_MS", 0)
+    async with client(alone, "all") as http:
+        queue = Topic(http, "a")
+        await queue.put()
+        await queue.add(2)
+        for _ in range(claims):
+            job = (await queue.claim())["claimed"][0]
+            await queue.nack("n", [job["$seq"]], errors=["not now"])
+        await minutes.tell(alone.context.pools)
+        (seen,) = (await look(http))["topics"]
+    assert [trouble["code"] for trouble in seen["troubles"]] == [code]
+
+
+async def test_of_minutes_that_nobody_told_nothing_is_said(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.engine.triage.LATE_MS", 0)
+    monkeypatch.setattr("app.engine.overview.MOST_UNTOLD", -1)
+    async with client(alone, "all") as http:
+        await Topic(http, "a").put()
+        await Topic(http, "a").add(1)
+        (seen,) = (await look(http))["topics"]
+    assert [trouble["code"] for trouble in seen["troubles"]] == ["waiting"]  # not that nobody claims

@@ -8,8 +8,9 @@ import pytest
 from app.engine.triage import LATE_MS, VERY_LATE_MS, Holds, Lately, rank, troubles
 
 IDLE = Holds(0, 0, 0, 0, None, False, False, 0)
-QUIET = Lately(0, 0, 0)
-WORKS = Lately(100, 0, 0)
+QUIET = Lately(0, 0, 0, 0)
+WORKS = Lately(100, 100, 0, 0)
+CLAIMS = Lately(1, 0, 0, 0)
 
 
 def holds(**changes: object) -> Holds:
@@ -26,6 +27,7 @@ def holds(**changes: object) -> Holds:
         (holds(ready=9, oldest_ms=LATE_MS), None, ["waiting watch"]),  # it is not known that nobody does
         (holds(ready=9, oldest_ms=LATE_MS, in_flight=1), QUIET, ["waiting watch"]),
         (holds(ready=9, oldest_ms=LATE_MS), WORKS, ["waiting watch"]),
+        (holds(ready=9, oldest_ms=LATE_MS), CLAIMS, ["waiting watch"]),  # and each comes back
         (holds(ready=9, oldest_ms=VERY_LATE_MS), WORKS, ["waiting bad"]),
         (holds(ready=9, oldest_ms=LATE_MS, throughput_limit=5), WORKS, ["throttled watch"]),
         (holds(ready=9, oldest_ms=LATE_MS, throughput_limit=5), QUIET, ["nobody_claims bad"]),
@@ -36,11 +38,12 @@ def holds(**changes: object) -> Holds:
         (holds(blocked=3, in_flight=1), QUIET, []),
         (holds(blocked=3, scheduled=1), QUIET, []),
         (holds(blocked=3), WORKS, []),
+        (holds(blocked=3), CLAIMS, []),
         (holds(blocked=3), None, []),
-        (IDLE, Lately(99, 1, 0), ["failing watch"]),
-        (IDLE, Lately(90, 10, 0), ["failing bad"]),
-        (IDLE, Lately(90, 10, 9), ["dead_letters bad"]),
-        (holds(paused=True), Lately(0, 1, 1), ["dead_letters bad", "paused note"]),
+        (IDLE, Lately(100, 99, 1, 0), ["failing watch"]),
+        (IDLE, Lately(100, 90, 10, 0), ["failing bad"]),
+        (IDLE, Lately(100, 90, 10, 9), ["dead_letters bad"]),
+        (holds(paused=True), Lately(1, 0, 1, 1), ["dead_letters bad", "paused note"]),
     ],
 )
 def test_each_rule(held: Holds, lately: Lately | None, found: list[str]) -> None:
@@ -48,7 +51,7 @@ def test_each_rule(held: Holds, lately: Lately | None, found: list[str]) -> None
 
 
 def test_its_sentences() -> None:
-    assert [one.text for one in troubles(holds(ready=1, oldest_ms=LATE_MS, paused=True), Lately(0, 2, 0))] == [
+    assert [one.text for one in troubles(holds(ready=1, oldest_ms=LATE_MS, paused=True), Lately(2, 0, 2, 0))] == [
         "2 jobs failed for good within 10 min, all of those that ended.",
         "It is paused. 1 job can be had and waits.",
     ]

@@ -41,6 +41,7 @@ class MinutesShown(msgspec.Struct):
     is told, 20 to 60 s after its end."""
 
     enqueued: list[int]
+    claimed: list[int]
     completed: list[int]
     failed: list[int]
     dead_lettered: list[int]
@@ -106,15 +107,15 @@ async def overview(request: Request) -> Response:
     known_parameters(request, ("prefix", "troubled", "sort", "page_size", "cursor"))
     prefix, troubled = request.query_params.get("prefix", ""), flag(request, "troubled", default=False)
     size, sort, after = min(page_size(request, MOST), MOST), _sort_in(request), _after(request)
-    seen, total, age = await context.engine.overview.read()
+    view = await context.engine.overview.read()
     may_see = covers(key)
-    chosen = [one for one in seen if one.name.startswith(prefix) and may_see(one.name)]
+    chosen = [one for one in view.topics if one.name.startswith(prefix) and may_see(one.name)]
     shown, more = page([one for one in chosen if one.troubles or not troubled], sort, after, size)
     fields: dict[str, object] = {
         "topics": [_shown(one) for one in shown],
-        "topics_total": total,
-        "truncated": total > len(seen),
-        "age_ms": None if age is None else round(age * 1000),
+        "topics_total": view.total,
+        "truncated": view.unseen > 0,
+        "age_ms": None if view.age is None else round(view.age * 1000),
     }
     if more:
         fields["next_cursor"] = cursor_to({"after": shown[-1].name})
