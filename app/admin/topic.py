@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.admin.failures import largest_failures
 from app.admin.permissions import CONTROL, SEE, allows
 from app.admin.render import page
 from app.audit.trail import Action
@@ -20,13 +20,13 @@ from app.edge.control import hold
 from app.errors import InvalidRequest, TopicNotFound
 from app.queue import inspector, log, stats
 from app.queue.failures import SILENCE, Failures
+from app.queue.model import Connection
 from app.queue.stats import Step
 from app.topics import control, store
 from app.topics.config import Policy, TopicType, check_name
 
 BOUND: Final = 10_001  # due jobs that are counted one by one
-SECONDS: Final = 3  # that the reading of minutes may take
-CLUSTERS: Final = 5
+SECONDS: Final = 3  # that the reading of minutes may take, and that a page waits for either reading
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -90,12 +90,11 @@ async def show(request: Request) -> Response:
     if policy.config.type is TopicType.LOG:
         states = await log.states(context.pools.rest, [(policy.topic, policy.config.ttl_ms)], BOUND)
         return page(request, "log.html", title=name, topic=name, log=states.get(name))
-    holding, charts, (_, verdict), failures = await asyncio.gather(
-        _holding(context, policy),
-        _charts(context, policy, SPANS[over]),
-        context.engine.explain.topic(policy),
-        _failures(context, request, policy),
-    )
+    # One after the other: whoever has many pages open must not have all of the pool.
+    holding = await _holding(context, policy)
+    charts = await _charts(context, policy, over)
+    _, verdict = await context.engine.explain.topic(policy)
+    failures = await _failures(context, request, policy)
     dead = policy.config.dead_letter
     return page(
         request,
@@ -107,7 +106,7 @@ async def show(request: Request) -> Response:
         over=over,
         spans=SPANS,
         holding=holding,
-        charts=charts(holding) if charts is not None else None,
+        charts=charts,
         reasons=[reason.message for reason in verdict.reasons],
         failures=None if failures is None else failures.clusters,
         silence=SILENCE,
@@ -156,33 +155,37 @@ async def _failures(context: Context, request: Request, policy: Policy) -> Failu
     dead = policy.config.dead_letter
     if dead is not None and not allows(request, SEE, dead):
         return None
-    try:
-        async with asyncio.timeout(SECONDS):
-            return await context.engine.failures.read(policy, None, CLUSTERS)
-    except (TimeoutError, *TOO_SLOW):
-        return None
+    return await largest_failures(context, policy, SECONDS)
 
 
-async def _charts(context: Context, policy: Policy, span: Span) -> Callable[[Holding], list[Chart]] | None:
-    """Makes the curves of a span; None where they can't be had in time."""
-    try:
-        async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
-            await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
-            told_to, now = await stats.told(db)
-            before = now + (_EPOCH - now) % span.step
-            since = before - span.steps * span.step
-            found = await stats.read(db, policy.topic, (since, before), span.step)
-    except TOO_SLOW:
-        return None
+async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | None:
+    """The curves of a span, as of half a minute ago at most; None where they can't be had in time."""
+
+    async def read() -> list[Chart] | None:
+        try:
+            async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+                await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+                return await _read_charts(db, policy, SPANS[over])
+        except TOO_SLOW:
+            return None
+
+    return await context.engine.kept.get(("charts", policy.topic.id, over), read, SECONDS)
+
+
+async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:
+    told_to, now = await stats.told(db)
+    before = now + (_EPOCH - now) % span.step
+    since = before - span.steps * span.step
+    found = await stats.read(db, policy.topic, (since, before), span.step)
     seconds = int(span.step.total_seconds())
     first = int(since.timestamp())
     # A step of which minutes are not told yet would look like a fall.
     times = [at for at in range(first, int(before.timestamp()), seconds) if (at + seconds) * 1000 <= told_to]
-    return lambda holding: curves(times, {step.at_ms // 1000: step for step in found}, seconds, holding)
+    return curves(times, {step.at_ms // 1000: step for step in found}, seconds)
 
 
-def curves(times: Sequence[int], steps: dict[int, Step], seconds: int, holding: Holding) -> list[Chart]:
-    """The page's four curves, by when steps begin. Depth is reckoned back from now by what came and what went."""
+def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[Chart]:
+    """The page's curves, by when steps begin."""
 
     def rate(value: Callable[[Step], int]) -> list[float]:
         return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
@@ -190,11 +193,6 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int, holding: 
     def percentile(value: Callable[[Step], int | None]) -> list[int | None]:
         return [value(steps[at]) if at in steps else None for at in times]
 
-    depth, left = list[int](), holding.ready + holding.in_flight + holding.scheduled + holding.blocked
-    left -= sum(_gained(step) for at, step in steps.items() if not times or at > times[-1])
-    for at in reversed(times):
-        depth.append(max(left, 0))
-        left -= _gained(steps[at]) if at in steps else 0
     flow = [
         _line("enqueued", "ready", rate(lambda step: step.enqueued)),
         _line("completed", "in-flight", rate(lambda step: step.completed)),
@@ -214,7 +212,6 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int, holding: 
     acks = any(step.processing_count for step in steps.values())
     return [
         Chart("Jobs a minute", _data(times, "jobs", flow)),
-        Chart("Depth", _data(times, "jobs", [_line("jobs", "ready", depth[::-1])])),
         Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "Nothing was claimed in this time."),
         Chart("Processing", _data(times, "ms", works), "" if acks else "Nothing was completed in this time."),
     ]
@@ -222,10 +219,6 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int, holding: 
 
 def _data(times: Sequence[int], unit: str, lines: Sequence[dict[str, object]]) -> dict[str, object]:
     return {"x": times, "unit": unit, "lines": lines}
-
-
-def _gained(step: Step) -> int:
-    return step.enqueued - step.completed - step.failed - step.expired - step.cancelled
 
 
 def _line(name: str, tone: str, y: Sequence[float | None]) -> dict[str, object]:
