@@ -66,7 +66,7 @@ async def small(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Run
 async def boss(browser: Browser, small: Running) -> AsyncIterator[BrowserContext]:
     """A viewer who has signed in as the admin."""
     async with visitor(browser) as context:
-        form = {"name": BOSS, "secret": PASSWORD}
+        form: dict[str, str | float | bool] = {"name": BOSS, "secret": PASSWORD}
         answer = await context.request.post(
             f"{small.url}/admin/sign-in", form=form, headers={"origin": small.url}, max_redirects=0
         )
