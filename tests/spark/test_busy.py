@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -141,7 +142,10 @@ def compared(load: Load, jobs: Jobs) -> dict[str, list[float]]:
         for beside, count in TURNS:
             query, frames = jobs.stream(beside), itertools.cycle(jobs.frames[beside])
             try:
-                took[beside] += [one_round(load, frames) for _ in range(count)]
+                for _ in range(count):
+                    read = rows_read(query)
+                    took[beside].append(one_round(load, frames))
+                    until(partial(has_read_more, query, read), PATIENCE, or_show=query.exception)
             finally:
                 query.stop()
         p99s = {name: [round(percentile(one, 0.99) * 1000, 1) for one in each] for name, each in took.items()}
@@ -149,6 +153,18 @@ def compared(load: Load, jobs: Jobs) -> dict[str, list[float]]:
         if are_close(p99s):
             break
     return p99s
+
+
+def rows_read(query: StreamingQuery) -> dict[int, int]:
+    """The rows of each batch that is over."""
+    return {one.batchId: one.numInputRows for one in query.recentProgress}
+
+
+def has_read_more(query: StreamingQuery, before: dict[int, int]) -> bool:
+    """Whether a stream is alive, and has read rows since then. Raises AssertionError if it is dead."""
+    assert query.exception() is None, query.exception()
+    assert query.isActive
+    return any(rows for batch, rows in rows_read(query).items() if batch not in before)
 
 
 def are_close(p99s: dict[str, list[float]]) -> bool:
