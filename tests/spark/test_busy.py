@@ -1,8 +1,9 @@
 """Reads don't hold up the queue: claims are as quick as beside a job of Spark's that reads nothing of it.
 
 Both kinds of work take turns within one run, and of the rounds of each the median counts: a machine that freezes for a
-second spoils the round that it hits, and not the comparison. Where they differ there are more rounds: what was chance
-goes, and what has a reason stays.
+second spoils the round that it hits, and not the comparison. Where they differ there are more rounds, and the median
+is of all of them: what was chance goes, and what has a reason stays. Where they agree at once, more would only take
+longer: reads that hold claims up do so in each round.
 """
 
 from __future__ import annotations
