@@ -1,11 +1,13 @@
 """Days in files: where they lie, what says that one is whole, and how they are read again.
 
-    <root>/<table>/day=2026-11-21/topic=orders/part-….parquet
-    <root>/<table>/day=2026-11-21/_holdfast.json
+    <root>/<table>/day=2026-11-21/attempt=5f1c…-e07a…/topic=orders/part-….parquet
+    <root>/<table>/day=2026-11-21/attempt=5f1c…-e07a…/_holdfast.json
 
-The manifest `_holdfast.json` is written when everything else was read back. A day without one is not finished: nobody
-reads it. Folders are named as Spark names them, `:` as `%3A`. A topic's name that is too long for a folder is cut, and
-the manifest has it whole.
+Each attempt to archive a day writes into a folder that no other one has, so none can harm what another has finished.
+The mark in the database says which of them counts; nobody reads another. The manifest `_holdfast.json` is written when
+everything else was read back. Earlier versions had no attempts, and wrote into the day's own folder: their marks say
+so. Folders are named as Spark names them, `:` as `%3A`. A topic's name that is too long for a folder is cut, and the
+manifest has it whole.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import reduce
 from hashlib import sha256
+from secrets import token_hex
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,12 +26,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark.archive.checksums import Sum, total
-from spark.archive.day_partitions import Part
+from spark.archive.day_partitions import Mark, Part
 from spark.errors import Mistake
 from spark.folders import Folder
 
 MANIFEST: Final = "_holdfast.json"
 FORMAT: Final = 1
+ATTEMPT: Final = "attempt="
 # A folder's name has 255 bytes at most in most file systems, "topic=" is 6 of them, and an escaped character three.
 LONGEST: Final = 240
 KEPT: Final = 150  # characters of a longer name, before a mark that no topic's name can have, and a digest
@@ -69,6 +74,14 @@ class Manifest:
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Where the files of a day are, and what they hold."""
+
+    folder: Folder
+    manifest: Manifest
+
+
 class Files:
     """The days under one root, of all tables."""
 
@@ -76,70 +89,86 @@ class Files:
         self._spark = spark
         self._root = Folder(spark, root)
 
-    def folder(self, part: Part) -> Folder:
-        return self._root / part.table / f"day={part.day}"
+    def folder(self, part: Part, mark: Mark) -> Folder:
+        """Where a marked day is, if it is here: the root may have moved since."""
+        return self._root / part.table / mark.location.rpartition(f"/{part.table}/")[2]
 
-    def manifest(self, part: Part) -> Manifest | None:
-        """None for a day that is not finished, or not there. Raises OSError if that can't be seen."""
-        text = self.folder(part).read(MANIFEST)
-        return None if text is None else Manifest.parse(text)
+    def day(self, part: Part, mark: Mark) -> Day | None:
+        """None if what was marked is not here. Raises OSError if that can't be seen."""
+        folder = self.folder(part, mark)
+        text = folder.read(MANIFEST)
+        manifest = None if text is None else Manifest.parse(text)
+        return None if manifest is None or total(manifest.topics) != mark.held else Day(folder, manifest)
 
-    def days(self, table: str) -> dict[date, Manifest]:
-        """The finished days of a table, the oldest first."""
-        found: dict[date, Manifest] = {}
-        for name in (self._root / table).names():
-            key, _, day = name.partition("=")
-            if key == "day" and (manifest := self.manifest(Part(date.fromisoformat(day), table))) is not None:
-                found[date.fromisoformat(day)] = manifest
-        return found
+    def days(self, table: str, marks: Mapping[Part, Mark]) -> dict[date, Day]:
+        """The marked days of a table that are here, in the order of their marks."""
+        found = {part.day: self.day(part, mark) for part, mark in marks.items() if part.table == table}
+        return {at: day for at, day in found.items() if day is not None}
 
-    def write(self, part: Part, frame: DataFrame, time: str) -> None:
-        """A day's rows, in the place of all that lies there; `time` is the column that they are put in order by. Not
-        finished: `finish` does that."""
-        folder = self.folder(part)
-        folder.delete(MANIFEST)
+    def attempt(self, part: Part, database: str) -> Folder:
+        """A new folder, for one attempt of this database (its epoch) to archive a day."""
+        return self._day(part) / f"{_prefix(database)}{token_hex(6)}"
+
+    def sweep(self, part: Part, database: str) -> None:
+        """Remove what this database's attempts have left unfinished. For whoever has the right to mark the day, which
+        is not marked: no other run can mark one of these any more. Finished ones stay: a copy of the database, which
+        has the same epoch, may have marked them."""
+        day = self._day(part)
+        for name in day.names():
+            if name.startswith(_prefix(database)) and (day / name).read(MANIFEST) is None:
+                (day / name).delete()
+
+    def write(self, folder: Folder, frame: DataFrame, time: str) -> None:
+        """A day's rows, into an attempt's folder; `time` is the column that they are put in order by. Not finished:
+        `finish` does that."""
         (
             frame.withColumn("topic", _folder(f.col("topic")))
             .hint("rebalance", "topic")
             .sortWithinPartitions("topic", time)
-            .write.mode("overwrite")
-            .partitionBy("topic")
+            .write.partitionBy("topic")
             .option("compression", "zstd")
             .parquet(folder.path)
         )
 
-    def set_aside(self, part: Part) -> str | None:
-        """Put all that lies there under a name that neither this nor Spark reads: where that is; None for nothing."""
-        folder = self.folder(part)
+    def finish(self, day: Day) -> None:
+        """Say that a day is whole."""
+        day.folder.write(MANIFEST, day.manifest.text())
+
+    def set_aside(self, part: Part, mark: Mark) -> str | None:
+        """Put what was marked under a name that neither this nor Spark reads: where that is; None for nothing."""
+        folder = self.folder(part, mark)
         now = datetime.now(UTC)
         return folder.move(f"_damaged-{part.day}-{now:%Y%m%dT%H%M%S%fZ}") if folder.exists() else None
 
-    def clear(self, part: Part) -> None:
-        """Remove all that lies there."""
-        self.folder(part).delete()
+    def _day(self, part: Part) -> Folder:
+        return self._root / part.table / f"day={part.day}"
 
-    def finish(self, part: Part, manifest: Manifest) -> str:
-        """Say that a day is whole: where it is."""
-        folder = self.folder(part)
-        folder.write(MANIFEST, manifest.text())
-        return folder.path
-
-    def frame(self, table: str, days: Mapping[date, Manifest]) -> DataFrame:
+    def frame(self, table: str, days: Iterable[Day]) -> DataFrame:
         """The rows of these days, with the table's columns in their order; a column that a day does not have is NULL.
 
         Raises Mistake where the days have one column with two types.
         """
-        schema = _merged(manifest.schema for manifest in days.values())
-        paths = [self.folder(Part(day, table)).path for day, manifest in days.items() if manifest.topics]
-        if not paths:
-            return self._spark.createDataFrame([], schema)
-        names = {folder_of(topic): topic for manifest in days.values() for topic in manifest.topics}
+        days = list(days)
+        schema = _merged(day.manifest.schema for day in days)
+        paths = [day.folder.path for day in days if day.manifest.topics]
+        names = {folder_of(topic): topic for day in days for topic in day.manifest.topics}
         cut = {folder: topic for folder, topic in names.items() if folder != topic}
         # A schema, lest Spark take a topic's name for a number or a date.
         read = self._spark.read.schema(StructType([*schema, StructField("day", StringType())])).option(
             "basePath", (self._root / table).path
         )
-        return read.parquet(*paths).withColumn("topic", _topic(f.col("topic"), cut)).select(*schema.names)
+        # Spark takes folders for one table only if they are equally deep.
+        attempts = [path for path in paths if path.rpartition("/")[2].startswith(ATTEMPT)]
+        frames = [
+            read.parquet(*alike).withColumn("topic", _topic(f.col("topic"), cut)).select(*schema.names)
+            for alike in (attempts, [path for path in paths if path not in set(attempts)])
+            if alike
+        ]
+        return reduce(DataFrame.unionAll, frames) if frames else self._spark.createDataFrame([], schema)
+
+
+def _prefix(database: str) -> str:
+    return f"{ATTEMPT}{sha256(database.encode()).hexdigest()[:12]}-"
 
 
 def folder_of(topic: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -13,6 +13,7 @@ from psycopg import sql
 from pyspark.sql.types import StructType
 
 from spark.archive.checksums import Sum, in_sql
+from spark.source import epochs
 from spark.source.connection import Connection, connect
 from spark.windows import midnight
 
@@ -45,10 +46,9 @@ _MARK: Final = """
 """
 # Only while there is something to archive anew.
 _UNMARK: Final = """
-    DELETE FROM holdfast.archived_days a WHERE a.of_table = %s AND a.day = %s AND EXISTS (
+    DELETE FROM holdfast.archived_days a WHERE a.of_table = %s AND a.day = %s AND a.location = %s AND EXISTS (
         SELECT FROM holdfast.day_partitions d WHERE d.of_table = a.of_table AND d.day = a.day)
 """
-_THERE: Final = "SELECT name FROM holdfast.topics WHERE name = ANY(%s) AND created_at < %s"
 _COLUMNS: Final = """
     SELECT attname FROM pg_catalog.pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
@@ -163,15 +163,15 @@ def sums(db: Connection, part: Part, schema: StructType, done: Callable[[int], N
 
 
 class Marking:
-    """The right to archive one day: whoever has it holds a lock, and marks in the same transaction."""
+    """The right to archive one day: whoever has it holds a lock, and marks in the same transaction.
+
+    `database` tells this database from others that archive into the same folder.
+    """
 
     def __init__(self, db: Connection, part: Part) -> None:
         self._db = db
         self._part = part
-
-    def confirm(self) -> None:
-        """Raises what the database raises if the lock was lost: to be asked before what another run wrote is lost."""
-        self._db.execute("SELECT 1")
+        self.database = epochs.current(db)
 
     def mark(self, held: Sum, location: str) -> None:
         """Raises what the database raises; so it does if the lock was lost meanwhile."""
@@ -195,16 +195,9 @@ def marking(dsn: str, part: Part) -> Iterator[Marking | None]:
 
 
 @contextmanager
-def unmarking(dsn: str, part: Part) -> Iterator[bool]:
-    """Take a mark back, if the day is still in the database: whether it was. It is there for others up to the end, and
-    stays if the caller fails."""
+def unmarking(dsn: str, part: Part, mark: Mark) -> Iterator[bool]:
+    """Take this mark back, if the day is still in the database: whether it was. It is there for others up to the end,
+    and stays if the caller fails."""
     with connect(dsn, read_only=False, purpose="archive") as db, db.transaction():
         db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        yield db.execute(_UNMARK, [part.table, part.day]).rowcount > 0
-
-
-def gone(dsn: str, names: Iterable[str], part: Part) -> set[str]:
-    """Of these topics those that are no more: there is none of the name, or one that was made after the day."""
-    with connect(dsn, read_only=True, purpose="archive") as db:
-        asked = sorted(names)
-        return set(asked) - {name for (name,) in db.execute(_THERE, [asked, part.end])}
+        yield db.execute(_UNMARK, [part.table, part.day, mark.location]).rowcount > 0

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.archive import day_partitions
-from spark.archive.day_files import Files, Manifest
+from spark.archive.day_files import Day, Files
 from spark.errors import Mistake
 from spark.source import days, frame
 from spark.source.connection import connect
@@ -36,7 +36,7 @@ class Kept:
     """The days of a window, in order. Files come first: of a day that has them the database may have rows no more."""
 
     table: str
-    files: Mapping[date, Manifest]
+    files: Mapping[date, Day]
     database: Sequence[date]
     nowhere: Sequence[date]
     marks: Mapping[date, str]  # where the archive put which of these days
@@ -58,20 +58,26 @@ class Kept:
         )
 
 
+def finished(dsn: str, table: str, files: Files | None) -> dict[date, Day]:
+    """The marked days of a table that these files have, the oldest first."""
+    return {} if files is None else files.days(table, day_partitions.marks(dsn))
+
+
 def kept(dsn: str, table: str, window: Window, files: Files | None = None) -> Kept:
     """Where each day of a window is, by now."""
-    finished = {} if files is None else files.days(table)
-    marks = {part.day: mark.location for part, mark in day_partitions.marks(dsn).items() if part.table == table}
+    marked = day_partitions.marks(dsn)
+    archived = {} if files is None else files.days(table, marked)
+    marks = {part.day: mark.location for part, mark in marked.items() if part.table == table}
     with connect(dsn, read_only=True, purpose="days") as db:
         there = set(days.listed(db, table))
     wanted = days_of(window)
     return Kept(
         table,
-        {day: finished[day] for day in wanted if day in finished},
-        [day for day in wanted if day in there and day not in finished],
-        [day for day in wanted if day not in there and day not in finished],
+        {day: archived[day] for day in wanted if day in archived},
+        [day for day in wanted if day in there and day not in archived],
+        [day for day in wanted if day not in there and day not in archived],
         {day: marks[day] for day in wanted if day in marks},
-        min((*finished, *there), default=None),
+        min((*archived, *there), default=None),
     )
 
 
@@ -99,11 +105,11 @@ def rows(
     """
     filters = [("event", "in", list(kinds))] if kinds else []
     read = partial(frame, spark, dsn, table, topic, columns=columns, filters=filters)
-    finished = {} if files is None else files.days(table)
-    wanted = {day: finished[day] for day in days_of(window) if day in finished}
+    there = finished(dsn, table, files)
+    wanted = {day: there[day] for day in days_of(window) if day in there}
     if files is None or not wanted:
         return read(window)
-    archived = files.frame(table, wanted)
+    archived = files.frame(table, wanted.values())
     time = archived[TIMES[table]]
     archived = archived.where((time >= window.start) & (time < window.end))
     archived = archived if topic is None else archived.where(archived["topic"] == topic)

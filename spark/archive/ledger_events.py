@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark.archive.day_files import Files
-from spark.archive.kept_days import Kept, days_of, kept, rows
+from spark.archive.kept_days import Kept, days_of, finished, kept, rows
 from spark.errors import Mistake
 from spark.windows import Window
 
@@ -35,7 +35,7 @@ class Ledger:
     def events(self, window: Window, *kinds: str) -> DataFrame:
         """The columns EVENTS of what happened within a window, of these kinds if any are named. Raises Mistake."""
         root = self._root()
-        if root is not None and not set(days_of(window)) & set(root.days("lease_events")):
+        if root is not None and not set(days_of(window)) & set(finished(self.dsn, "lease_events", root)):
             raise Mistake(f"--from-files {self.files}: no day of lease_events that overlaps {window} is whole there")
         return rows(self.spark, self.dsn, "lease_events", window, root, columns=EVENTS, topic=self.topic, kinds=kinds)
 

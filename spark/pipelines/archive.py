@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from spark import source
 from spark.archive import day_partitions
 from spark.archive.checksums import Sum, of_frame, total
-from spark.archive.day_files import Files, Manifest
-from spark.archive.day_partitions import Part
+from spark.archive.day_files import Day, Files, Manifest
+from spark.archive.day_partitions import Mark, Part
 from spark.errors import Mistake, reason
 from spark.progress import Progress
 from spark.source.connection import connect
@@ -86,31 +86,31 @@ def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
 
 
 def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum]:
-    """Write a day, read it back, mark it: its sums by topic. Killed anywhere, it goes again.
+    """Write a day into a folder of its own, read it back, mark it: its sums by topic. Killed anywhere, it goes again.
 
     Raises Left, and what the database, the file system and Spark raise.
     """
     with day_partitions.marking(dsn, part) as marking:
         if marking is None:
             raise Left("another run has it")
-        for attempt in range(ATTEMPTS):
+        files.sweep(part, marking.database)
+        for _ in range(ATTEMPTS):
             frame = extract(spark, dsn, part)
-            wanted = Manifest(frame.schema, _sums(dsn, part, frame.schema))
-            kept = files.manifest(part)
-            if kept is not None and attempt == 0 and _is_left_by_a_kill(dsn, files, part, kept, wanted):
-                marking.mark(total(kept.topics), files.folder(part).path)
-                return kept.topics
-            if kept is not None and kept.topics != wanted.topics and attempt == 0:
-                raise Left(
-                    f"{files.folder(part).path} is finished and holds something else. Does it belong to another "
-                    "database? Name another folder, or remove that one"
-                )
-            if kept is None or attempt or _held(files, part, kept) != wanted.topics:
-                marking.confirm()  # sums take long: another run may have this day by now, and the database none of it
-                load(files, part, frame, wanted)
-            if _held(files, part, wanted) == wanted.topics:
-                marking.mark(total(wanted.topics), files.finish(part, wanted))
-                return wanted.topics
+            day = Day(files.attempt(part, marking.database), Manifest(frame.schema, _sums(dsn, part, frame.schema)))
+            is_whole = False
+            try:
+                if day.manifest.topics:
+                    files.write(day.folder, frame, TIMES[part.table])
+                if _held(files, part, day) == day.manifest.topics:
+                    # The mark is nobody else's to see before this transaction ends. If another run has the day by now,
+                    # there is none, and this attempt stays unfinished.
+                    marking.mark(total(day.manifest.topics), day.folder.path)
+                    files.finish(day)
+                    is_whole = True
+                    return day.manifest.topics
+            finally:
+                if not is_whole:
+                    day.folder.delete()
         raise Left("what was read back is not what the database has, twice: is somebody writing to that folder?")
 
 
@@ -125,14 +125,6 @@ def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
     return frame
 
 
-def load(files: Files, part: Part, frame: DataFrame, wanted: Manifest) -> None:
-    """The rows into files. An empty day has none."""
-    if wanted.topics:
-        files.write(part, frame, TIMES[part.table])
-    else:
-        files.clear(part)
-
-
 def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     """Read the files of every day again that is marked as being here.
 
@@ -140,7 +132,7 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     the next run writes it anew. The files are set aside: of rows past their window they may be the only ones.
     """
     marks = {part: mark for part, mark in day_partitions.marks(dsn).items() if only.covers(part)}
-    here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part).path}
+    here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part, mark).path}
     bad = 0
     with Progress("days", len(here)) as progress:
         if len(here) < len(marks):
@@ -148,18 +140,18 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
         if not marks:
             progress.say("no day that is meant is marked")
         for part, mark in here.items():
-            manifest = files.manifest(part)
-            if manifest is None or total(manifest.topics) != mark.held:
+            day = files.day(part, mark)
+            if day is None:
                 fault = "there is no manifest that says what was marked"
-            elif _held(files, part, manifest) != manifest.topics:
+            elif _held(files, part, day) != day.manifest.topics:
                 fault = "the files are not what the manifest says"
             else:
-                print(_line(part, manifest.topics, "as marked"), flush=True)
+                print(_line(part, day.manifest.topics, "as marked"), flush=True)
                 progress.advance()
                 continue
             bad += 1
             try:
-                left = _taken_back(dsn, files, part)
+                left = _taken_back(dsn, files, part, mark)
             except (psycopg.Error, OSError) as error:
                 left = f"still marked: {reason(error)}"
             print(f"{part}: {fault}; {left}", flush=True)
@@ -167,24 +159,13 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     return 1 if bad else 0
 
 
-def _taken_back(dsn: str, files: Files, part: Part) -> str:
-    with day_partitions.unmarking(dsn, part) as is_there:
+def _taken_back(dsn: str, files: Files, part: Part, mark: Mark) -> str:
+    with day_partitions.unmarking(dsn, part, mark) as is_there:
         if not is_there:
-            return "the database has it no more"
+            return "the database has it no more, or another run has marked it anew"
         # Before the mark is gone for others: killed here, the day is marked, and the next look finds no manifest.
-        aside = files.set_aside(part)
+        aside = files.set_aside(part, mark)
     return "not marked any more: run again" + ("" if aside is None else f"; what was there is now at {aside}")
-
-
-def _is_left_by_a_kill(dsn: str, files: Files, part: Part, kept: Manifest, wanted: Manifest) -> bool:
-    """Whether files that are finished and whole have all that the database has, and else what it had of topics that
-    are no more. One topic has to be the same: with none, it may be another database's day."""
-    same = {topic for topic, held in kept.topics.items() if wanted.topics.get(topic) == held}
-    others = kept.topics.keys() - same
-    fewer = all(kept.topics[topic].rows > wanted.topics.get(topic, Sum()).rows for topic in others)
-    if not (same and others and fewer and wanted.topics.keys() <= kept.topics.keys()):
-        return False
-    return day_partitions.gone(dsn, others, part) == others and _held(files, part, kept) == kept.topics
 
 
 def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:
@@ -192,10 +173,10 @@ def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:
         return day_partitions.sums(db, part, schema, progress.advance)
 
 
-def _held(files: Files, part: Part, manifest: Manifest) -> dict[str, Sum] | None:
+def _held(files: Files, part: Part, day: Day) -> dict[str, Sum] | None:
     """What a day's files hold; None if they can't be read."""
     try:
-        return of_frame(files.frame(part.table, {part.day: manifest}), manifest.schema, "topic")
+        return of_frame(files.frame(part.table, [day]), day.manifest.schema, "topic")
     except SPARKS:
         return None
 

@@ -84,9 +84,9 @@ def run(
 ) -> Found:
     """Audit what happened in a window, or all that is kept. Raises Mistake."""
     with Progress("audited events") as progress, connect(dsn, read_only=True, purpose="audit") as database:
-        window, end = settled(database, asked or everything(database, files))
+        window, end = settled(database, asked or everything(database, dsn, files))
         window = readable(dsn, window, files)
-        if files is not None and not set(kept_days.days_of(window)) & set(files.days(TABLE)):
+        if files is not None and not set(kept_days.days_of(window)) & set(kept_days.finished(dsn, TABLE, files)):
             progress.say(f"note: no day of {window} is whole in those files")
         topics = spark.createDataFrame(topic_rows(database, window), TOPICS)
         history = kept(histories(events(spark, dsn, Window(window.start - MARGIN, end), files)))
@@ -107,10 +107,9 @@ def run(
     return Found(window, sums["events"], sums["jobs"], sums["topics"], sums["older"], counts, shown)
 
 
-def everything(database: Connection, files: Files | None) -> Window:
+def everything(database: Connection, dsn: str, files: Files | None) -> Window:
     """From the first day that is kept, in files or in the database."""
-    archived = {} if files is None else files.days(TABLE)
-    first = min([*days.listed(database, TABLE), *archived])
+    first = min([*days.listed(database, TABLE), *kept_days.finished(dsn, TABLE, files)])
     return Window(midnight(first), datetime.max.replace(tzinfo=UTC))
 
 

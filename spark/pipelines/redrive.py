@@ -79,13 +79,14 @@ class Pace:
 @dataclass(slots=True)
 class Outcome:
     """What has become of them so far. `reason`: why the rest stayed; `goes_on`: an operation that was begun, of which
-    it is not known how it ends."""
+    it is not known how it ends; `may_go_on`: it is not even known whether one was begun, and which."""
 
     requeued: int = 0
     skipped: int = 0
     failed_again: int = 0
     reason: str | None = None
     goes_on: str | None = None
+    may_go_on: bool = False
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
@@ -112,11 +113,11 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     if outcome.reason is None:
         return 0
     rest = len(seqs) - outcome.requeued - outcome.skipped
-    if outcome.goes_on is None:
+    if outcome.goes_on is None and not outcome.may_go_on:
         print(f"stopped: {outcome.reason}; {rest:,} stay")
-    else:
-        print(f"stopped: {outcome.reason}; {rest:,} were not back when it was last heard of")
-        print(_how_to_look(service, outcome.goes_on))
+        return 1
+    print(f"stopped: {outcome.reason}; {rest:,} were not back when it was last heard of")
+    print(_how_to_find(args.topic) if outcome.goes_on is None else _how_to_look(service, outcome.goes_on))
     return 1
 
 
@@ -186,6 +187,9 @@ def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress
             body["canary"] = pace.canary
         try:
             operation = service.post("v0", "topics", topic, "requeue", body=body)["id"]
+        except NoAnswer as error:
+            outcome.reason, outcome.may_go_on = str(error), True
+            break
         except Mistake as mistake:
             if start == 0:
                 raise
@@ -221,6 +225,11 @@ def _cancelled(service: Service, operation: str, before: int) -> str:
 def _how_to_look(service: Service, operation: str) -> str:
     address = f"{service.url}/v0/operations/{operation}"
     return f"its operation goes on by itself: GET {address} says how far it is, POST {address}/cancel ends it"
+
+
+def _how_to_find(topic: str) -> str:
+    begun = f"SELECT id FROM holdfast.operations WHERE topic = '{topic}' AND ended_at IS NULL"  # noqa: S608
+    return f"an operation may have begun, and goes on by itself then: {begun}"
 
 
 def _states(service: Service, operation: str, progress: Progress) -> Iterator[dict[str, Any]]:

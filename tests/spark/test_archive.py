@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from pyspark.sql import functions as f
 from spark.archive import day_partitions
 from spark.archive.day_files import MANIFEST, Files
 from spark.archive.day_partitions import Part
+from spark.folders import Folder
 from spark.pipelines import archive
+from spark.source import epochs
 from tests.api.dialect import Body
 from tests.spark.past import World, aside, connected
 
@@ -63,6 +66,12 @@ def archive_run(spark: SparkSession, dsn: str, folder: Path, words: tuple[str, .
     return archive.main(spark, dsn, parser.parse_args(["--to", str(folder), *words]))
 
 
+def attempt(folder: Path, table: str, day: date) -> Path:
+    """The only one that there is."""
+    [found] = (folder / table / f"day={day}").glob("attempt=*")
+    return found
+
+
 def whole(folder: Path) -> dict[str, int]:
     """Every file, and when it was changed."""
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
@@ -81,20 +90,23 @@ async def test_a_closed_day_is_in_files_as_it_is_in_the_database(
             [("archive", "21"), ("lease_events", "63"), ("results", "14")], said, strict=True
         )
     ]
-    files = Files(spark, str(folder))
-    events = files.frame("lease_events", files.days("lease_events"))
+    files, marks = Files(spark, str(folder)), day_partitions.marks(world.dsn)
+    events = files.frame("lease_events", files.days("lease_events", marks).values())
     counted = Counter((row["topic"], row["event"]) for row in await aside(events.collect))
     assert counted == {(name, event): 3 for name in NAMES for event in ("enqueued", "claimed", "acked")}
     [odd] = await aside(
-        files.frame("archive", files.days("archive")).where("topic = '1e5' AND content_type LIKE '%octet%'").collect
+        files.frame("archive", files.days("archive", marks).values())
+        .where("topic = '1e5' AND content_type LIKE '%octet%'")
+        .collect
     )
     assert bytes(odd["payload"]) == PAYLOAD
     assert odd["finished_at"] == datetime(day.year, day.month, day.day, 1)
-    results = await aside(files.frame("results", files.days("results")).where(f.col("topic") == LONG).collect)
+    results = files.frame("results", files.days("results", marks).values()).where(f.col("topic") == LONG)
+    results = await aside(results.collect)
     assert sorted(row["result"] for row in results) == ["3", json.dumps({"ok": LONG}, separators=(",", ":"))]
 
     # Folders are topics, and names stay names.
-    there = {path.name for path in (folder / "archive" / f"day={day}").iterdir() if path.is_dir()}
+    there = {path.name for path in attempt(folder, "archive", day).iterdir() if path.is_dir()}
     [cut] = there - {"topic=orders", "topic=2026-11-21", "topic=1e5", "topic=0001", "topic=true", "topic=a%3Ab"}
     assert cut.startswith("topic=x_x_")
     assert len(cut) < 255
@@ -115,14 +127,14 @@ async def test_what_is_damaged_is_found_and_written_anew(
     for table in ("results", "archive"):
         await run(spark, world, folder, "--table", table)
     capsys.readouterr()
-    orders = next((folder / "results" / f"day={day}" / "topic=orders").glob("*.parquet"))
+    orders = next((attempt(folder, "results", day) / "topic=orders").glob("*.parquet"))
     changed = spark.read.parquet(str(orders)).withColumn("node", f.lit("another"))
     changed.coalesce(1).write.parquet(str(folder / "changed"))
     shutil.copy(next((folder / "changed").glob("*.parquet")), orders)
     shutil.rmtree(folder / "changed")
     for crc in orders.parent.glob(".*.crc"):
         crc.unlink()
-    next((folder / "archive" / f"day={day}" / "topic=1e5").glob("*.parquet")).write_bytes(b"no Parquet")
+    next((attempt(folder, "archive", day) / "topic=1e5").glob("*.parquet")).write_bytes(b"no Parquet")
     assert await run(spark, world, folder, "--verify") == 1
     said = capsys.readouterr().out
     assert f"results {day}: the files are not what the manifest says; not marked any more: run again" in said
@@ -135,28 +147,9 @@ async def test_what_is_damaged_is_found_and_written_anew(
     assert await run(spark, world, folder, "--table", "archive") == 0
     assert await run(spark, world, folder, "--verify") == 0
     assert await world.marks() == [("archive", day, 18)]
-    [aside_at] = (folder / "archive").glob(f"_damaged-{day}-*")
+    [aside_at] = (folder / "archive" / f"day={day}").glob(f"_damaged-{day}-*")
     assert list((aside_at / "topic=true").glob("*.parquet")), "these rows are nowhere else"
-    assert list(Files(spark, str(folder)).days("archive")) == [day]
-
-
-async def test_a_topic_that_was_deleted_between_two_runs_does_not_stop_the_second(
-    spark: SparkSession, world: World, day: date, folder: Path
-) -> None:
-    words = ("--table", "archive")
-    await run(spark, world, folder, *words)
-    before = whole(folder)
-    [(_, _, rows)] = await world.marks()
-    await world.pools.rest.execute("DELETE FROM holdfast.archived_days")  # as if killed before it marked
-    await world.pools.rest.execute("DELETE FROM holdfast.archive WHERE topic = '0001'")
-    made = "UPDATE holdfast.topics SET created_at = now() - $1::text::interval WHERE name = '0001'"
-    await world.pools.rest.execute(made, "3 days")
-    assert await run(spark, world, folder, *words) == 1, "the topic is there, so its rows have to be"
-    await world.pools.rest.execute(made, "0")  # another one
-    assert await run(spark, world, folder, *words) == 0
-    assert await world.marks() == [("archive", day, rows)]
-    assert whole(folder) == before
-    assert await run(spark, world, folder, "--verify") == 0
+    assert list(Files(spark, str(folder)).days("archive", day_partitions.marks(world.dsn))) == [day]
 
 
 async def test_what_is_written_wrong_is_not_marked(
@@ -164,49 +157,85 @@ async def test_what_is_written_wrong_is_not_marked(
 ) -> None:
     right = Files.write
 
-    def wrong(files: Files, part: Part, frame: DataFrame, time: str) -> None:
-        right(files, part, frame.withColumn("deliveries", f.col("deliveries") + 1), time)
+    def wrong(files: Files, folder: Folder, frame: DataFrame, time: str) -> None:
+        right(files, folder, frame.withColumn("deliveries", f.col("deliveries") + 1), time)
 
     monkeypatch.setattr(Files, "write", wrong)
     with pytest.raises(archive.Left, match="what was read back is not what the database has"):
         await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
     assert await world.marks() == []
-    assert list(folder.rglob(MANIFEST)) == []
+    assert whole(folder) == {}
 
 
-async def test_a_run_that_lost_its_lock_touches_no_files(
+async def test_a_run_that_stalls_does_no_harm_to_what_another_has_marked_meanwhile(
     spark: SparkSession, world: World, day: date, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = archive._sums
+    right, runs = Files.write, count()
+    part, files, only = Part(day, "results"), Files(spark, str(folder)), archive.Only(day, "results")
 
-    def stalled(*asked: Any) -> Any:
-        with connected(world.dsn) as other:
-            other.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
-                " AND application_name = 'holdfast spark archive' AND datname = current_database()"
-            )
-        return right(*asked)
+    def stalled(*asked: Any) -> None:
+        if next(runs) == 0:
+            with connected(world.dsn) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+                    " AND application_name = 'holdfast spark archive' AND datname = current_database()"
+                )
+                assert archive.run(spark, world.dsn, files, only) == 0
+                # As retention drops it: what is marked is in files only.
+                other.execute(f"ALTER TABLE holdfast.results DETACH PARTITION holdfast.{part.partition}")
+        right(*asked)
 
-    monkeypatch.setattr(archive, "_sums", stalled)
-    with pytest.raises(psycopg.Error):
-        await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
-    assert not folder.exists()
+    monkeypatch.setattr(Files, "write", stalled)
+    try:
+        with pytest.raises((archive.Left, psycopg.Error)):
+            await aside(archive.archive, spark, world.dsn, files, part)
+        assert await world.marks() == [("results", day, 14)]
+        assert await run(spark, world, folder, "--verify") == 0
+        there = files.days("results", day_partitions.marks(world.dsn))
+        assert await aside(files.frame("results", there.values()).count) == 14
+        assert attempt(folder, "results", day) == Path(there[day].folder.path.removeprefix("file:"))
+    finally:
+        await world.pools.rest.execute(
+            f"ALTER TABLE holdfast.results ATTACH PARTITION holdfast.{part.partition}"
+            f" FOR VALUES FROM ('{part.start}') TO ('{part.end}')"
+        )
 
 
-async def test_another_databases_days_are_not_overwritten(
-    spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
+async def test_what_attempts_have_left_is_removed_if_none_can_have_marked_it(
+    spark: SparkSession, world: World, day: date, folder: Path
 ) -> None:
-    words = ("--table", "results")
-    await run(spark, world, folder, *words)
-    await world.pools.rest.execute("DELETE FROM holdfast.archived_days")
-    path = folder / "results" / f"day={day}" / MANIFEST
-    path.write_text(path.read_text().replace('"topic": "orders"', '"topic": "ordres"'))
-    path.with_name(f".{MANIFEST}.crc").unlink()
-    before = whole(folder)
-    assert await run(spark, world, folder, *words) == 1
-    assert "is finished and holds something else" in capsys.readouterr().err
-    assert await world.marks() == []
-    assert whole(folder) == before
+    files, part = Files(spark, str(folder)), Part(day, "results")
+    with connected(world.dsn) as db:
+        ours = epochs.current(db)
+    left, finished, others = [
+        Path(files.attempt(part, database).path.removeprefix("file:")) for database in (ours, ours, "another")
+    ]
+    for one in left, finished, others:
+        (one / "topic=orders").mkdir(parents=True)
+    (finished / MANIFEST).write_text("{}")
+    assert await run(spark, world, folder, "--table", "results") == 0
+    assert [one.exists() for one in (left, finished, others)] == [False, True, True]
+    there = files.days("results", day_partitions.marks(world.dsn))
+    assert await aside(files.frame("results", there.values()).count) == 14
+
+
+async def test_what_earlier_versions_wrote_is_read_beside_what_this_one_writes(
+    spark: SparkSession, world: World, day: date, folder: Path
+) -> None:
+    assert await run(spark, world, folder, "--table", "results") == 0
+    files, part = Files(spark, str(folder)), Part(day, "results")
+    [mark] = day_partitions.marks(world.dsn).values()
+    tomorrow = Part(day + timedelta(days=1), "results")
+    shutil.copytree(attempt(folder, "results", day), folder / "results" / f"day={tomorrow.day}")
+    plain = day_partitions.Mark(mark.held, f"file:{folder}/results/day={tomorrow.day}")
+    both = files.days("results", {part: mark, tomorrow: plain})
+    assert list(both) == [part.day, tomorrow.day]
+    assert await aside(files.frame("results", both.values()).count) == 2 * 14
+    # And where a mark names a root by another name: a copy of it.
+    shutil.move(folder, folder.with_name("moved"))
+    moved = Files(spark, str(folder.with_name("moved")))
+    both = moved.days("results", {part: mark, tomorrow: plain})
+    assert await aside(moved.frame("results", both.values()).count) == 2 * 14
 
 
 async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
@@ -223,8 +252,9 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
     assert f"results {day}: another run has it" in capsys.readouterr().err
     assert await world.marks() == [("results", yesterday, 0)]
     files = Files(spark, str(folder))
-    assert list(files.days("results")) == [yesterday]
-    assert files.frame("results", files.days("results")).count() == 0
+    days = files.days("results", day_partitions.marks(world.dsn))
+    assert list(days) == [yesterday]
+    assert files.frame("results", days.values()).count() == 0
     with day_partitions.marking(world.dsn, Part(yesterday, "results")) as marked:
         assert marked is None, "what is marked is nobody's"
     await world.pools.rest.execute(f"DROP TABLE holdfast.results_{yesterday:%Y%m%d}")

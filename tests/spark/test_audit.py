@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.analysis.job_histories import EVENTS, histories
 from spark.archive import day_partitions
 from spark.archive.checksums import Sum
-from spark.archive.day_files import Files, Manifest
+from spark.archive.day_files import Day, Files, Manifest
 from spark.archive.day_partitions import Part
 from spark.archive.kept_days import days_of
 from spark.errors import Mistake
@@ -36,7 +36,7 @@ from tests.api.dialect import Topic
 from tests.queue.calls import until
 from tests.spark.conftest import Lived
 from tests.spark.mutants import MUTANTS, Event, Faults, Key, Ledger, follower
-from tests.spark.past import World, aside
+from tests.spark.past import World, aside, connected
 
 SEEDS = (1, 2, 3)
 COPIES = 1_000  # topic ids of a copy are that many more than those of the one before
@@ -44,14 +44,21 @@ COPIES = 1_000  # topic ids of a copy are that many more than those of the one b
 
 def test_a_mixed_load_is_clean(spark: SparkSession, lived: Lived, tmp_path: Path) -> None:
     """Its days from files, what came after them from the database."""
-    files = Files(spark, str(tmp_path))
+    files, marks = Files(spark, str(tmp_path)), list[tuple[str, date, str]]()
     for day in days_of(Window(lived.began, lived.ended)):
         part = Part(day, "lease_events")
         events = source.frame(spark, lived.dsn, part.table, window=Window(part.start, part.end))
-        files.write(part, events, "at")
+        folder = files.attempt(part, "")
+        files.write(folder, events, "at")
         names = [row["topic"] for row in events.select("topic").distinct().collect()]
-        files.finish(part, Manifest(events.schema, {name: Sum(0, 0) for name in names}))
-    report = audit.run(spark, lived.dsn, files=files)
+        files.finish(Day(folder, Manifest(events.schema, {name: Sum(0, 0) for name in names})))
+        marks.append((part.table, day, folder.path))
+    with connected(lived.dsn) as db:
+        db.cursor().executemany("INSERT INTO holdfast.archived_days VALUES (%s, %s, 0, 0, %s)", marks)
+        try:
+            report = audit.run(spark, lived.dsn, files=files)
+        finally:
+            db.execute("DELETE FROM holdfast.archived_days")
     assert (report.counts, report.older) == ({}, 0), "\n".join(audit.told(report))
     assert report.events == lived.events
 

@@ -34,21 +34,31 @@ async def seqs(connection: Session, topic: str) -> list[int]:
     return [row["seq"] for row in await connection.fetch(LEDGER, topic)]
 
 
+async def passed(db: Session) -> None:
+    """Until the horizon has passed all that is committed by now: others work on this server, too."""
+    last = await db.fetchval("SELECT pg_current_xact_id()::text::bigint")
+    xmin = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    async with asyncio.timeout(30):
+        while await db.fetchval(xmin) <= last:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_transaction_that_commits_late_is_read_late_and_once(
     database_url: str, connect: Connect, queue: str
 ) -> None:
     """M4: the later transaction commits first; the earlier one has the lower seq, the lower id and the lower time."""
     early, late = await connect(), await connect()
     query = Query(database_url, topic=queue)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     slow = early.transaction()
     await slow.start()
     await early.execute(ENQUEUE, queue, 1)
     await late.execute(ENQUEUE, queue, 1)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     assert query.seqs() == [], "what an older transaction may still precede is not read"
     await slow.commit()
-    query.drain()
+    await passed(late)
+    await asyncio.to_thread(query.drain)
     assert query.seqs() == [1, 2]
     assert {row["topic"] for row in query.rows} == {queue}
 
@@ -59,17 +69,18 @@ async def test_a_transaction_that_begins_first_and_gets_its_id_last(
     """Its seqs were drawn before those that are read meanwhile."""
     early, late = await connect(), await connect()
     query = Query(database_url, topic=queue)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     slow = early.transaction()
     await slow.start()
     drawn = await early.fetchval(
         "SELECT nextval(format('holdfast.seq_%s', id)::regclass) FROM holdfast.topics WHERE name = $1", queue
     )
     await late.execute(ENQUEUE, queue, 3)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     await early.execute(ENQUEUE, queue, 2)
     await slow.commit()
-    query.drain()
+    await passed(late)
+    await asyncio.to_thread(query.drain)
     assert drawn not in query.seqs()
     assert query.seqs() == await seqs(late, queue)
 
@@ -80,7 +91,7 @@ async def test_twelve_writers_rollbacks_and_restarts(
     """M3, M5: transactions of all lengths, some rolled back, savepoints too; restarts in a batch."""
     monkeypatch.setattr("spark.source.event_stream.SLACK", timedelta(0))  # what is for clocks must not hide a fault
     query = Query(database_url, topic=queue, rows_per_batch="1000")
-    query.drain()
+    await asyncio.to_thread(query.drain)
     chance = random.Random(5)
     done = asyncio.Event()
 
@@ -105,8 +116,10 @@ async def test_twelve_writers_rollbacks_and_restarts(
     done.set()
     await asyncio.gather(*writers)
     query.restart()
+    db = await connect()
+    await passed(db)
     await asyncio.to_thread(query.drain)
-    written = await seqs(await connect(), queue)
+    written = await seqs(db, queue)
     assert query.seqs() == written
     assert len(written) > 2000
     assert len([rows for rows in query.batches if rows]) > 10
@@ -116,11 +129,12 @@ async def test_twelve_writers_rollbacks_and_restarts(
 async def test_batches_are_cut_within_a_transaction(database_url: str, connect: Connect, queue: str) -> None:
     db = await connect()
     query = Query(database_url, topic=queue, rows_per_batch="100", partitions="3", page="30")
-    query.drain()
+    await asyncio.to_thread(query.drain)
     await db.execute(ENQUEUE, queue, 1000)
-    query.batch()
+    await passed(db)
+    await asyncio.to_thread(query.batch)
     query.restart()
-    query.drain()
+    await asyncio.to_thread(query.drain)
     assert query.seqs() == list(range(1, 1001))
     assert max(query.batches) <= 100
     assert len(query.batches) <= 25
@@ -135,11 +149,13 @@ async def test_it_starts_at_a_time_at_the_beginning_or_now(database_url: str, co
         starting: Query(database_url, topic=queue, starting=starting)
         for starting in ("earliest", between.isoformat(), "latest")
     }
+    await passed(db)
     for query in queries.values():
-        query.drain()
+        await asyncio.to_thread(query.drain)
     await db.execute(ENQUEUE, queue, 1)
+    await passed(db)
     for query in queries.values():
-        query.drain()
+        await asyncio.to_thread(query.drain)
     assert [query.seqs() for query in queries.values()] == [[1, 2, 3], [2, 3], [3]]
 
 
@@ -151,23 +167,25 @@ async def test_what_is_under_way_when_it_starts_is_before_it_and_not_in_part(
     await slow.start()
     await early.execute(ENQUEUE, queue, 2)
     query = Query(database_url, topic=queue)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     await early.execute(ENQUEUE, queue, 2)
     await late.execute(ENQUEUE, queue, 1)
     await slow.commit()
+    await passed(late)
     query.restart()
-    query.drain()
+    await asyncio.to_thread(query.drain)
     assert query.seqs() == [5]
 
 
 async def test_available_now_ends_although_more_comes(database_url: str, connect: Connect, queue: str) -> None:
     db = await connect()
     await db.execute(ENQUEUE, queue, 50)
+    await passed(db)
     query = Query(database_url, topic=queue, starting="earliest", rows_per_batch="20")
     assert isinstance(query.reader, SupportsTriggerAvailableNow)
     query.reader.prepareForTriggerAvailableNow()
     await db.execute(ENQUEUE, queue, 50)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     assert query.seqs() == list(range(1, 51))
 
 
@@ -176,10 +194,10 @@ async def test_what_does_not_concern_it_costs_no_batch_for_each_trigger(
 ) -> None:
     db = await connect()
     query = Query(database_url, topic="another")
-    query.drain()
+    await asyncio.to_thread(query.drain)
     before = query.checkpoint
     await db.execute(ENQUEUE, queue, 10)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     assert query.checkpoint == before
 
 
@@ -188,7 +206,7 @@ async def test_another_database_is_an_error_and_not_silence(
 ) -> None:
     """RELIABILITY F8c: ids of transactions begin anew; an old offset lies above all new rows."""
     query = Query(database_url, topic=queue)
-    query.drain()
+    await asyncio.to_thread(query.drain)
     query.options["dsn"] = other = await new_database()
     query.restart()
     with pytest.raises(Mistake, match="checkpoint is of another database") as caught:
