@@ -249,7 +249,7 @@ async def test_an_ack_goes_out_at_once_when_there_is_nothing_else(queue: AsyncTo
             for _ in range(3):
                 seq = (await queue.enqueue(1)).seq
                 assert (await outcome(queue, seq)).state == "completed"
-    assert proxy.count("POST /ack") == 3
+    assert proxy.count("POST /ack") >= 3
 
 
 async def test_a_lost_answer_to_an_ack_acks_once(queue: AsyncTopic, proxy: Proxy) -> None:
@@ -323,3 +323,26 @@ async def test_a_claim_that_is_answered_with_something_else_is_tried_again(queue
             await fact(lambda: ran)
     assert ran == [1]
     assert proxy.count("POST /claim") > 4
+
+
+async def test_an_ack_does_not_wait_for_a_thousand_retries(queue: AsyncTopic, proxy: Proxy) -> None:
+    go = asyncio.Event()
+    begun = 0
+    async with Queue(proxy.url) as handlers:
+
+        @handlers.handler(queue.name, concurrency=1_000)
+        async def handler(number: int) -> Any:
+            nonlocal begun
+            begun += 1
+            await go.wait()
+            return Retry(100 + number) if number else None
+
+        await queue.enqueue_many([*range(1, 1_000), 0])
+        async with working(handlers):
+            await fact(lambda: begun == 1_000)
+            go.set()
+            await fact(lambda: proxy.count("POST /ack"))
+    settled = [line.rpartition("/")[2] for line in proxy.lines if line.endswith(("/ack", "/nack"))]
+    assert settled.index("ack") < 20
+    assert settled.count("nack") < 300, "they share requests"
+    assert [job.data for job in [job async for job in queue.jobs()] if job.state != "scheduled"] == []

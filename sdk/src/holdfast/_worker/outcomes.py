@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from holdfast._wire import encode
 
+DAY_SECONDS: Final = 86_400  # the service makes no longer pause
 MAX_ERROR_BYTES: Final = 8_000  # the service takes 8,192
 
 
@@ -91,7 +92,7 @@ def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judge
         case Dead():
             return Judged(FAIL, why(value.reason))
         case Retry(after=float() | int() as seconds):
-            return Judged(Verdict("nack", round(seconds * 1000)), why(value.reason))
+            return Judged(Verdict("nack", _rounded(seconds)), why(value.reason))
         case Retry():
             return _failed(value.reason, retry, deliveries)
         case BaseException():
@@ -105,6 +106,13 @@ def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judge
             return _failed(reason, retry, deliveries)
         case _:
             return Judged(ACK)
+
+
+def _rounded(seconds: float) -> int:
+    """A pause in ms, of two digits and noughts, up: those of many jobs are to share requests, and a request has one."""
+    ms = round(min(seconds, DAY_SECONDS) * 1000)
+    step = 10 ** max(0, len(str(ms)) - 2)
+    return -(-ms // step) * step
 
 
 def _unrun(value: Any) -> bool:
