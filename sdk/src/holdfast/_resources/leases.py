@@ -141,8 +141,9 @@ def found(reply: Reply) -> tuple[list[dict[str, Any]], int]:
     """What a claim found, as it stands in the answer, and how many more are ready. Raises InvalidResponse if that lacks
     what a worker goes by."""
     match reply.body:
-        case {"claimed": [*jobs], "ready": int(ready)} if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
-            return jobs, ready
+        case {"claimed": [*jobs], "ready": int(ready)}:
+            if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
+                return jobs, ready
     raise InvalidResponse(f"The answer is none to a claim: {reply.body!r:.200}")
 
 
