@@ -19,10 +19,11 @@ Matches = Callable[[str], bool]
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What happens to the next request whose line matches: its answer, once the service has given it, is lost, or comes
-    so many seconds late."""
+    so many seconds late; or the service is not asked, and `said` is the body of a 200."""
 
     line: str
     late: float | None = None
+    said: bytes | None = None
 
 
 class Proxy:
@@ -48,6 +49,10 @@ class Proxy:
 
     def delay(self, line: str, seconds: float) -> None:
         self._faults.append(Fault(line, seconds))
+
+    def say(self, line: str, body: bytes) -> None:
+        """Answer the next request with a 200 of this body."""
+        self._faults.append(Fault(line, said=body))
 
     def count(self, line: str) -> int:
         """How many requests there were of this method and path, which ends so."""
@@ -87,6 +92,10 @@ class Proxy:
                 fault = next((fault for fault in self._faults if _fits(line, fault.line)), None)
                 if fault:
                     self._faults.remove(fault)
+                if fault and fault.said is not None:
+                    length = len(fault.said)
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (length, fault.said))
+                    continue
                 up_writer.write(request)
                 answer = await _message(up_reader)
                 if fault and fault.late is None:

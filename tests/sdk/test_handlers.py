@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -65,6 +67,52 @@ async def test_a_handler_says_what_becomes_of_its_job(client: AsyncClient, topic
         "no json": ("completed", "json", None),
     }
     assert tries.count("error") == 2
+
+
+async def test_what_was_not_run_is_not_done(client: AsyncClient, topic: str, service: Running) -> None:
+    """A job whose handler gave something that is still to be run, or a class for one of its objects."""
+
+    async def work(_: Any) -> None:
+        raise AssertionError("nobody awaits it")
+
+    def wrapped(what: str) -> Any:
+        return work(what)
+
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+
+    async def given(what: str) -> Any:
+        return {
+            "coroutine": lambda: work(what),
+            "future": asyncio.get_running_loop().create_future,
+            "generator": lambda: (n for n in range(3)),
+            "async generator": stream,
+            "Retry": lambda: Retry,
+            "Dead": lambda: Dead,
+        }[what]()
+
+    ends: dict[str, models.Outcome] = {}
+    async with Queue(service.url) as handlers:
+        handlers.handler(f"{topic}-a", retry=())(wrapped)
+        handlers.handler(f"{topic}-b", retry=())(given)
+        names = ["coroutine", "future", "generator", "async generator", "Retry", "Dead"]
+        for name in handlers.handlers:
+            await client.topic(name).put()
+        thread = (await client.topic(f"{topic}-a").enqueue("wrapped")).seq
+        seqs = (await client.topic(f"{topic}-b").enqueue_many(names)).seqs
+        async with working(handlers):
+            ends["wrapped"] = await outcome(client.topic(f"{topic}-a"), thread)
+            for name, seq in zip(names, seqs, strict=True):
+                ends[name] = await outcome(client.topic(f"{topic}-b"), seq)
+    assert {name: (end.state, (end.error or "").partition(",")[0]) for name, end in ends.items()} == {
+        "wrapped": ("failed", "TypeError: it gave a coroutine"),
+        "coroutine": ("failed", "TypeError: it gave a coroutine"),
+        "future": ("failed", "TypeError: it gave a Future"),
+        "generator": ("failed", "TypeError: it gave a generator"),
+        "async generator": ("failed", "TypeError: it gave a async_generator"),
+        "Retry": ("failed", "TypeError: it gave the class Retry"),
+        "Dead": ("failed", "TypeError: it gave the class Dead"),
+    }
 
 
 async def test_retry_says_how_long_to_wait_and_how_often(queue: AsyncTopic, handlers: Queue) -> None:
@@ -192,6 +240,18 @@ def test_what_makes_no_sense_is_refused_when_it_is_declared() -> None:
         queue.handler("t", retry=(-1,))
     with pytest.raises(TypeError, match="payload"):
         queue.handler("t")(lambda: None)
+    with pytest.raises(ValueError, match="retry"):
+        queue.handler("t", retry=(math.inf,))
+
+    def generator(_: Any) -> Iterator[int]:
+        yield 1
+
+    async def async_generator(_: Any) -> AsyncIterator[int]:
+        yield 1
+
+    for function in (generator, async_generator):
+        with pytest.raises(TypeError, match="generator"):
+            queue.handler("t")(function)
     queue.handler("t")(lambda _: None)
     with pytest.raises(ValueError, match="has a handler"):
         queue.handler("t")

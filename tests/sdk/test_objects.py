@@ -343,3 +343,39 @@ def test_what_makes_no_sense_is_refused() -> None:
             Objects(MemoryStore(), **options)
     with pytest.raises(ValueError, match="are the most"):
         Objects(MemoryStore(), over=1, most=10).put("t", b"x" * 11)
+
+
+class Slow(Objects):
+    """A store whose answers are waited for."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store, over=1_000)
+        self.go = asyncio.Event()
+        self.gave = asyncio.Event()
+
+    async def get_async(self, data: Any) -> Any:
+        await self.go.wait()
+        self.gave.set()
+        return await super().get_async(data)
+
+
+async def test_a_thread_does_not_begin_what_was_given_up_while_it_was_fetched(
+    service: Running, queue: AsyncTopic
+) -> None:
+    ran: list[str] = []
+    slow = Slow(MemoryStore())
+    async with Queue(service.url, objects=slow) as keeping:
+
+        @keeping.handler(queue.name, timeout=0.2, retry=())
+        def handler(payload: str) -> None:
+            ran.append(payload)
+
+        seq = int(await keeping.get(queue.name).push(BIG))
+        async with working(keeping):
+            end = await outcome(queue, seq)
+            slow.go.set()
+            await asyncio.wait_for(slow.gave.wait(), 20)
+            small = int(await keeping.get(queue.name).push("small"))
+            assert (await outcome(queue, small)).state == "completed"
+    assert (end.state, end.error) == ("failed", "took longer than 0.2 s")
+    assert ran == ["small"]

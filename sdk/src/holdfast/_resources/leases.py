@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast import models
 from holdfast._decode import read
@@ -12,6 +12,9 @@ from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import S, stream, verb
 from holdfast._wire import Param, Repeat, Reply, Request, T, encode, reads, said
+from holdfast.errors import InvalidResponse
+
+_JOB: Final = {"$seq", "lease_id", "deliveries", "data"}
 
 
 class Held(Protocol):
@@ -48,8 +51,9 @@ class TopicLeases(NamedTopic[S]):
         body["tenants"] = None if tenants is None else list(tenants)
 
         def claimed(reply: Reply) -> models.Claimed:
-            jobs = [read(models.ClaimedJob, job, topic=self.name, node=node) for job in reply.body["claimed"]]
-            return models.Claimed(tuple(jobs), reply.body["ready"])
+            bodies, ready = found(reply)
+            jobs = [read(models.ClaimedJob, body, topic=self.name, node=node) for body in bodies]
+            return models.Claimed(tuple(jobs), ready)
 
         return Request(
             "POST",
@@ -131,6 +135,16 @@ class TopicLeases(NamedTopic[S]):
             return read(kind, reply.body, repeated=reply.repeated)  # type: ignore[arg-type]
 
         return Request("POST", self._path(how), settled, body=encode(said(holders(jobs) | fields)))
+
+
+def found(reply: Reply) -> tuple[list[dict[str, Any]], int]:
+    """What a claim found, as it stands in the answer, and how many more are ready. Raises InvalidResponse if that lacks
+    what a worker goes by."""
+    match reply.body:
+        case {"claimed": [*jobs], "ready": int(ready)}:
+            if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
+                return jobs, ready
+    raise InvalidResponse(f"The answer is none to a claim: {reply.body!r:.200}")
 
 
 def holders(jobs: Iterable[Held]) -> dict[str, Any]:

@@ -68,6 +68,8 @@ class Caller:
             raise ObjectError(f"the payload is {reference.key} of an object storage: give the queue Objects(…)")
         data = await self._objects.get_async(reference.data())
         taken.key = reference.key
+        if taken.signalled is not None:
+            raise asyncio.CancelledError("its time was over before it began")
         return await self._call(taken, data)
 
     def _call(self, taken: Taken, data: Any) -> Awaitable[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -111,7 +112,7 @@ class Queue:
         if topic in self.handlers:
             raise ValueError(f"{topic} has a handler: {self.handlers[topic].function.__qualname__}")
         pauses = None if retry is None else tuple(retry)
-        if pauses and not min(pauses) >= 0:
+        if not all(0 <= pause < math.inf for pause in pauses or ()):
             raise ValueError("the pauses of retry are 0 seconds or more")
 
         def declare(function: F) -> F:
@@ -169,7 +170,9 @@ class Queue:
 
 
 def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
-    """Whether a handler takes the context, and the type hint of its payload."""
+    """Whether a handler takes the context, and the type hint of its payload. Raises TypeError for what is none."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__qualname__} is a generator, which calling it does not run")
     positional = [
         parameter
         for parameter in inspect.signature(function).parameters.values()

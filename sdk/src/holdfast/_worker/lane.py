@@ -16,8 +16,8 @@ from holdfast import errors
 from holdfast._attempts import BASE_SECONDS, CAP_SECONDS
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
-from holdfast._resources.leases import TopicLeases
-from holdfast._wire import Reply, Request
+from holdfast._resources.leases import TopicLeases, found
+from holdfast._wire import Request
 from holdfast._worker.calls import Caller
 from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
@@ -125,11 +125,7 @@ class Lane:
     def _claim(self, most: int, wait_ms: int) -> Request[tuple[list[dict[str, Any]], int]]:
         """A claim whose jobs stay as the answer has them, and how many more are ready."""
         request = TopicLeases.claim(self._topic, max=most, wait_ms=wait_ms, lease_ms=self._lease_ms)
-
-        def claimed(reply: Reply) -> tuple[list[dict[str, Any]], int]:
-            return reply.body["claimed"], reply.body["ready"]
-
-        return request.read_by(claimed)
+        return request.read_by(found)
 
     def _take(self, bodies: Sequence[dict[str, Any]]) -> None:
         node = self._sender.account.node
@@ -204,10 +200,16 @@ class Lane:
             return
         if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
             log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
-            if self._on_error is not None:
-                self._on_error(self.handler.topic, value)
+            self._tell(value)
         made = judged(value, self.handler.retry, taken.body["deliveries"])
         self._settler.add(taken, unless_committed(made) if taken.completes else made)
+
+    def _tell(self, error: BaseException) -> None:
+        if self._on_error is not None:
+            try:
+                self._on_error(self.handler.topic, error)
+            except Exception:
+                log.exception("on_error of the worker raised")
 
     def _interrupted(self, why: Why) -> Any:
         """What an interruption means for the job."""
@@ -368,9 +370,9 @@ class _Runner:
             except (Exception, SystemExit) as error:
                 value = error
             except asyncio.CancelledError as error:
-                if taken.signalled is None:
+                if taken.signalled is None and self.task is not None and self.task.cancelling():
                     raise  # the worker's end
-                value = error
+                value = error  # an interruption, or the handler's own
             self.taken = None
             now, began = clock(), now
             lane.ended(taken, value, now - began)

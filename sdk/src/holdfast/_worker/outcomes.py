@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,6 +11,7 @@ from typing import Any, Final, Literal
 
 from holdfast._wire import encode
 
+DAY_SECONDS: Final = 86_400  # the service makes no longer pause
 MAX_ERROR_BYTES: Final = 8_000  # the service takes 8,192
 
 
@@ -19,7 +22,7 @@ class Retry(Exception):
     def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
         super().__init__(after, reason)
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        if seconds is not None and not seconds >= 0:
+        if seconds is not None and not 0 <= seconds < math.inf:
             raise ValueError(f"a retry is after 0 seconds or more, and not {after}")
         self.after = seconds
         self.reason = reason
@@ -66,9 +69,17 @@ FAIL: Final = Verdict("fail")
 RELEASE: Final = Verdict("release")
 
 
-def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:  # noqa: PLR0911 - one for each kind
+def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:
     """What a handler's value or error means. `retry`: seconds before each new try, after which there is none; None
     leaves that to the topic. `deliveries`: how often the job was handed out, with this time."""
+    try:
+        return _judged(value, retry, deliveries)
+    except Exception as error:  # of the handler's own classes: a __str__ that raises, a reason that is no text
+        kind = type(value).__name__
+        return _failed(f"{kind}, which could not be read: {type(error).__name__}", retry, deliveries)
+
+
+def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:  # noqa: PLR0911 - one for each kind
     match value:
         case Judged():
             return value
@@ -81,13 +92,31 @@ def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged
         case Dead():
             return Judged(FAIL, why(value.reason))
         case Retry(after=float() | int() as seconds):
-            return Judged(Verdict("nack", round(seconds * 1000)), why(value.reason))
+            return Judged(Verdict("nack", _rounded(seconds)), why(value.reason))
         case Retry():
             return _failed(value.reason, retry, deliveries)
         case BaseException():
             return _failed(f"{type(value).__name__}: {value}", retry, deliveries)
+        case type() if issubclass(value, (Retry, Dead)):
+            return _failed(f"TypeError: it gave the class {value.__name__}, and not one of these", retry, deliveries)
+        case _ if _unrun(value):
+            if inspect.iscoroutine(value) or inspect.isgenerator(value):
+                value.close()
+            reason = f"TypeError: it gave a {type(value).__name__}, which nobody runs: await what it calls"
+            return _failed(reason, retry, deliveries)
         case _:
             return Judged(ACK)
+
+
+def _rounded(seconds: float) -> int:
+    """A pause in ms, of two digits and noughts, up: those of many jobs are to share requests, and a request has one."""
+    ms = round(min(seconds, DAY_SECONDS) * 1000)
+    step = 10 ** max(0, len(str(ms)) - 2)
+    return -(-ms // step) * step
+
+
+def _unrun(value: Any) -> bool:
+    return inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value)
 
 
 def unless_committed(judged: Judged) -> Judged:

@@ -10,14 +10,15 @@ from typing import Final
 from holdfast import errors
 from holdfast._client import AsyncTopic
 from holdfast._heartbeats import MAX_BATCH
-from holdfast._worker.outcomes import Judged, Verdict, why
+from holdfast._worker.outcomes import ACK, Judged, Verdict, why
 from holdfast._worker.taken import Taken
 from holdfast.models.leases import Settled
 
 log: Final = logging.getLogger("holdfast")
 
 LATE_SECONDS: Final = 0.005
-MAX_UNDER_WAY: Final = 4
+MAX_ACKS: Final = 3  # requests under way
+MAX_OTHERS: Final = 2  # which acks do not wait for, nor they for acks
 
 
 class Settler:
@@ -32,7 +33,8 @@ class Settler:
         self._removed = removed
         self._waiting: dict[Verdict, list[Taken]] = {}
         self._timer: asyncio.Handle | None = None
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._acks: set[asyncio.Task[None]] = set()  # under way
+        self._others: set[asyncio.Task[None]] = set()
 
     def add(self, taken: Taken, judged: Judged) -> None:
         """It goes out with the next request. Its lease is kept until that is answered."""
@@ -45,25 +47,32 @@ class Settler:
         batch.append(taken)
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(LATE_SECONDS, self._flush) if self._under_way else loop.call_soon(self._flush)
+            busy = self._acks if judged.verdict == ACK else self._others
+            self._timer = loop.call_later(LATE_SECONDS, self._flush) if busy else loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiting and len(self._under_way) < MAX_UNDER_WAY:
-            verdict, batch = next(iter(self._waiting.items()))
-            now, rest = batch[:MAX_BATCH], batch[MAX_BATCH:]
-            if rest:
-                self._waiting[verdict] = rest
-            else:
-                del self._waiting[verdict]
-            task = asyncio.create_task(self._settle(verdict, now))
-            self._under_way.add(task)
-            task.add_done_callback(self._answered)
+        while ACK in self._waiting and len(self._acks) < MAX_ACKS:
+            self._begin(ACK, self._acks)
+        while len(self._others) < MAX_OTHERS:
+            verdict = next((verdict for verdict in self._waiting if verdict != ACK), None)
+            if verdict is None:
+                break
+            self._begin(verdict, self._others)
+
+    def _begin(self, verdict: Verdict, under_way: set[asyncio.Task[None]]) -> None:
+        batch = self._waiting.pop(verdict)
+        if rest := batch[MAX_BATCH:]:
+            self._waiting[verdict] = rest
+        task = asyncio.create_task(self._settle(verdict, batch[:MAX_BATCH]))
+        under_way.add(task)
+        task.add_done_callback(self._answered)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
+        self._acks.discard(task)
+        self._others.discard(task)
         if self._waiting:
             self._flush()
 
