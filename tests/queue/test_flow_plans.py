@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from app.db import schema
+from app.db.pool import PLANNER
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 
@@ -23,7 +24,7 @@ FROM generate_series(1, {TOPICS}) t, generate_series(0, 4999) m
 async def test_it_costs_an_hour_of_each_topic(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
     await schema.upgrade(url)
-    db: Session = await asyncpg.connect(url)  # as the pool does that this runs in: without settings for the planner
+    db: Session = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     try:
         statement = statements.named("flows")
         await plans.prepare(db, statement)
