@@ -111,7 +111,7 @@ def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judge
 def _rounded(seconds: float) -> int:
     """A pause in ms, of two digits and noughts, up: those of many jobs are to share requests, and a request has one."""
     ms = round(min(seconds, DAY_SECONDS) * 1000)
-    step = 10 ** max(0, len(str(ms)) - 2)
+    step: int = 10 ** max(0, len(str(ms)) - 2)
     return -(-ms // step) * step
 
 
