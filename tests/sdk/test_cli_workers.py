@@ -1,5 +1,5 @@
-"""`holdfast worker --processes N --reload`: workers that die are replaced, the parent's death ends them, signals reach
-them once, and sources that change begin them anew."""
+"""`holdfast worker` as a process, which ends whatever its handlers do. With --processes N --reload workers that die are
+replaced, the parent's death ends them, signals reach them once, and sources that change begin them anew."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def begin(service: Running, queue: AsyncTopic, tmp_path: Path) -> Iterator[Begin
     """Begins parents, which are gone after the test, and so are their workers."""
     begun: list[Parent] = []
 
-    def begin(*words: str, handlers: str = HANDLERS) -> Parent:
+    def begin(*words: str, handlers: str = HANDLERS, topic: str = queue.name) -> Parent:
         (tmp_path / "tasks.py").write_text(handlers)
-        begun.append(Parent(tmp_path, service.url, queue.name, *words))
+        begun.append(Parent(tmp_path, service.url, topic, *words))
         return begun[-1]
 
     yield begin
@@ -153,3 +153,42 @@ async def eventually(queue: AsyncTopic, seq: int, state: str) -> None:
     async with asyncio.timeout(60):
         while await state_of(queue, seq) != state:
             await asyncio.sleep(0.02)
+
+
+BLOCKED = """
+import asyncio, os, time
+from holdfast import Queue
+
+class Mine(Queue):
+    @property
+    def client(self):
+        if "broken" in os.environ["HOLDFAST_TEST_TOPIC"]:
+            asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+            raise RuntimeError("a fault")
+        return super().client
+
+queue = Mine()
+
+@queue.handler(os.environ["HOLDFAST_TEST_TOPIC"], concurrency=50)
+async def handler(seconds: float) -> None:
+    await asyncio.to_thread(time.sleep, seconds)
+"""
+
+
+async def test_threads_of_async_handlers_do_not_outlive_a_second_signal(begin: Begin, queue: AsyncTopic) -> None:
+    parent = begin(handlers=BLOCKED)
+    seqs = (await queue.enqueue_many([600] * 50)).seqs  # more than the loop has threads
+    for seq in seqs:
+        await eventually(queue, seq, "leased")
+    await parent.said("The worker runs")
+    parent.process.send_signal(signal.SIGTERM)
+    await parent.said("The worker stops when what it runs is done")
+    parent.process.send_signal(signal.SIGTERM)
+    assert await parent.ended() == Exit.DONE
+    assert {await state_of(queue, seq) for seq in seqs} == {"ready"}, "they were given back"
+
+
+async def test_a_worker_that_fails_ends_in_spite_of_threads(begin: Begin) -> None:
+    parent = begin(handlers=BLOCKED, topic="broken")
+    assert await parent.ended() == 1
+    assert "RuntimeError: a fault" in parent.log.read_text()
