@@ -18,7 +18,7 @@ from holdfast._cli.session import Exit
 from tests.conftest import Running
 from tests.processes import children, lives, until
 from tests.sdk.cli import command, environment
-from tests.sdk.workers import outcome
+from tests.sdk.workers import outcome, suspected
 
 HANDLERS = """
 import os, time
@@ -192,3 +192,60 @@ async def test_a_worker_that_fails_ends_in_spite_of_threads(begin: Begin) -> Non
     parent = begin(handlers=BLOCKED, topic="broken")
     assert await parent.ended() == 1
     assert "RuntimeError: a fault" in parent.log.read_text()
+
+
+IN_PROCESSES = """
+import os, time
+from pathlib import Path
+from holdfast import Isolation, Queue, Result
+
+queue = Queue()
+
+@queue.handler(
+    os.environ["HOLDFAST_TEST_TOPIC"], pool="process", concurrency=2, retry=(), isolate=Isolation(seconds=200)
+)
+def handler(name: str) -> Result:
+    Path(name).write_text(str(os.getpid()))
+    for _ in range(2000):
+        if Path("go").exists():
+            break
+        time.sleep(0.1)
+    return Result("done")
+"""
+
+
+async def in_processes(begin: Begin, queue: AsyncTopic) -> tuple[Parent, list[int], list[int]]:
+    """A worker, its jobs in a pool and alone, and the processes that they run in."""
+    seqs = [await suspected(queue, "alone"), (await queue.enqueue("pooled")).seq]
+    parent = begin(handlers=IN_PROCESSES)
+    await parent.said("The worker runs")
+    files = [parent.folder / "alone", parent.folder / "pooled"]
+    for file in files:
+        await asyncio.to_thread(until, lambda file=file: file.exists() and file.read_text(), 60)
+    return parent, seqs, [int(file.read_text()) for file in files]
+
+
+async def test_ctrl_c_lets_jobs_in_processes_come_to_their_end(begin: Begin, queue: AsyncTopic) -> None:
+    parent, seqs, _ = await in_processes(begin, queue)
+    os.killpg(parent.process.pid, signal.SIGINT)
+    await parent.said("The worker stops when what it runs is done")
+    (parent.folder / "go").touch()
+    assert await parent.ended() == Exit.DONE
+    assert [(await outcome(queue, seq)).result for seq in seqs] == ["done", "done"]
+
+
+async def test_sigterm_to_all_processes_costs_their_jobs_nothing(begin: Begin, queue: AsyncTopic) -> None:
+    parent, seqs, pids = await in_processes(begin, queue)
+    leased = [await queue.job(seq) for seq in seqs]
+    os.killpg(parent.process.pid, signal.SIGTERM)
+    assert await parent.ended() == Exit.DONE
+    jobs = [await queue.job(seq) for seq in seqs]
+    assert [job.state for job in jobs] == ["ready", "ready"], parent.log.read_text()
+    assert [job.deliveries for job in jobs] == [job.deliveries - 1 for job in leased]
+    assert not [pid for pid in pids if lives(pid)]
+
+
+async def test_processes_end_with_their_worker(begin: Begin, queue: AsyncTopic) -> None:
+    parent, _, pids = await in_processes(begin, queue)
+    parent.process.kill()
+    await asyncio.to_thread(until, lambda: not [pid for pid in pids if lives(pid)], 60)
