@@ -230,15 +230,19 @@ def order_of(data: Any) -> Order:
     )
 
 
-async def test_a_cancellation_ends_a_process_that_is_being_started() -> None:
+def test_a_cancellation_ends_a_process_that_is_being_started() -> None:
     pickled = worker_program.Pickled("take time")
-    task = asyncio.create_task(calls._alone(order_of(pickled), Isolation()))
-    await asyncio.to_thread(pickled.begun.wait, 30)
-    task.cancel()
-    await asyncio.sleep(0)  # it has reached the task
-    pickled.go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(calls._alone(order_of(pickled), Isolation()))
+        await asyncio.to_thread(pickled.begun.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0)  # it has reached the task
+        pickled.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())  # which waits for its threads
     assert not [child for child in multiprocessing.active_children() if child.name == "holdfast-none"]
 
 
