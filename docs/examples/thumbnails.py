@@ -21,7 +21,7 @@ class Picture:
     thumbnail: str
 
 
-# A picture that kills its process twice is run apart from the others, with a bound on memory.
+# A picture that kills its process, and those beside it, are run again: each apart, with a bound on memory.
 @queue.handler("thumbnails", pool="process", concurrency=os.cpu_count() or 1, retry=(1, 10), isolate=Isolation())
 def shrink(picture: Picture) -> Result:
     try:

@@ -7,6 +7,7 @@ HOLDFAST_TEST_WORKER_JOBS: how many jobs (1,500; `make workers` does 100,000).
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -22,11 +23,14 @@ import pytest
 
 from app.db.embedded import EmbeddedPostgres
 from holdfast import AsyncClient, AsyncTopic, Isolation, Queue
+from holdfast._client import account_of
+from holdfast._worker import calls
+from holdfast._worker.child import Order, perform_alone
 from tests.chaos.nemesis import Service, Target
 from tests.conftest import Running
 from tests.processes import until
 from tests.sdk import worker_program
-from tests.sdk.workers import outcome, working
+from tests.sdk.workers import outcome, suspected, working
 
 ROOT: Final = Path(__file__).parents[2]
 JOBS: Final = int(os.environ.get("HOLDFAST_TEST_WORKER_JOBS", "1500"))
@@ -165,16 +169,6 @@ async def ledger_faults(data: Path, topic: str, put: int) -> list[Any]:
     return faults
 
 
-async def suspected(queue: AsyncTopic, what: str) -> int:
-    """A job whose holders let it lie, twice: a suspect."""
-    seq = (await queue.enqueue(what)).seq
-    for _ in range(2):
-        [job] = (await queue.claim(lease_ms=100, wait_ms=10_000)).jobs
-        while (await queue.job(job.seq)).state == "leased":
-            await asyncio.sleep(0.01)
-    return seq
-
-
 @pytest.mark.parametrize(
     ("what", "state", "error"),
     [
@@ -205,13 +199,62 @@ async def test_a_pool_of_processes(queue: AsyncTopic, handlers: Queue) -> None:
     assert len({end.result for end in ends} | {os.getpid()}) == 2
 
 
-async def test_a_process_of_a_pool_that_dies_costs_the_job_one_try(queue: AsyncTopic, handlers: Queue) -> None:
-    handlers.handler(queue.name, pool="process", concurrency=1, retry=())(worker_program.pill)
-    first, second = (await queue.enqueue("kill")).seq, (await queue.enqueue("nothing")).seq
+async def neighbours(queue: AsyncTopic, folder: Path) -> list[int]:
+    """Two jobs, of which the first kills its process beside the second, whose own would run on."""
+    return list((await queue.enqueue_many([[str(folder), "killer", "other"], [str(folder), "other", "killer"]])).seqs)
+
+
+async def test_a_process_of_a_pool_that_dies_makes_suspects(queue: AsyncTopic, handlers: Queue, tmp_path: Path) -> None:
+    handlers.handler(queue.name, pool="process", concurrency=2, retry=(), isolate=Isolation())(worker_program.neighbour)
+    killer, other = await neighbours(queue, tmp_path)
     async with working(handlers):
-        assert (await outcome(queue, first)).state == "failed"
-        end = await outcome(queue, second)
-    assert (end.state, end.result) == ("completed", "harmless")
+        end, innocent = await outcome(queue, killer), await outcome(queue, other)
+    assert (end.state, end.error) == ("failed", "suspected of killing its workers; alone it ended with -9")
+    assert (innocent.state, innocent.result) == ("completed", [1, "alone"]), "it cost no delivery"
+
+
+async def test_a_process_of_a_pool_that_dies_is_nobodys_failure(
+    queue: AsyncTopic, handlers: Queue, tmp_path: Path
+) -> None:
+    handlers.handler(queue.name, pool="process", concurrency=2, retry=())(worker_program.neighbour)
+    seqs = await neighbours(queue, tmp_path)
+    async with working(handlers):
+        ends = [await outcome(queue, seq) for seq in seqs]
+    assert [(end.state, end.result) for end in ends] == [("completed", [2, "in the pool"])] * 2
+
+
+def order_of(data: Any) -> Order:
+    body = {"$seq": 1, "lease_id": "", "deliveries": 1}
+    return Order(
+        worker_program.pill, "none", data, body, None, account_of("http://127.0.0.1:1", None, None), None, None
+    )
+
+
+def test_a_cancellation_ends_a_process_that_is_being_started() -> None:
+    pickled = worker_program.Pickled("take time")
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(calls._alone(order_of(pickled), Isolation()))
+        await asyncio.to_thread(pickled.begun.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0)  # it has reached the task
+        pickled.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())  # which waits for its threads
+    assert not [child for child in multiprocessing.active_children() if child.name == "holdfast-none"]
+
+
+def test_a_process_that_lets_no_thread_run_ends_without_its_worker() -> None:
+    answers, said = calls.SPAWN.Pipe(duplex=False)
+    process = calls.SPAWN.Process(target=perform_alone, args=(order_of("keep the lock"), 2**29, 0.5, said))
+    process.start()
+    process.join(60)
+    process.kill()
+    answers.close()
+    said.close()
+    assert process.exitcode == -signal.SIGALRM
 
 
 async def test_a_blocked_loop_costs_no_lease_and_is_reported(

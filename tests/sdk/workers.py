@@ -32,3 +32,13 @@ async def fact(true: Callable[[], object]) -> None:
 async def outcome(queue: AsyncTopic, seq: int) -> models.Outcome:
     """What comes of a job, when it has."""
     return await queue.result(seq, wait_ms=20_000)
+
+
+async def suspected(queue: AsyncTopic, what: str) -> int:
+    """A job whose holders let it lie, twice: a suspect."""
+    seq = (await queue.enqueue(what)).seq
+    for _ in range(2):
+        [job] = (await queue.claim(lease_ms=100, wait_ms=10_000)).jobs
+        while (await queue.job(job.seq)).state == "leased":
+            await asyncio.sleep(0.01)
+    return seq

@@ -17,6 +17,8 @@ from holdfast._cli.processes import CAN_RELOAD, Processes
 from holdfast._worker.handlers import Queue
 from holdfast._worker.worker import GRACE_SECONDS, LEASE_SECONDS, Worker
 
+log: Final = logging.getLogger("holdfast")
+
 STUCK_SECONDS: Final = 1.0
 
 
@@ -49,8 +51,7 @@ def worker(
         raise typer.BadParameter(str(error)) from error
     if supervised:
         threading.Thread(target=_stop_with_parent, args=(made,), daemon=True).start()
-    asyncio.run(made.run())
-    _leave()
+    raise typer.Exit(asyncio.run(_run(made)))
 
 
 def _supervise(words: list[str], count: int, grace: float, reload: bool) -> int:
@@ -88,11 +89,22 @@ def _queue(target: str) -> Queue:
     return queue
 
 
-def _leave() -> None:
-    """Threads whose handlers do not come to an end have had their time: their jobs are given back."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(STUCK_SECONDS)
-            if thread.is_alive():
-                logging.shutdown()
-                os._exit(0)
+async def _run(worker: Worker) -> int:
+    """The exit code. Handlers have had their time when this returns: what of them is still there, as a thread that does
+    not end, has no more than STUCK_SECONDS. asyncio.run and the interpreter would wait for it for ever."""
+    code = 1
+    try:
+        await worker.run()
+        code = 0
+    except Exception:
+        log.exception("The worker failed")
+    finally:
+        last = threading.Timer(STUCK_SECONDS, _leave, (code,))
+        last.daemon = True
+        last.start()
+    return code
+
+
+def _leave(code: int) -> None:
+    logging.shutdown()
+    os._exit(code)

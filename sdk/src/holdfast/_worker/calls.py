@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
+import signal
 import threading
 from collections.abc import Awaitable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 import httpx
@@ -17,15 +21,19 @@ from holdfast._client import AsyncClient
 from holdfast._decode import payload
 from holdfast._objects import MARK, Reference, reference_of
 from holdfast._transport import LIMITS, SyncSender
-from holdfast._worker.child import Order, perform, perform_alone
+from holdfast._worker.child import Order, in_child, perform, perform_alone
 from holdfast._worker.context import Context
 from holdfast._worker.handlers import Handler, Isolation
-from holdfast._worker.outcomes import FAIL, Judged
+from holdfast._worker.outcomes import FAIL, RELEASE, Judged, Verdict
 from holdfast._worker.payloads import Encoder
 from holdfast._worker.running import RUNNING
 from holdfast._worker.taken import Taken
 from holdfast.errors import ObjectError
 
+log: Final = logging.getLogger("holdfast")
+
+HEARD_SECONDS: Final = 1.0
+STOPS: Final = (-signal.SIGTERM, -signal.SIGINT)  # exit codes of processes that a terminal or systemd has stopped
 SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may wait for their locks
 
 
@@ -40,6 +48,7 @@ class Caller:
         self._pool: Executor | None = None
         self._http: httpx.Client | None = None
         self._making = threading.Lock()
+        self.stopping = asyncio.Event()
         self._context = self._async_context  # as it is handed on for each job
         if handler.runs == "thread":
             self._pool = ThreadPoolExecutor(handler.concurrency, f"holdfast-{handler.topic}")
@@ -75,7 +84,7 @@ class Caller:
     def _call(self, taken: Taken, data: Any) -> Awaitable[Any]:
         handler = self._handler
         if isolation := self._alone(taken):
-            return _alone(self._order(taken, data), isolation)
+            return self._run_alone(self._order(taken, data), isolation)
         if handler.runs == "process":
             return self._in_process(taken, data)
         if handler.decode is not None:
@@ -108,14 +117,38 @@ class Caller:
     async def _in_process(self, taken: Taken, data: Any) -> Judged:
         pool = self._pool
         if pool is None:
-            pool = self._pool = ProcessPoolExecutor(self._handler.concurrency, SPAWN)
+            pool = self._pool = ProcessPoolExecutor(self._handler.concurrency, SPAWN, in_child)
+        order = self._order(taken, data)
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, perform, self._order(taken, data))
+            return await asyncio.get_running_loop().run_in_executor(pool, perform, order)
         except BrokenProcessPool:
-            # A process of it was killed; which job it was is not known, so all that were in the pool come again.
             if self._pool is pool:
                 self._pool = None
-            raise
+        # A process of it was killed, and the others with it. Which job it was is not known: all of them are suspects.
+        if await self._stops() or taken.over:
+            return Judged(RELEASE)
+        isolation = self._handler.isolate
+        if isolation is None:
+            log.warning("A process died of the pool that ran job %d of %s", taken.seq, order.topic)
+            return Judged(Verdict("nack"), "a process died of the pool that ran it")
+        taken.body["suspected_poison"] = True
+        return await self._run_alone(order, isolation)
+
+    async def _run_alone(self, order: Order, isolation: Isolation) -> Judged:
+        """Run a job in a process of its own. One that ends without an answer, or is too slow, is a dead letter."""
+        ended = await _alone(order, isolation)
+        if isinstance(ended, Judged):
+            return ended
+        if ended in STOPS and await self._stops():
+            return Judged(RELEASE)
+        return Judged(FAIL, f"suspected of killing its workers; alone it ended with {ended}")
+
+    async def _stops(self) -> bool:
+        """Whether the worker is being stopped, by a signal that all of its processes got: it may hear of that later
+        than it sees them end."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), HEARD_SECONDS)
+        return self.stopping.is_set()
 
     def _order(self, taken: Taken, data: Any) -> Order:
         handler = self._handler
@@ -124,15 +157,18 @@ class Caller:
         return Order(handler.function, handler.topic, data, body, handler.retry, account, self._encode, objects)
 
 
-async def _alone(order: Order, isolation: Isolation) -> Judged:
-    """Run a job in a process of its own. One that ends without an answer, or is too slow, is a dead letter."""
+async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:
+    """What came of a job in a process of its own, or how that ended if it did not say."""
     answers, said = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(
-        target=perform_alone, args=(order, isolation.memory_mb * 1024 * 1024, said), name=f"holdfast-{order.topic}"
+        target=perform_alone,
+        args=(order, isolation.memory_mb * 1024 * 1024, isolation.seconds, said),
+        name=f"holdfast-{order.topic}",
     )
     process.daemon = True
+    starting = asyncio.create_task(asyncio.to_thread(process.start))
     try:
-        await asyncio.to_thread(process.start)
+        await asyncio.shield(starting)
         said.close()  # so that its end is the end of what it says
         async with asyncio.timeout(isolation.seconds):
             await _readable(answers.fileno())
@@ -141,14 +177,21 @@ async def _alone(order: Order, isolation: Isolation) -> Judged:
         return Judged(FAIL, f"suspected of killing its workers; alone it took longer than {isolation.seconds:g} s")
     except EOFError:
         await asyncio.to_thread(process.join)
-        return Judged(FAIL, f"suspected of killing its workers; alone it ended with {process.exitcode}")
+        return process.exitcode
     else:
         return judged
     finally:
-        if process.pid is not None:
-            process.kill()
-            await asyncio.shield(asyncio.to_thread(process.join))
+        await asyncio.shield(asyncio.create_task(_kill(process, starting)))
+        said.close()
         answers.close()
+
+
+async def _kill(process: SpawnProcess, starting: asyncio.Task[None]) -> None:
+    """Also one that is only being started, in a thread, which no cancellation ends."""
+    await asyncio.wait([starting])
+    if process.pid is not None:
+        process.kill()
+        await asyncio.to_thread(process.join)
 
 
 async def _readable(descriptor: int) -> None:

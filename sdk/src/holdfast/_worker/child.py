@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
@@ -28,6 +32,10 @@ try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
+
+
+LATE_SECONDS: Final = 5  # beyond its time, until a process ends that its worker has not killed
+MAX_SECONDS: Final = 1e9  # which an alarm can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +65,19 @@ def perform(order: Order) -> Judged:
     return unless_committed(made) if taken.completes else made
 
 
-def perform_alone(order: Order, memory_bytes: int, answers: Connection) -> None:
-    """Run it with so much more memory than this process has, and say what came of it."""
+def in_child() -> None:
+    """What each process does first. It ends with its worker, however that ends. A terminal's Ctrl-C is for the worker,
+    which lets jobs come to their end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="holdfast-parent", daemon=True).start()
+
+
+def perform_alone(order: Order, memory_bytes: int, seconds: float, answers: Connection) -> None:
+    """Run it with so much more memory than this process has, and say what came of it. The worker kills it after so many
+    seconds; where that can't, and the handler lets no thread run, the system does."""
+    in_child()
+    if hasattr(signal, "alarm"):
+        signal.alarm(math.ceil(min(seconds, MAX_SECONDS)) + LATE_SECONDS)
     _limit(memory_bytes)
     with suppress(BrokenPipeError):  # nobody waits for it any more
         answers.send(perform(order))
@@ -83,6 +102,13 @@ def _call(order: Order, taken: Taken, sender: SyncSender | AsyncSender) -> Any:
     if wants_context:
         arguments.append(context)
     return order.function(*arguments)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _limit(memory_bytes: int) -> None:

@@ -297,6 +297,7 @@ class Lane:
     async def drain(self) -> None:
         """Claim nothing more, give back what has not begun, and wait until the rest is settled."""
         self._draining.set()
+        self._caller.stopping.set()
         self._wake_claims()
         self._give_back()
         # What a claim finds is leased: its answer is better read than lost. One that waits for jobs finds none.

@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
@@ -88,7 +89,8 @@ class Worker:
                 await asyncio.wait(tasks, timeout=LAST_SECONDS)
             for lane in self._lanes:
                 lane.close()
-            await asyncio.to_thread(heartbeats.close)
+            # In a thread of its own: handlers may have all of the loop's.
+            await self._loop.run_in_executor(ThreadPoolExecutor(1), heartbeats.close)
 
     def stop(self) -> None:
         """As a SIGTERM; from any thread."""
