@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -82,14 +82,15 @@ async def test_what_was_not_run_is_not_done(client: AsyncClient, topic: str, ser
         yield 1
 
     async def given(what: str) -> Any:
-        return {
+        kinds: dict[str, Callable[[], object]] = {
             "coroutine": lambda: work(what),
             "future": asyncio.get_running_loop().create_future,
             "generator": lambda: (n for n in range(3)),
             "async generator": stream,
             "Retry": lambda: Retry,
             "Dead": lambda: Dead,
-        }[what]()
+        }
+        return kinds[what]()
 
     ends: dict[str, models.Outcome] = {}
     async with Queue(service.url) as handlers:
