@@ -38,6 +38,7 @@ class Minutes:
     """What became of a topic's jobs in the last 60 minutes, the last one still running."""
 
     enqueued: tuple[int, ...]
+    claimed: tuple[int, ...]
     completed: tuple[int, ...]
     failed: tuple[int, ...]
     dead_lettered: tuple[int, ...]
