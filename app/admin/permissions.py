@@ -1,6 +1,6 @@
 """Who may do what on the pages: one table. docs/admin.md.
 
-A permission takes what the JSON API asks for the same, so that nobody can do more here than there; payloads take more.
+A permission takes what the JSON API asks for the same, so that nobody can do more here than there.
 Where nobody can sign in, because there is neither key nor user, the pages are open on loopback, and change nothing.
 """
 
@@ -46,7 +46,6 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 SEE: Final = Permission("see topics", Role.VIEWER)
-SEE_PAYLOADS: Final = Permission("see payloads", Role.OPERATOR)
 SEE_SERVER: Final = Permission("see the server", Role.ADMIN, server=True)
 CONTROL: Final = Permission("pause and resume topics", Role.ADMIN, changes=True)
 
