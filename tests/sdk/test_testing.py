@@ -93,6 +93,12 @@ class Project:
         return ran.stdout
 
 
+def one(folder: Path, pattern: str) -> Path:
+    """The wheel that was built."""
+    (found,) = (folder / "dist").glob(pattern)
+    return found
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     folder = tmp_path_factory.mktemp("project")
@@ -106,9 +112,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "--quiet",
         "--python",
         made.python,
-        "--find-links",
-        folder / "dist",
-        "holdfast[testing]",
+        # By their places: an index may have others of these names.
+        f"holdfast[testing] @ {one(folder, 'holdfast-*.whl').as_uri()}",
+        f"holdfast-service @ {one(folder, 'holdfast_service-*.whl').as_uri()}",
         "pytest-xdist",
     )
     # A module of the name that the service's code has, which must not come before it.

@@ -64,7 +64,7 @@ def _is_source(path: Path) -> bool:
 
 def test_the_command_says_what_it_needs(python: Path) -> None:
     ran = subprocess.run([python.parent / "holdfast"], capture_output=True, text=True, check=False, timeout=60)
-    assert (ran.returncode, ran.stderr) == (1, "The command line needs more: pip install 'holdfast[cli]'\n")
+    assert (ran.returncode, ran.stderr) == (1, "The command line needs the package's extra: cli\n")
 
 
 async def test_the_programs_of_the_pages_run_with_nothing_but_the_wheel(

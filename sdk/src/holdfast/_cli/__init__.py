@@ -8,7 +8,7 @@ import sys
 try:
     import typer  # noqa: F401 - the rest of this package can't do without
 except ImportError:
-    sys.exit("The command line needs more: pip install 'holdfast[cli]'")
+    sys.exit("The command line needs the package's extra: cli")
 
 from holdfast._cli.root import app
 

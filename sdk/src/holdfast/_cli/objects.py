@@ -61,7 +61,7 @@ def _objects(url: str, prefix: str) -> Objects:
     try:
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError:
-        raise Refused("no_obstore", "This needs more: pip install 'holdfast[cli,objects]'.", exit=Exit.USAGE) from None
+        raise Refused("no_obstore", "This needs the package's extra: objects.", exit=Exit.USAGE) from None
     try:
         store: Any = from_url(url)
         return Objects(store, prefix=prefix)

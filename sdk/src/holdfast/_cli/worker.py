@@ -59,7 +59,7 @@ def _supervise(words: list[str], count: int, grace: float, reload: bool) -> int:
     if sys.platform == "win32":
         raise typer.BadParameter("--processes and --reload need signals, which Windows has not.")
     if reload and not CAN_RELOAD:
-        raise typer.BadParameter("--reload needs more: pip install 'holdfast[reload]'.")
+        raise typer.BadParameter("--reload needs the package's extra: reload.")
     return asyncio.run(Processes(words, count, grace=grace, reload=reload).run())
 
 

@@ -9,7 +9,7 @@ The fixture comes with the extra `testing`; without pytest it is `with start() a
 try:
     import asyncpg  # noqa: F401
 except ImportError:
-    raise ImportError("holdfast.testing needs more: pip install 'holdfast[testing]'") from None
+    raise ImportError("holdfast.testing needs the package's extra: testing") from None
 
 from holdfast.testing._clock import Clock
 from holdfast.testing._home import ServiceMissing
