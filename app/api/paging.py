@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
+from app.api.bounds import NO_NUL
 from app.api.fields import encode
 from app.api.openapi import query
 from app.errors import InvalidRequest
@@ -28,6 +29,19 @@ def page_size(request: Request, default: int = 100) -> int:
     if _WHOLE.match(given) is None:
         raise InvalidRequest("page_size must be a whole number.")
     return min(max(int(given), 1), 1000)
+
+
+def prefix(of: str) -> dict[str, object]:
+    """The description of the parameter that `prefix_in` reads; `of`: what the list holds."""
+    return query("prefix", f"Only {of} whose names start with this.", {"type": "string", "pattern": NO_NUL})
+
+
+def prefix_in(request: Request) -> str:
+    """What names start with; "" for all. Raises InvalidRequest."""
+    given = request.query_params.get("prefix", "")
+    if "\0" in given:
+        raise InvalidRequest("prefix has a NUL character.")
+    return given
 
 
 def cursor_to(place: Mapping[str, object]) -> str:

@@ -10,11 +10,11 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from app import cron
-from app.api.bounds import NO_NUL, about
+from app.api.bounds import about
 from app.api.fields import known_parameters
 from app.api.openapi import NAME as NAME_SCHEMA
-from app.api.openapi import path, query
-from app.api.paging import cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.openapi import path
+from app.api.paging import cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.schedules import Covers, Run
@@ -27,7 +27,7 @@ from app.topics.config import NAME, PATTERN, check_name
 MOST_ZONE: Final = 64
 NEXT: Final = 5
 NAME_IN_PATH: Final = {**path("name", "The schedule's name.", NAME_SCHEMA), "example": "nightly"}
-PREFIX: Final = query("prefix", "Only schedules whose names start with this.", {"type": "string", "pattern": NO_NUL})
+PREFIX: Final = prefix("schedules")
 
 MissedPolicy = Literal["skip", "once", "all"]
 
@@ -95,11 +95,8 @@ async def page(request: Request) -> tuple[list[Schedule], str | None]:
     context = context_of(request)
     allowed = context.access.prefixes(request, Scope.ADMIN)
     known_parameters(request, {"prefix", "page_size", "cursor"})
-    prefix = request.query_params.get("prefix", "")
-    if "\0" in prefix:
-        raise InvalidRequest("prefix has a NUL character.")
     size = page_size(request)
-    found = await context.engine.schedules.page(prefix, _after(request), size + 1, allowed)
+    found = await context.engine.schedules.page(prefix_in(request), _after(request), size + 1, allowed)
     more = cursor_to({"after": found[size - 1].name}) if len(found) > size else None
     return found[:size], more
 

@@ -26,8 +26,9 @@ class Link:
     def __init__(self, database_url: str) -> None:
         self._parts = urlsplit(database_url)
         self._server: asyncio.Server | None = None
-        self._relays: set[asyncio.Task[None]] = set()
+        self._relays: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._port = 0
+        self._cut = False
 
     @property
     def url(self) -> str:
@@ -37,22 +38,28 @@ class Link:
 
     async def join(self) -> None:
         """Let traffic through, on the same port as before."""
+        self._cut = False
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
+        self._cut = True
         if self._server is not None:
             self._server.close()
             self._server = None
-        relays = list(self._relays)
-        for relay in relays:
+        relays = dict(self._relays)
+        for relay, writer in relays.items():
             relay.cancel()
+            writer.transport.abort()  # a relay that has not begun yet would leave it open
         await asyncio.gather(*relays, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._cut:  # it came in while the link was cut
+            writer.transport.abort()
+            return
         relay = asyncio.create_task(self._relay(reader, writer))
-        self._relays.add(relay)
-        relay.add_done_callback(self._relays.discard)
+        self._relays[relay] = writer
+        relay.add_done_callback(self._relays.pop)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         folder = parse_qs(self._parts.query).get("host", [""])[0]

@@ -16,7 +16,7 @@ from app.api.v0 import events
 from tests.api.dialect import Body, Topic, eventually
 from tests.api.events import HEARTBEAT, Frame
 from tests.api.process import Process
-from tests.api.raw import Raw, raw
+from tests.api.raw import Raw, get, raw
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def log(http: httpx.AsyncClient, topic: str) -> Topic:
 async def opened(url: str, watch: Body, stack: contextlib.AsyncExitStack, receive_bytes: int = 0) -> Raw:
     """A watch's stream on a socket of its own, once it has begun."""
     stream = await stack.enter_async_context(raw(url, receive_bytes=receive_bytes))
-    await stream.send(f"GET {watch['stream_url']} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    await stream.send(get(watch["stream_url"], "connection: close"))
     await stream.reader.readuntil(b": hb\n\n")
     return stream
 

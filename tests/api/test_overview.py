@@ -85,7 +85,7 @@ async def test_it_lists_in_any_order_a_page_at_a_time(alone: Running) -> None:
             if not cursor:
                 break
         assert seen == ["b", "d", "a", "c"]
-        for query in ("sort=most", "troubled=2", "page_size=x", "cursor=x", "cursor=e30=", "nonsense=1"):
+        for query in ("sort=most", "troubled=2", "page_size=x", "cursor=x", "cursor=e30=", "prefix=%00", "nonsense=1"):
             refused(await http.get(f"/v0/overview?{query}"), 400, "invalid_request")
 
 

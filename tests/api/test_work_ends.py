@@ -13,7 +13,7 @@ import pytest
 from app.api.v0 import events
 from tests.api.dialect import Body, Topic, refused, until_waiting
 from tests.api.events import working
-from tests.api.raw import raw
+from tests.api.raw import get, raw
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -133,17 +133,18 @@ async def test_a_stopping_service_says_so_and_gives_deliveries_back(serve: Serve
     assert (await queue.ack("w", [1], lease_ids=[claimed["lease_id"]]))["acked"] == 1
 
 
+@pytest.mark.parametrize("at_once", [1, 50])
 async def test_a_stream_that_takes_nothing_is_told_why_and_its_jobs_go_to_others(
-    queue: Topic, service: Running, monkeypatch: pytest.MonkeyPatch
+    queue: Topic, service: Running, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(events, "SEND_SECONDS", 0.5)
     count = 150
     async with raw(service.url, receive_bytes=4096) as sleeper:
-        await sleeper.send(f"GET {queue.path}/work?node=asleep&max=1000 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        await sleeper.send(get(f"{queue.path}/work?node=asleep&max=1000", "connection: close"))
         await sleeper.reader.readuntil(b": hb\n\n")
         sleeper.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        for _ in range(count):  # each is a frame of its own, more together than lies between the two
-            await queue.append({"data": "x" * 60_000})
+        for _ in range(count // at_once):  # each is a frame of its own, more together than lies between the two
+            await queue.append(*({"data": "x" * 60_000} for _ in range(at_once)))
         found: set[int] = set()
         while len(found) < count:
             found |= {job["$seq"] for job in (await queue.claim("awake", max=count, wait_ms=10_000))["claimed"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -71,11 +71,10 @@ class EventStream(Response, ABC):
         """Let go of what the stream held."""
 
 
-async def push(send: Send, frames: bytes) -> None:
-    """Send whole frames. Raises OSError for a reader that has left; SlowReader for one that takes nothing, or
-    TimeoutError where it has got a part of them, after which it can't be told."""
-    for start in range(0, len(frames), SLICE_BYTES):
-        piece = frames[start : start + SLICE_BYTES]
+async def push(send: Send, *frames: bytes) -> None:
+    """Send frames. Raises OSError for a reader that has left; SlowReader for one that takes nothing, or TimeoutError
+    where it has got a part of a frame, after which it can't be told."""
+    for piece, begins in _pieces(frames):
         sending = send({"type": "http.response.body", "body": piece, "more_body": True}).__await__()
         try:
             waits_for = next(sending)
@@ -85,9 +84,27 @@ async def push(send: Send, frames: bytes) -> None:
             async with asyncio.timeout(SEND_SECONDS):
                 await _going_on(sending, waits_for)
         except TimeoutError:
-            if start > 0:
+            if not begins:
                 raise
             raise SlowReader(f"Nothing was read for {SEND_SECONDS:.0f} s. Connect again.") from None
+
+
+def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """What goes out at a time, and whether it begins with a frame: small ones together, a large one in slices."""
+    held: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if held and size + len(frame) > SLICE_BYTES:
+            yield b"".join(held), True
+            held, size = [], 0
+        if len(frame) > SLICE_BYTES:
+            for start in range(0, len(frame), SLICE_BYTES):
+                yield frame[start : start + SLICE_BYTES], start == 0
+        else:
+            held.append(frame)
+            size += len(frame)
+    if held:
+        yield b"".join(held), True
 
 
 @types.coroutine

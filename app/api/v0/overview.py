@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
-from app.api.bounds import NO_NUL, about
+from app.api.bounds import about
 from app.api.fields import encode, flag, known_parameters
 from app.api.openapi import operation, query
-from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
@@ -85,7 +85,7 @@ class OverviewAnswer(msgspec.Struct):
     response_class=Response,
     openapi_extra=operation(
         parameters=[
-            query("prefix", "Only topics whose names start with this.", {"type": "string", "pattern": NO_NUL}),
+            prefix("topics"),
             query("troubled", "Only topics with which something is wrong.", {"type": "boolean", "default": False}),
             query(
                 "sort",
@@ -105,11 +105,11 @@ async def overview(request: Request) -> Response:
     context = context_of(request)
     key = context.access.check(request, Scope.READ)
     known_parameters(request, ("prefix", "troubled", "sort", "page_size", "cursor"))
-    prefix, troubled = request.query_params.get("prefix", ""), flag(request, "troubled", default=False)
+    starts, troubled = prefix_in(request), flag(request, "troubled", default=False)
     size, sort, after = min(page_size(request, MOST), MOST), _sort_in(request), _after(request)
     view = await context.engine.overview.read()
     may_see = covers(key)
-    chosen = [one for one in view.topics if one.name.startswith(prefix) and may_see(one.name)]
+    chosen = [one for one in view.topics if one.name.startswith(starts) and may_see(one.name)]
     shown, more = page([one for one in chosen if one.troubles or not troubled], sort, after, size)
     fields: dict[str, object] = {
         "topics": [_shown(one) for one in shown],

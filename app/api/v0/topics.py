@@ -12,10 +12,9 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import NO_NUL
 from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, operation, query
-from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size
+from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.api.v0.bodies import (
     DeleteAnswer,
     ListAnswer,
@@ -127,7 +126,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     response_class=Response,
     openapi_extra=operation(
         parameters=[
-            query("prefix", "Only topics whose names start with this.", {"type": "string", "pattern": NO_NUL}),
+            prefix("topics"),
             PAGE_SIZE,
             CURSOR,
             TOUCH_ALL,
@@ -141,15 +140,11 @@ async def page(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     context.access.check(request, Scope.READ)
-    given = request.query_params
     touch = flag(request, "touch", default=False)
     size = page_size(request)
-    after = _after(request)
-    prefix = given.get("prefix", "")
-    if "\0" in prefix:
-        raise InvalidRequest("prefix has a NUL character.")
+    starts, after = prefix_in(request), _after(request)
     allowed, defaults = context.access.prefixes(request, Scope.READ), context.policies.defaults
-    policies = await store.page(context.pools.rest, prefix, after, size + 1, defaults=defaults, allowed=allowed)
+    policies = await store.page(context.pools.rest, starts, after, size + 1, defaults=defaults, allowed=allowed)
     shown = policies[:size]
     extents = await _extents(context, shown)
     items = [_item(policy, extents[policy.topic.name]) for policy in shown if policy.topic.name in extents]

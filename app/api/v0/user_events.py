@@ -244,7 +244,7 @@ class UserStream(EventStream):
                 await asyncio.wait([leaving], timeout=ADVICE_SECONDS)
                 continue
             if found:
-                await push(send, b"".join(map(_frame, found)))
+                await push(send, *map(_frame, found))
                 users.sent.add(len(found))
             elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
                 await push(send, HEARTBEAT)

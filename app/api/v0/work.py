@@ -148,7 +148,7 @@ class WorkStream(EventStream):
                         sent["error"].add()
                         await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                         continue
-                    await push(send, b"".join([_frame(topic, job) for job in jobs]))
+                    await push(send, *(_frame(topic, job) for job in jobs))
                     sent["job"].add(len(jobs))
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
