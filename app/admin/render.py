@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from app.admin import assets, permissions
+from app.admin import assets, frame, permissions
 from app.db.horizon import duration
 from app.db.pool import as_unavailable
 from app.edge.credentials import SESSION
@@ -118,7 +118,7 @@ def page(request: Request, template: str, status: int = 200, **view: object) -> 
     view |= {
         "visitor": permissions.visitor_of(request),
         "path": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
-        "may_see_server": permissions.allows(request, permissions.SEE_SERVER),
+        "side": frame.side(request),
     }
     if request.headers.get("hx-target") == LIVE and LIVE in made.blocks and status == 200:
         return HTMLResponse("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.admin.failures import largest_failures
+from app.admin.frame import tabs
 from app.admin.permissions import CONTROL, SEE, allows
 from app.admin.render import page
 from app.audit.trail import Action
@@ -101,6 +102,7 @@ async def show(request: Request) -> Response:
         "topic.html",
         title=name,
         topic=name,
+        tabs=tabs(request, name),
         control=policy.control,
         may_control=allows(request, CONTROL, name),
         over=over,

@@ -101,8 +101,8 @@ document.addEventListener("keydown", (event) => {
   if (typing || event.metaKey || event.ctrlKey || event.altKey) return;
   const after = performance.now() - went < 1500;
   went = 0;
-  if (after && event.key === "h") location.assign("/admin/");
-  else if (after && event.key === "t") location.assign("/admin/topics");
+  const there = after && /^[a-z]$/.test(event.key) && $(`[data-go=${event.key}]`);
+  if (there) there.click();
   else if (event.key === "g") went = performance.now();
   else if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);

@@ -1,0 +1,54 @@
+"""What is around a page: the pages that the side names, and those that belong to a topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from app.admin.permissions import SEE, SEE_SERVER, Permission, allows
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A way to a page. `go`: the key that leads there after g, "" for none; `here`: it is the page that is shown."""
+
+    href: str
+    word: str
+    go: str = ""
+    here: bool = False
+
+
+SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
+    (Link("/admin/", "Home", "h"), SEE),
+    (Link("/admin/topics", "Topics", "t"), SEE),
+    (Link("/admin/horizon", "Horizon"), SEE_SERVER),
+)
+TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # of a queue: what stands behind /admin/topics/{topic}
+    (Link("", "Overview"), SEE),
+)
+
+
+def side(request: Request) -> list[Link]:
+    """The pages that whoever asks may see."""
+    path = request.url.path
+    return [
+        msgspec.structs.replace(one, here=path == one.href or (one.href != "/admin/" and path.startswith(one.href)))
+        for one, permission in SIDE
+        if allows(request, permission)
+    ]
+
+
+def tabs(request: Request, topic: str) -> list[Link]:
+    """The pages of a queue that whoever asks may see; none where there is but one."""
+    path, base = request.url.path, f"/admin/topics/{topic}"
+    found = [
+        msgspec.structs.replace(one, href=base + one.href, here=_below(path, base + one.href, leaf=not one.href))
+        for one, permission in TABS
+        if allows(request, permission, topic)
+    ]
+    return found if len(found) > 1 else []
+
+
+def _below(path: str, href: str, *, leaf: bool) -> bool:
+    return path == href or (not leaf and path.startswith(f"{href}/"))
