@@ -37,7 +37,6 @@ class Door:
         try:
             await _let_in(request)
         except Exception as error:
-            scope["endpoint"] = None  # of no page: the mount's own is no function
             refusal = await render.show_error(request, error)
             await refusal(scope, receive, send)
             return

@@ -62,8 +62,9 @@ class Service(FastAPI):
 
 
 def _named(endpoint: Any) -> tuple[str, str]:
-    """The dialect and verb of a route's function; of None, for a path that nothing is at, none."""
-    if endpoint is None:
+    """The dialect and verb of a route's function; of None or a mounted application, for a path that nothing is at,
+    none."""
+    if not hasattr(endpoint, "__name__"):
         return "none", "none"
     package, _, module = endpoint.__module__.rpartition(".")
     dialect = package.rpartition(".")[2]

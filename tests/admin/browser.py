@@ -115,6 +115,7 @@ async def visitor(browser: Browser, *, proxied: bool = True) -> AsyncIterator[Br
         extra_http_headers={"x-real-ip": f"10.2.0.{next(_addresses)}"} if proxied else {},  # by which tries are counted
         viewport={"width": 1280, "height": 900},
         color_scheme="light",
+        reduced_motion="reduce",  # axe must not see colours that are on their way to others
         timezone_id="Asia/Tokyo",
         locale="en-GB",
     )

@@ -79,11 +79,13 @@ async def test_assets_are_small_and_kept(http: httpx.AsyncClient) -> None:
         assert (await http.get(f"/admin/static/{assets.VERSION}/{path}")).status_code == 404
 
 
-async def test_errors_are_pages(http: httpx.AsyncClient) -> None:
+async def test_errors_are_pages(http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
     is_page(await http.get(f"/admin/{HOSTILE}"), 404)
     assert HOSTILE not in (await http.get(f"/admin/{HOSTILE}")).text
     is_page(await http.post("/admin/horizon"), 405)
     is_page(await http.get("/admin/horizon/"), 404)
+    assert (await http.get("/admin/static/nothing")).status_code == 404
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_without_its_database_the_page_says_so(serve: Serve, database_url: str) -> None:
