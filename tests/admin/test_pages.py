@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import httpx
+import pytest
 
 from app.admin import assets
 from tests.api.test_health import Link
