@@ -11,7 +11,7 @@ from app.edge.context import Context
 from app.queue.failures import Failures
 from app.topics.config import Policy
 
-CLUSTERS: Final = 5
+CLUSTERS: Final = 20
 LATELY: Final = timedelta(hours=1)
 SECONDS: Final = 3  # that counting them may take
 

@@ -26,6 +26,7 @@ SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
 )
 TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # of a queue: what stands behind /admin/topics/{topic}
     (Link("", "Overview"), SEE),
+    (Link("/dead", "Dead letters"), SEE),
 )
 
 

@@ -32,11 +32,13 @@ _FAILS: Final = {Code.DEAD_LETTERS, Code.FAILING}
 
 
 class Hurt(msgspec.Struct, frozen=True):
-    """A topic that is not well. `error`: what most of what failed within the hour has in common, "" for not known."""
+    """A topic that is not well. `error`: what most of what failed within the hour has in common, "" for not known, and
+    `cluster`, the kind that it is."""
 
     seen: Seen
     level: str
     error: str
+    cluster: str
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ async def show(request: Request) -> Response:
         "home.html",
         title="Home",
         hurts=hurts,
+        fails=_FAILS,
         more=more,
         hurting=sum(hurt.level != Level.NOTE.value for hurt in hurts),
         facts=facts,
@@ -92,14 +95,15 @@ def _unknown(view: View) -> list[str]:
 
 
 async def _hurt(context: Context, request: Request, seen: Seen, explain: bool) -> Hurt:
-    error = ""
+    error = cluster = ""
     policy, dead = seen.policy, seen.policy.config.dead_letter
     if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
         # What it says is worth no wait, and no page that fails for want of it.
         with contextlib.suppress(HoldfastError, *UNREACHABLE):
             found = await largest_failures(context, policy, PATIENCE_SECONDS, lately=True)
-            error = next((one.title or SILENCE for one in found.clusters), "") if found is not None else ""
-    return Hurt(seen, seen.troubles[0].level.value, error)
+            for one in found.clusters[:1] if found is not None else ():
+                error, cluster = one.title or SILENCE, one.cluster
+    return Hurt(seen, seen.troubles[0].level.value, error, cluster)
 
 
 async def _facts(context: Context, *, whole: bool) -> list[Fact]:

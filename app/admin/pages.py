@@ -14,7 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.admin import assets, home, horizon, permissions, render, session, topic, topics
-from app.admin.permissions import CONTROL, SEE, SEE_SERVER, Permission
+from app.admin.dead import clusters, operation, purge, requeue, rows
+from app.admin.permissions import CONTROL, PURGE, REQUEUE, SEE, SEE_SERVER, Permission
 from app.db.pool import UNREACHABLE
 from app.edge.access import UnknownKey
 from app.edge.context import context_of
@@ -29,6 +30,14 @@ PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("GET", "/topics/{topic}", SEE, topic.show),
     ("POST", "/topics/{topic}/pause", CONTROL, topic.pause),
     ("POST", "/topics/{topic}/resume", CONTROL, topic.resume),
+    ("GET", "/topics/{topic}/dead", SEE, clusters.show),
+    ("GET", "/topics/{topic}/dead/jobs", SEE, rows.show),
+    ("GET", "/topics/{topic}/dead/requeue", REQUEUE, requeue.ask),
+    ("POST", "/topics/{topic}/dead/requeue", REQUEUE, requeue.begin),
+    ("GET", "/topics/{topic}/dead/operations/{id}", SEE, operation.show),
+    ("POST", "/topics/{topic}/dead/operations/{id}/cancel", REQUEUE, operation.cancel),
+    ("GET", "/topics/{topic}/dead/purge", PURGE, purge.ask),
+    ("POST", "/topics/{topic}/dead/purge", PURGE, purge.run),
     ("GET", "/horizon", SEE_SERVER, horizon.show),
 )
 
@@ -56,7 +65,7 @@ def _allowed(permission: Permission, handler: Handler) -> Handler:
     @functools.wraps(handler)
     async def endpoint(request: Request) -> Response:
         permissions.must_be_allowed(request, permission, request.path_params.get("topic"))
-        if permission.changes:
+        if request.method == "POST":
             await session.fields_of(request)
         return await handler(request)
 

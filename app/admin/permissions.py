@@ -48,6 +48,9 @@ class Permission(msgspec.Struct, frozen=True):
 SEE: Final = Permission("see topics", Role.VIEWER)
 SEE_SERVER: Final = Permission("see the server", Role.ADMIN, server=True)
 CONTROL: Final = Permission("pause and resume topics", Role.ADMIN, changes=True)
+REQUEUE: Final = Permission("requeue dead letters", Role.OPERATOR, changes=True)
+PURGE: Final = Permission("purge dead letters", Role.ADMIN, changes=True)
+SEE_COMPLETED: Final = Permission("see completed jobs", Role.ADMIN)
 
 
 class Visitor(msgspec.Struct, frozen=True):

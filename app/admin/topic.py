@@ -26,6 +26,7 @@ from app.queue.stats import Step
 from app.topics import control, store
 from app.topics.config import Policy, TopicType, check_name
 
+CLUSTERS: Final = 5  # that are shown
 BOUND: Final = 10_001  # due jobs that are counted one by one
 SECONDS: Final = 3  # that the reading of minutes may take, and that a page waits for either reading
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,7 +111,7 @@ async def show(request: Request) -> Response:
         holding=holding,
         charts=charts,
         reasons=[reason.message for reason in verdict.reasons],
-        failures=None if failures is None else failures.clusters,
+        failures=None if failures is None else failures.clusters[:CLUSTERS],
         silence=SILENCE,
         dead_letter=dead,
     )

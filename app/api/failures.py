@@ -12,14 +12,8 @@ from starlette.requests import Request
 
 from app.api.fields import known_parameters, time_of
 from app.api.openapi import path, query
-from app.audit import trail
-from app.audit.trail import Action
-from app.edge.access import must_cover
-from app.edge.context import Context
 from app.errors import InvalidRequest
-from app.keys import Key, Scope
 from app.queue.failures import SILENCE, Failure
-from app.topics.config import Policy
 
 MAX_CLUSTERS: Final = 100
 CLUSTER_PATTERN: Final = "^[0-9a-f]{16}$"
@@ -85,21 +79,6 @@ def cluster_in(request: Request) -> str:
     if _CLUSTER.match(cluster) is None:
         raise InvalidRequest("A cluster's id has 16 hex digits, as the list of failures shows it.")
     return cluster
-
-
-def must_cover_letters(key: Key | None, policy: Policy) -> None:
-    """Refuse a key that is for the topic and not for its dead letters, which are looked at too. Raises Forbidden."""
-    if policy.config.dead_letter is not None:
-        must_cover(key, policy.config.dead_letter)
-
-
-async def purge(context: Context, request: Request, policy: Policy, cluster: str) -> int:
-    """Delete a cluster's jobs, with an entry in the audit trail ahead of it: how many. Raises Forbidden."""
-    must_cover_letters(context.access.check(request, Scope(0)), policy)
-    detail = {"cluster": cluster}
-    actor = context.access.actor(request)
-    await trail.record(context.pools.rest, actor, Action.CLUSTER_PURGED, policy.topic.name, detail)
-    return await context.engine.failures.purge(policy, cluster)
 
 
 def shared_fields(one: Failure) -> dict[str, object]:

@@ -14,17 +14,18 @@ from app.api.bounds import MAX_JOB_KEY, MAX_SEQS, MAX_TAG_BYTES, Key, Seq, Tag, 
 from app.api.failures import ClusterId
 from app.api.fields import check_text, topic_in
 from app.api.openapi import path
+from app.edge import dead_letters
 from app.edge.context import Context, context_of
-from app.errors import BatchTooLarge, InvalidRequest, NotAQueue, NotFound, TopicNotFound
+from app.edge.dead_letters import MAX_RATE
+from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Key as ApiKey
 from app.keys import Scope
 from app.queue.operations import Canary, Matched, Operation, Wanted
 from app.queue.redrive import Filter
-from app.topics.config import TEN_YEARS_MS, OnExhausted, Policy, TopicType, check_name
+from app.topics.config import TEN_YEARS_MS, Policy, check_name
 
 MAX_ERROR_PART: Final = 1_024  # bytes
 MAX_TENANT: Final = 128
-MAX_RATE: Final = 100_000
 ID: Final = {**path("id", "The operation's id.", {"type": "string"}), "example": "4d0e9d5b-3c1f-4f7a-9a57-2f9f7a1f8f00"}
 
 
@@ -106,26 +107,15 @@ async def read(request: Request) -> Operation:
     """The operation in the path. Raises NotFound, also where the request's key is not for its topic."""
     context = context_of(request)
     key = context.access.check(request, Scope.READ)
-    return await _covered(context, request, key)
+    return await dead_letters.find_operation(context, request.path_params["id"], key)
 
 
 async def cancel(request: Request) -> Operation:
     """Ask the operation in the path to end: as it is then. One that has ended stays as it is. Raises NotFound."""
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE)
-    found = await _covered(context, request, key)
+    found = await dead_letters.find_operation(context, request.path_params["id"], key)
     return await context.engine.redrives.cancel(found.id, context.access.actor(request)) or found
-
-
-async def _covered(context: Context, request: Request, key: ApiKey | None) -> Operation:
-    given: str = request.path_params["id"]
-    try:
-        found = await context.engine.redrives.read(UUID(given))
-    except ValueError:
-        found = None
-    if found is None or (key is not None and not key.covers(found.wanted.topic[0])):
-        raise NotFound(f"There is no operation {given[:80]!r}.")
-    return found
 
 
 async def _wanted(context: Context, policy: Policy, body: RequeueBody, key: ApiKey | None) -> Wanted:
@@ -139,25 +129,13 @@ async def _wanted(context: Context, policy: Policy, body: RequeueBody, key: ApiK
     match = Filter() if isinstance(body.filter, UnsetType) else _filter(body.filter)
     return Wanted(
         topic=(policy.topic.name, policy.topic.id),
-        dead=await _dead_letters(context, policy),
+        dead=await dead_letters.queue_of_letters(context, policy),
         match=match,
         seqs=seqs,
         rate=body.rate or 0,
         canary=None if body.canary is None else _canary(body.canary),
         starts=() if key is None else key.prefixes,
     )
-
-
-async def _dead_letters(context: Context, policy: Policy) -> tuple[str, int] | None:
-    """The queue that the topic's dead letters go to, if there is one."""
-    config = policy.config
-    if config.on_exhausted is not OnExhausted.DEAD_LETTER or config.dead_letter is None:
-        return None
-    try:
-        dead = await context.policies.queue(config.dead_letter)
-    except (TopicNotFound, NotAQueue):
-        return None
-    return (dead.topic.name, dead.topic.id) if dead.config.type is TopicType.QUEUE else None
 
 
 def _filter(given: RequeueFilter) -> Filter:

@@ -24,7 +24,8 @@ from app.audit.trail import Action, Actor
 from app.db.pool import LOST_RACE, TOO_SLOW, UNREACHABLE
 from app.engine.group import tried_again
 from app.errors import HoldfastError, TopicNotFound
-from app.queue import operations, redrive
+from app.queue import operations, redrive, shown
+from app.queue.model import Seq
 from app.queue.operations import Matched, Operation, State, Step, Wanted
 from app.queue.redrive import Outcome, Place, Requeued, Search
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from app.queue.model import Connection
 
 COUNTED: Final = 100_000  # jobs that are looked at to say how many match
+LISTED: Final = 20_000  # and for a page of them
+SAMPLE: Final = 100
 ADOPTED: Final = 100  # operations at a time
 _LAST: Final = 9  # the stage behind all others
 
@@ -50,6 +53,13 @@ class Tempo(msgspec.Struct, frozen=True):
     look: float = 0.25
     retry: float = 1.0
     dead: float = 5.0
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """Where a page of what a requeue would take begins: in which of the places that it looks at, and behind what."""
+
+    stage: int = 0
+    at: Place = Place()
 
 
 class Redrives:
@@ -81,6 +91,33 @@ class Redrives:
     async def count(self, wanted: Wanted) -> Matched:
         """How many jobs would be requeued now; of a deep topic, at least so many."""
         return await self._count(wanted, await self._until(wanted))
+
+    async def page(self, wanted: Wanted, behind: Behind, limit: int) -> tuple[list[shown.Place], Behind | None]:
+        """Where up to `limit` jobs are that would be requeued now, the next in that order, though a page has them by
+        seq; and where the next page begins, None behind the last. LISTED jobs are looked at in a place: a page may have
+        fewer, or none, and another one follow."""
+        searches = _searches(wanted, await self._until(wanted))
+        found: list[shown.Place] = []
+        at = behind.at
+        for stage, search in enumerate(searches[behind.stage :], behind.stage):
+            if len(found) == limit:
+                return found, Behind(stage)
+            part = await redrive.find(self._shared.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
+            found += [shown.Place(*search.topic, Seq(seq)) for seq in part.seqs]
+            if part.more:
+                return found, Behind(stage, part.last or at)
+            at = Place()
+        return found, None
+
+    async def holds_letters(self, topic: tuple[str, int]) -> bool:
+        """Whether a queue has others' dead letters: one, among the SAMPLE that died first, that nobody holds."""
+        db = self._shared.pools.rest
+        search = Search(topic, await redrive.until_time(db, 0), redrive.Filter())
+        return bool((await redrive.find(db, search, Place(), looks=SAMPLE, limit=1)).seqs)
+
+    async def of_topic(self, topic: str, limit: int) -> list[Operation]:
+        """A topic's operations, in whichever process, those under way before others, the newest first."""
+        return await operations.of_topic(self._shared.pools.rest, topic, limit)
 
     async def begin(self, wanted: Wanted, by: Actor) -> tuple[UUID, Matched]:
         """Begin an operation on what is out at this moment: its id, and how many jobs match. It goes on by itself."""

@@ -18,6 +18,7 @@ from app.queue.redrive import Filter, First, Place
 
 _BEGIN = sql.load(__package__, "begin_operation")
 _READ = sql.load(__package__, "read_operation")
+_LIST = sql.load(__package__, "list_operations")
 _HOLD = sql.load(__package__, "hold_operation")
 _ADVANCE = sql.load(__package__, "advance_operation")
 _END = sql.load(__package__, "end_operation")
@@ -27,6 +28,7 @@ _ADOPT = sql.load(__package__, "adopt_operations")
 _SWEEP = sql.load(__package__, "sweep_operations")
 
 MOST_REASON: Final = 500  # characters
+LOOKED_AT: Final = 1_000  # under way, and ended, for a list of a topic's own
 
 
 class State(Enum):
@@ -117,6 +119,12 @@ async def read(db: Connection, which: UUID) -> Operation | None:
     """An operation; None if there is none with this id."""
     row = await db.fetchrow(_READ, which)
     return None if row is None else _operation(row)
+
+
+async def of_topic(db: Connection, topic: str, limit: int) -> list[Operation]:
+    """A topic's operations, those under way before others, the newest first. Of all topics', LOOKED_AT are looked at
+    that are under way, and LOOKED_AT that ended last."""
+    return [_operation(row) for row in await db.fetch(_LIST, topic, LOOKED_AT, limit)]
 
 
 async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:

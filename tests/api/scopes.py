@@ -67,6 +67,7 @@ TABLE = {
     ("POST", f"{T}/extend"): Row("write", 403, {"node": "n", "seqs": [], "lease_ms": 1_000}),
     ("GET", f"{T}/work"): Row("read+write", 403, query="?node=n"),
     ("POST", f"{T}/requeue"): Row("write", 403, {"filter": {}, "dry_run": True}),
+    ("GET", f"{T}/operations"): Row("read", 403),
     ("GET", "/v0/operations/{id}"): Row("read", 404),
     ("POST", "/v0/operations/{id}/cancel"): Row("write", 404),
     ("POST", "/v0/watch"): Row("read", 403, {"topics": {FOREIGN: {}}}),

@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
-from tests.api.keyring import Services, client, make
+from tests.api.keyring import Services, bearer, client, make
 from tests.api.messages.client import Messages, done
+from tests.api.people import add_user, basic
 from tests.queue.tallies import tallied
 
 if TYPE_CHECKING:
@@ -284,17 +285,21 @@ async def test_what_makes_no_sense_is_refused(queue: Topic) -> None:
 async def test_a_key_that_is_not_for_the_dead_letters_learns_nothing_of_them(
     serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str
 ) -> None:
-    service = await (await Services.make(serve, new_database)).start(api_keys="root")
+    service = await (await Services.make(serve, new_database)).start(api_keys="root", bcrypt_cost=10)
     async with client(service, "root") as root:
         queue = Topic(root, f"mine.{topic}")
         await queue.put(max_deliveries=1, dead_letter=f"theirs.{topic}")
         await fail(queue, ["A: secret"])
         [one] = await failures(queue)
         secret = (await make(root, prefixes=["mine."]))["secret"]
-    async with client(service, secret) as http:
-        refused(await http.get(f"{queue.path}/failures"), 403, "forbidden")
-        refused(await http.get(f"/api/topics/{queue.name}/failures"), 403, "forbidden")
-        refused(await http.delete(f"{queue.path}/failures/{one['cluster']}"), 403, "forbidden")
-        refused(await http.post(f"/api/topics/{queue.name}/purge", json={"cluster": one["cluster"]}), 403, "forbidden")
+        ann = (await add_user(root, "read mine.*", "admin mine.*"))["username"]
+    for headers in (bearer(secret), basic(ann)):
+        async with client(service) as http:
+            http.headers.update(headers)
+            refused(await http.get(f"{queue.path}/failures"), 403, "forbidden")
+            refused(await http.get(f"/api/topics/{queue.name}/failures"), 403, "forbidden")
+            refused(await http.delete(f"{queue.path}/failures/{one['cluster']}"), 403, "forbidden")
+            purged = await http.post(f"/api/topics/{queue.name}/purge", json={"cluster": one["cluster"]})
+            refused(purged, 403, "forbidden")
     async with client(service, "root") as root:
         assert await counts(queue.through(root)) == {"A: secret": 1}

@@ -81,6 +81,25 @@ async def test_by_filter_with_a_dry_run_before(queue: Topic, dead: Topic) -> Non
     assert [one["action"] for one in entries][:2] == ["requeue.ended", "requeue.started"]
 
 
+async def test_a_topic_lists_its_own_and_first_what_is_under_way(queue: Topic, dead: Topic) -> None:
+    await kill(queue, 2, tag="a")
+    await kill(queue, 2, tag="b")
+    ids = []
+    for body in ({"filter": {"tag": "a"}, "canary": {"first": 1}}, {"filter": {"tag": "b"}}):
+        begun = await queue.http.post(f"{queue.path}/requeue", json=body)
+        ids.append(begun.json()["id"])
+    await ended(queue.http, ids[1])
+    await dead.http.post(f"{dead.path}/requeue", json={"filter": {"tag": "c"}})
+    found = accepted(await queue.http.get(f"{queue.path}/operations"))
+    assert (found["topic"], [one["id"] for one in found["operations"]]) == (queue.name, ids)
+    shown = accepted(await queue.http.get(f"/v0/operations/{ids[1]}"))
+    assert found["operations"][1] == {name: shown[name] for name in shown if name != "performance"}
+    await queue.http.post(f"/v0/operations/{ids[0]}/cancel")
+    await ended(queue.http, ids[0])
+    found = accepted(await queue.http.get(f"{queue.path}/operations"))
+    assert [one["id"] for one in found["operations"]] == ids[::-1]  # the newest first
+
+
 @pytest.mark.parametrize(
     "body",
     [

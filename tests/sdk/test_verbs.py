@@ -222,6 +222,7 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     await api.operations.cancel(matched.id)
     while not operation.over:
         operation = await api.operations.get(matched.id)
+    assert [one.id for one in (await queue.operations()).operations] == [matched.id]
     assert (await queue.delete_failures(cluster.cluster)).cluster == cluster.cluster
     assert (await queue.cancel([waiting.seq, 4711])).skipped == (4711,)
     assert (await queue.cancel(filter=models.CancelFilter(tag="none"))).cancelled == 0

@@ -8,12 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
-from app.api.failures import LIMIT, SINCE, Cluster, asked_of, must_cover_letters, shared_fields
+from app.api.failures import LIMIT, SINCE, Cluster, asked_of, shared_fields
 from app.api.fields import encode, topic_in
 from app.api.messages.errors import operation
 from app.api.messages.show import time_of
 from app.api.openapi import TOPIC
 from app.edge.context import context_of
+from app.edge.dead_letters import must_cover_letters
 from app.errors import TopicNotFound
 from app.keys import Scope
 from app.queue.failures import Failure

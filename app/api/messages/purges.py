@@ -8,14 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, failures
+from app.api import direct
 from app.api.body import read_json
 from app.api.fields import encode, topic_in
 from app.api.messages.bodies import PurgeAnswer, PurgeBody
 from app.api.messages.errors import operation
 from app.api.openapi import TOPIC
-from app.audit import trail
-from app.audit.trail import Action
+from app.edge import dead_letters
 from app.edge.context import context_of
 from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
@@ -45,7 +44,7 @@ async def purge(request: Request) -> Response:
     that somebody holds too. The topic stays."""
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.ADMIN, name)
+    key = context.access.check(request, Scope.ADMIN, name)
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
     if body.cluster is not None and body.statuses:
@@ -57,9 +56,7 @@ async def purge(request: Request) -> Response:
         deleted = 0
     else:
         if body.cluster is None:
-            by, detail = context.access.actor(request), {"statuses": [one.value for one in statuses]}
-            await trail.record(context.pools.rest, by, Action.TOPIC_PURGED, name, detail)
-            deleted = await context.engine.purges.purge(policy, statuses)
+            deleted = await dead_letters.purge(request, policy, statuses)
         else:
-            deleted = await failures.purge(context, request, policy, body.cluster)
+            deleted = await dead_letters.purge_cluster(request, key, policy, body.cluster)
     return Response(encode({"deleted": deleted}), media_type="application/json")

@@ -18,8 +18,6 @@ from app.api.failures import (
     Cluster,
     asked_of,
     cluster_in,
-    must_cover_letters,
-    purge,
     shared_fields,
 )
 from app.api.fields import encode, known_parameters, topic_in
@@ -27,6 +25,7 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.edge.dead_letters import must_cover_letters, purge_cluster
 from app.keys import Scope
 from app.queue.failures import Failure
 from app.topics.config import Policy, check_name
@@ -106,11 +105,11 @@ async def delete(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.DELETE, name)
+    key = context.access.check(request, Scope.DELETE, name)
     known_parameters(request, ())
     cluster = cluster_in(request)
     policy: Policy = await context.policies.queue(check_name(name))
-    deleted = await purge(context, request, policy, cluster)
+    deleted = await purge_cluster(request, key, policy, cluster)
     return answer(encode({"topic": name, "cluster": cluster, "deleted": deleted})[1:-1], began)
 
 

@@ -1,23 +1,30 @@
-"""POST /v0/topics/:topic/requeue, and /v0/operations: jobs that are out get another life."""
+"""POST /v0/topics/:topic/requeue, GET /v0/topics/:topic/operations, and /v0/operations: jobs that are out get another
+life."""
 
 from __future__ import annotations
 
 import time
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct, redrive
-from app.api.fields import encode
+from app.api.bounds import about
+from app.api.fields import encode, known_parameters, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.redrive import ID, RequeueBody, RequeueCount
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
+from app.edge.context import context_of
+from app.keys import Scope
 from app.queue.operations import Operation
+from app.topics.config import check_name
 
 router = direct.router("jobs")
+
+MOST: Final = 20  # of a topic's operations
 
 
 class RequeueAnswer(RequeueCount):
@@ -26,7 +33,7 @@ class RequeueAnswer(RequeueCount):
     performance: Performance
 
 
-class OperationAnswer(msgspec.Struct):
+class OperationSoFar(msgspec.Struct):
     """A requeue of many jobs, so far. Times are in ms since 1970. `skipped`: jobs that somebody else took meanwhile,
     whose key a pending job has, or whose topic is gone. `failed_again`: of the canary's."""
 
@@ -44,6 +51,19 @@ class OperationAnswer(msgspec.Struct):
     started_at: int
     ended_at: int | None
     requested_by: str
+
+
+class OperationAnswer(OperationSoFar):
+    """A requeue of many jobs, so far."""
+
+    performance: Performance
+
+
+class OperationsAnswer(msgspec.Struct):
+    """A topic's requeues, those under way before others, the newest first."""
+
+    topic: str
+    operations: Annotated[list[OperationSoFar], about(f"{MOST} at most.")]
     performance: Performance
 
 
@@ -63,6 +83,24 @@ async def requeue(request: Request) -> Response:
     began = time.perf_counter()
     counted = await redrive.begin(request)
     return answer(encode(counted)[1:-1], began, status=200 if counted.id is None else 202)
+
+
+@router.get(
+    "/v0/topics/{topic}/operations",
+    response_class=Response,
+    openapi_extra=operation(parameters=[TOPIC], answers={200: OperationsAnswer}, errors=[400, 401, 403, 404, 409, 503]),
+)
+async def of_topic(request: Request) -> Response:
+    """The requeues of a topic that are under way, and those that ended last; of these, 1,000 of all topics' are looked
+    at."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name = topic_in(request)
+    context.access.check(request, Scope.READ, name)
+    known_parameters(request, ())
+    await context.policies.queue(check_name(name))
+    found = await context.engine.redrives.of_topic(name, MOST)
+    return answer(encode({"topic": name, "operations": [_fields(one) for one in found]})[1:-1], began)
 
 
 @router.get(
@@ -88,7 +126,11 @@ async def cancel(request: Request) -> Response:
 
 
 def _shown(one: Operation) -> bytes:
-    fields = {
+    return encode(_fields(one))[1:-1]
+
+
+def _fields(one: Operation) -> dict[str, object]:
+    return {
         "id": str(one.id),
         "topic": one.wanted.topic[0],
         "state": one.state.value,
@@ -104,4 +146,3 @@ def _shown(one: Operation) -> bytes:
         "ended_at": None if one.ended_at is None else int(one.ended_at.timestamp() * 1000),
         "requested_by": one.actor[0],
     }
-    return encode(fields)[1:-1]

@@ -177,6 +177,10 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
         assert (await http.post(f"/api/messages/{message_id}/requeue")).status_code == status
     for headers in (NOBODY, limited):
         await http.post(f"/api/messages/{out[2]}/requeue", headers=headers)
+    for name in (topic, log, f"{topic}.none"):
+        for headers in ({}, NOBODY, limited):
+            await http.get(f"/v0/topics/{name}/operations", headers=headers)
+    await http.get(f"/v0/topics/{topic}/operations?nonsense=1")
     for start in ("/v0/topics/", "/api/topics/"):
         path, body = f"{start}{topic}/requeue", {"filter": {}, "rate": 1}
         done = await http.post(path, json=body)

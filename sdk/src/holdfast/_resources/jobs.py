@@ -141,6 +141,11 @@ class TopicJobs(NamedTopic[S]):
             repeat=Repeat.SAFE if dry_run else Repeat.IF_REFUSED,
         )
 
+    @verb
+    def operations(self) -> Request[models.Operations]:
+        """Its requeues, those under way before others, the newest first."""
+        return Request("GET", self._path("operations"), reads(models.Operations))
+
 
 def _which(seqs: Iterable[int] | None, chosen: Any) -> dict[str, Any]:
     """Jobs by seqs or by filter. Raises ValueError for both, or neither."""

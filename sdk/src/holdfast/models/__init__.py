@@ -51,7 +51,7 @@ from holdfast.models.logs import (
     WatchedTopic,
     WatchNews,
 )
-from holdfast.models.operations import Canary, Matched, Operation, OperationState, RequeueFilter
+from holdfast.models.operations import Canary, Matched, Operation, Operations, OperationState, RequeueFilter
 from holdfast.models.page import Page
 from holdfast.models.records import Appended, Enqueued, Record
 from holdfast.models.schedules import Schedule, ScheduleError, ScheduleRun, ScheduleSummary
@@ -127,6 +127,7 @@ __all__ = [
     "Nacked",
     "Operation",
     "OperationState",
+    "Operations",
     "Outcome",
     "OutcomeState",
     "Page",

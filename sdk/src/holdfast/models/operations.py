@@ -62,3 +62,11 @@ class Operation:
     def over(self) -> bool:
         """Whether it has come to an end."""
         return self.state not in ("canary", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """A topic's requeues, the newest 20 or fewer, those under way before others."""
+
+    topic: str
+    operations: tuple[Operation, ...]

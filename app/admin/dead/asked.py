@@ -1,0 +1,113 @@
+"""Which dead letters are meant: what stands in addresses and in forms, and what it is to a requeue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+
+from app.admin.permissions import SEE, allows
+from app.edge.context import Context
+from app.edge.dead_letters import queue_of_letters
+from app.errors import InvalidRequest
+from app.queue.operations import Canary, Wanted
+from app.queue.redrive import Filter
+from app.topics.config import BIGINT_MAX, Policy
+
+MOST_CHARACTERS: Final = 1_024  # of a part of an error, a tag, a key or a tenant
+MOST_SEQS: Final = 1_000
+AGES: Final = {  # that can be asked for, in words and in ms
+    "": ("At any time", 0),
+    "1m": ("1 min ago or earlier", 60_000),
+    "1h": ("1 h ago or earlier", 3_600_000),
+    "1d": ("A day ago or earlier", 86_400_000),
+    "7d": ("A week ago or earlier", 604_800_000),
+}
+_CLUSTER: Final = re.compile(r"[0-9a-f]{16}\Z")
+_TEXTS: Final = ("error", "tag", "key", "tenant")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Jobs that are out and fit all of this, "" for any; or those of `seqs`, unless that is None."""
+
+    cluster: str = ""
+    error: str = ""
+    tag: str = ""
+    key: str = ""
+    tenant: str = ""
+    age: str = ""
+    seqs: tuple[int, ...] | None = None
+
+    @property
+    def match(self) -> Filter:
+        """The filter of a requeue."""
+        return Filter(
+            self.error or None,
+            self.tag or None,
+            self.key or None,
+            self.tenant or None,
+            self.cluster or None,
+            AGES[self.age][1],
+        )
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What is asked for, by the names that it has in addresses and forms."""
+        if self.seqs is not None:
+            return {"seqs": ",".join(map(str, self.seqs))}
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+
+    def address(self, path: str, **more: str) -> str:
+        """A page about it."""
+        given = self.given | {name: value for name, value in more.items() if value}
+        return path + (f"?{urlencode(given)}" if given else "")
+
+
+def asked_of(given: Mapping[str, str], picked: Sequence[str] = ()) -> Asked:
+    """What an address or a form asks for; `picked`: seqs, one by one. Raises InvalidRequest."""
+    if "seqs" in given:
+        named = [*filter(None, given["seqs"].split(",")), *picked]
+        if len(named) > MOST_SEQS or not all(re.fullmatch("[0-9]{1,19}", one) for one in named):
+            raise InvalidRequest(f"seqs are up to {MOST_SEQS} numbers.")
+        return Asked(seqs=tuple(sorted({min(int(one), BIGINT_MAX) for one in named})))
+    cluster, age = given.get("cluster", ""), given.get("age", "")
+    if cluster and _CLUSTER.match(cluster) is None:
+        raise InvalidRequest("A cluster's id has 16 hex digits.")
+    if age not in AGES:
+        raise InvalidRequest(f"age is one of {', '.join(filter(None, AGES))}.")
+    texts = {name: given.get(name, "") for name in _TEXTS}
+    for name, text in texts.items():
+        if len(text) > MOST_CHARACTERS or "\0" in text:
+            raise InvalidRequest(f"{name} has {MOST_CHARACTERS} characters at most, and no NUL.")
+    return Asked(cluster=cluster, age=age, **texts)
+
+
+async def wanted(
+    context: Context,
+    policy: Policy,
+    asked: Asked,
+    *,
+    rate: int = 0,
+    canary: Canary | None = None,
+    starts: Sequence[str] = (),
+) -> Wanted:
+    """The requeue of it."""
+    return Wanted(
+        topic=(policy.topic.name, policy.topic.id),
+        dead=await queue_of_letters(context, policy),
+        match=asked.match,
+        seqs=asked.seqs,
+        rate=rate,
+        canary=canary,
+        starts=starts,
+    )
+
+
+def may_see_letters(request: Request, policy: Policy) -> bool:
+    """Whether whoever asks may see where the topic's dead letters are, too."""
+    dead = policy.config.dead_letter
+    return dead is None or allows(request, SEE, dead)

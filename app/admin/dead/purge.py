@@ -1,0 +1,103 @@
+"""/admin/topics/{topic}/dead/purge: the jobs of a cluster, or those that a topic holds by their status, deleted for
+good; by typing the topic's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.admin.dead import clusters
+from app.admin.dead.asked import Asked, asked_of, wanted
+from app.admin.frame import tabs
+from app.admin.permissions import PURGE, must_be_allowed
+from app.admin.render import page
+from app.admin.session import fields_of
+from app.edge import dead_letters
+from app.edge.context import Context, context_of
+from app.edge.dead_letters import must_cover_letters
+from app.keys import Scope
+from app.queue import shown
+from app.queue.operations import Matched
+from app.queue.shown import Status
+from app.topics.config import Policy, check_name
+
+_ANSWERED: Final = 400
+_OF_SOURCE: Final = (Status.FAILED,)  # what waits there is work, and no dead letter
+
+
+async def ask(request: Request) -> Response:
+    """The form. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
+    return await _form(request, asked_of(request.query_params).cluster, None, "", {})
+
+
+async def run(request: Request) -> Response:
+    """Delete them, if the topic's name was typed; else the form again. Raises what `ask` raises."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    fields = await fields_of(request)
+    cluster, typed = asked_of(fields).cluster, fields.get("typed", "")
+    policy = await context.policies.queue(name)
+    statuses = [one for one in await _offered(context, policy) if f"status-{one.value}" in fields]
+    wrong = {}
+    if typed != name:
+        wrong["typed"] = "This is not the topic's name."
+    if not cluster and not statuses:
+        wrong["statuses"] = "Nothing is chosen."
+    if wrong:
+        return await _form(request, cluster, statuses, typed[:200], wrong)
+    if cluster:
+        key = context.access.check(request, Scope.DELETE, name)
+        deleted = await dead_letters.purge_cluster(request, key, policy, cluster)
+    else:
+        deleted = await dead_letters.purge(request, policy, statuses)
+    return RedirectResponse(f"/admin/topics/{name}/dead?deleted={deleted}", 303)
+
+
+async def _form(
+    request: Request, cluster: str, chosen: Sequence[Status] | None, typed: str, wrong: dict[str, str]
+) -> Response:
+    """`chosen` None: all that is offered."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    key = must_be_allowed(request, PURGE, name)
+    policy = await context.policies.queue(name)
+    must_cover_letters(key, policy)
+    offered = await _offered(context, policy)
+    (counts,) = await shown.statuses(context.pools.rest, [policy.topic])
+    base = f"/admin/topics/{name}/dead"
+    return page(
+        request,
+        "dead_purge.html",
+        _ANSWERED if wrong else 200,
+        title=f"Purge {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        base=base,
+        back=Asked(cluster=cluster).address(f"{base}/jobs") if cluster else base,
+        cluster=cluster,
+        kind=await _title(context, policy, cluster),
+        matched=await _count(context, policy, cluster),
+        statuses=[(one.value, counts.of(one), chosen is None or one in chosen) for one in offered],
+        dead_letter=policy.config.dead_letter,
+        typed=typed,
+        wrong=wrong,
+    )
+
+
+async def _offered(context: Context, policy: Policy) -> Sequence[Status]:
+    """What a purge may take of a topic that holds others' dead letters, and of one that doesn't."""
+    topic = policy.topic
+    return tuple(Status) if await context.engine.redrives.holds_letters((topic.name, topic.id)) else _OF_SOURCE
+
+
+async def _title(context: Context, policy: Policy, cluster: str) -> str:
+    """What a cluster's errors have in common, if it is among those that are shown."""
+    known = (await clusters.read(context, policy) or []) if cluster else []
+    return next((one.title for one in known if one.failure.cluster == cluster), cluster)
+
+
+async def _count(context: Context, policy: Policy, cluster: str) -> Matched | None:
+    if not cluster:
+        return None
+    return await context.engine.redrives.count(await wanted(context, policy, Asked(cluster=cluster)))

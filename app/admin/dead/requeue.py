@@ -1,0 +1,99 @@
+"""/admin/topics/{topic}/dead/requeue: how many jobs that would be, how fast and how carefully; and its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.admin.dead.asked import Asked, asked_of, wanted
+from app.admin.frame import tabs
+from app.admin.permissions import REQUEUE, must_be_allowed
+from app.admin.render import page
+from app.admin.session import fields_of
+from app.edge.context import context_of
+from app.edge.dead_letters import MAX_RATE
+from app.queue.operations import Canary
+from app.topics.config import check_name
+
+MOST_FIRST: Final = 1_000
+MOST_MINUTES: Final = 1_440
+_ANSWERED: Final = 400
+Number = TypeVar("Number", int, float)
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How fast and how carefully, as it was typed."""
+
+    rate: str = ""
+    first: str = "10"
+    percent: str = "10"
+    minutes: str = "10"
+
+
+async def ask(request: Request) -> Response:
+    """The form, with a count of what is meant. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    given = request.query_params
+    return await _form(request, asked_of(given, given.getlist("seq")), Pace(), {})
+
+
+async def begin(request: Request) -> Response:
+    """Begin it, and lead to its progress; or the form again, with what is wrong beside its fields."""
+    fields = await fields_of(request)
+    asked = asked_of(fields)
+    pace = Pace(**{name: fields.get(name, "").strip()[:20] for name in Pace.__struct_fields__})
+    wrong: dict[str, str] = {}
+    rate = _number(int, pace.rate or "0", "rate", (0, MAX_RATE), wrong)
+    first = _number(int, pace.first or "0", "first", (0, MOST_FIRST), wrong)
+    percent = _number(float, pace.percent or "10", "percent", (0, 100), wrong)
+    minutes = _number(int, pace.minutes or "10", "minutes", (1, MOST_MINUTES), wrong)
+    if wrong:
+        return await _form(request, asked, pace, wrong)
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    key = must_be_allowed(request, REQUEUE, name)
+    policy = await context.policies.queue(name)
+    canary = Canary(first, percent, minutes * 60_000) if first else None
+    starts = () if key is None else key.prefixes
+    meant = await wanted(context, policy, asked, rate=rate, canary=canary, starts=starts)
+    which, _ = await context.engine.redrives.begin(meant, context.access.actor(request))
+    return RedirectResponse(f"/admin/topics/{name}/dead/operations/{which}", 303)
+
+
+async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str]) -> Response:
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    key = must_be_allowed(request, REQUEUE, name)
+    policy = await context.policies.queue(name)
+    starts = () if key is None else key.prefixes
+    base = f"/admin/topics/{name}/dead"
+    return page(
+        request,
+        "dead_requeue.html",
+        _ANSWERED if wrong else 200,
+        title=f"Requeue from {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        base=base,
+        back=base if asked == Asked() or asked.seqs is not None else asked.address(f"{base}/jobs"),
+        asked=asked,
+        matched=await context.engine.redrives.count(await wanted(context, policy, asked, starts=starts)),
+        pace=pace,
+        wrong=wrong,
+    )
+
+
+def _number(
+    kind: Callable[[str], Number], text: str, name: str, bounds: tuple[int, int], wrong: dict[str, str]
+) -> Number:
+    """What a field says. What is wrong with it is put down, and the least said in its place."""
+    low, high = bounds
+    try:
+        value = kind(text)
+        if low <= value <= high:
+            return value
+    except ValueError:
+        pass
+    wrong[name] = f"A {'whole ' if kind is int else ''}number from {low:,} to {high:,}."
+    return kind(str(low))
