@@ -67,9 +67,10 @@ class Asked(msgspec.Struct, frozen=True):
         return path + (f"?{urlencode(given)}" if given else "")
 
 
-def asked_of(given: Mapping[str, str], picked: Sequence[str] = ()) -> Asked:
-    """What an address or a form asks for; `picked`: seqs, one by one. Raises InvalidRequest."""
-    if "seqs" in given:
+def asked_of(given: Mapping[str, str], picked: Sequence[str] | None = None) -> Asked:
+    """What an address or a form asks for. `picked` None: by what fits alone; else seqs that were picked one by one
+    come to those that are named. Raises InvalidRequest."""
+    if picked is not None and "seqs" in given:
         named = [*filter(None, given["seqs"].split(",")), *picked]
         if len(named) > MOST_SEQS or not all(re.fullmatch("[0-9]{1,19}", one) for one in named):
             raise InvalidRequest(f"seqs are up to {MOST_SEQS} numbers.")

@@ -43,7 +43,7 @@ async def ask(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     """Begin it, and lead to its progress; or the form again, with what is wrong beside its fields."""
     fields = await fields_of(request)
-    asked = asked_of(fields)
+    asked = asked_of(fields, [])
     pace = Pace(**{name: fields.get(name, "").strip()[:20] for name in Pace.__struct_fields__})
     wrong: dict[str, str] = {}
     rate = _number(int, pace.rate or "0", "rate", (0, MAX_RATE), wrong)

@@ -55,8 +55,11 @@ async def show(request: Request) -> Response:
     rows = await _rows(context.pools.rest, policy, places)
     known = (await clusters.read(context, policy) or []) if asked.cluster else []
     cluster = next((one for one in known if one.failure.cluster == asked.cluster), None)
-    newest = f"{cluster.failure.topic}:{cluster.failure.seq}" if cluster is not None else ""
-    at = given.get("at", "") or newest or (rows[-1].at if asked.cluster and rows else "")
+    chosen = given.get("at", "")
+    newest = [] if cluster is None else [f"{cluster.failure.topic}:{cluster.failure.seq}"]
+    one = None
+    for at in [chosen] if chosen else [*newest, *(row.at for row in rows[-1:] if asked.cluster)]:
+        one = one or await _example(request, policy, at)
     base = f"/admin/topics/{name}/dead"
     here = given.get("after", "")
     return page(
@@ -69,7 +72,8 @@ async def show(request: Request) -> Response:
         asked=asked,
         ages=AGES,
         cluster=cluster,
-        one=await _example(request, policy, at) if at else None,
+        one=one,
+        gone=bool(chosen) and one is None,
         rows=rows,
         links={row.at: asked.address(f"{base}/jobs", at=row.at, after=here) for row in rows},
         first=asked.address(f"{base}/jobs") if here else "",
@@ -83,15 +87,15 @@ async def show(request: Request) -> Response:
 
 async def _rows(db: Connection, policy: Policy, places: list[shown.Place]) -> list[Row]:
     """The jobs at these places, in the order in which they went out. Payloads are read a part at a time."""
-    jobs: list[Shown] = []
+    rows: list[Row] = []
     while places:
         part = await shown.show(db, places)
         if not part:
             break
-        jobs += part
+        rows += [_row(policy, job) for job in part]
         last = shown.Place(part[-1].topic, part[-1].topic_id, part[-1].seq)
         places = places[places.index(last) + 1 :]
-    return [_row(policy, job) for job in sorted(jobs, key=lambda job: (out_ms(job), job.seq))]
+    return sorted(rows, key=lambda row: row.out_ms)
 
 
 def _row(policy: Policy, job: Shown) -> Row:
