@@ -28,7 +28,6 @@ AGES: Final = {  # that can be asked for, in words and in ms
     "7d": ("A week ago or earlier", 604_800_000),
 }
 _CLUSTER: Final = re.compile(r"[0-9a-f]{16}\Z")
-_TEXTS: Final = ("error", "tag", "key", "tenant")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -80,11 +79,15 @@ def asked_of(given: Mapping[str, str], picked: Sequence[str] | None = None) -> A
         raise InvalidRequest("A cluster's id has 16 hex digits.")
     if age not in AGES:
         raise InvalidRequest(f"age is one of {', '.join(filter(None, AGES))}.")
-    texts = {name: given.get(name, "") for name in _TEXTS}
-    for name, text in texts.items():
-        if len(text) > MOST_CHARACTERS or "\0" in text:
-            raise InvalidRequest(f"{name} has {MOST_CHARACTERS} characters at most, and no NUL.")
-    return Asked(cluster=cluster, age=age, **texts)
+    error, tag, key, tenant = (_text(given, name) for name in ("error", "tag", "key", "tenant"))
+    return Asked(cluster, error, tag, key, tenant, age)
+
+
+def _text(given: Mapping[str, str], name: str) -> str:
+    text = given.get(name, "")
+    if len(text) > MOST_CHARACTERS or "\0" in text:
+        raise InvalidRequest(f"{name} has {MOST_CHARACTERS} characters at most, and no NUL.")
+    return text
 
 
 async def wanted(
