@@ -20,8 +20,8 @@ HOME: Final = "/admin"
 PROOF: Final = "proof"  # a form's hidden field
 MOST_BYTES: Final = 64 * 1024
 MOST_FIELDS: Final = 100
+_FIELDS: Final = "holdfast.fields"  # in a request's scope, once a form's were checked
 _SAFE: Final = {"GET", "HEAD"}
-_FIELDS: Final = "holdfast.fields"  # in a request's scope, once they were read
 
 
 class Door:
@@ -56,17 +56,19 @@ async def _let_in(request: Request) -> None:
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """The fields of a form that one of this session's pages has sent. It can be asked for again.
+    """The fields of a form that one of this session's pages has sent; again, the same.
 
     Raises Forbidden, InvalidRequest, PayloadTooLarge.
     """
-    if _FIELDS not in request.scope:
-        request.scope[_FIELDS] = await _parsed(request)
-    fields: dict[str, str] = request.scope[_FIELDS]
+    known: dict[str, str] | None = request.scope.get(_FIELDS)
+    if known is not None:
+        return known
+    fields = await _parsed(request)
     expected = permissions.visitor_of(request).proof
     # Who shows a key in a header has nothing that a browser would send by itself.
-    if expected and not hmac.compare_digest(fields.get(PROOF, "").encode(), expected.encode()):
+    if expected and not hmac.compare_digest(fields.pop(PROOF, "").encode(), expected.encode()):
         raise Forbidden("This form is not of your session, or of one before: load the page again.")
+    request.scope[_FIELDS] = fields
     return fields
 
 

@@ -198,6 +198,7 @@ async def test_task_ten_thousand_with_a_canary_at_two_hundred_a_second(
         # Of a batch's time it may be ahead; a machine that stalls makes it later, and never faster.
         assert time.monotonic() - began > 1.5
         await expect(one.page.locator("#live")).to_contain_text("Ends in about", timeout=PATIENCE_MS)  # by itself
+        assert "UTC" not in await one.page.inner_text("#live")  # what came by itself is in the viewer's zone, too
         await one.keep("dead-operation-1280-light")
         await one.page.get_by_role("button", name="Cancel").click()
         async with one.page.expect_navigation():

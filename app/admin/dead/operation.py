@@ -40,7 +40,7 @@ async def show(request: Request) -> Response:
         one=found,
         said=SAID[found.state],
         over=found.ended_at is not None,
-        parts=[("in-flight", found.requeued), ("blocked", found.skipped), ("scheduled", rest)],
+        parts=[("in-flight", found.requeued), ("blocked", found.skipped), ("rest", rest)],
         rest=rest,
         rest_ms=rest * 1_000 // rate if rate and found.state is State.RUNNING else None,
         started_ms=int(found.started_at.timestamp() * 1000),

@@ -116,10 +116,9 @@ document.addEventListener("keydown", (event) => {
 setInterval(() => { if (!document.hidden && !$("dialog[open]")) document.body.dispatchEvent(new Event("tick")); }, TICK_MS);
 let focused = null;
 document.body.addEventListener("htmx:beforeSwap", () => { focused = document.activeElement?.id; });
-document.body.addEventListener("htmx:afterSwap", (event) => {
-  const target = event.detail.target;
-  localTimes(target);
-  draw(target);
+document.body.addEventListener("htmx:afterSwap", () => {
+  localTimes(); // everywhere: what the event names is what was there before
+  draw();
   if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus({ preventScroll: true });
 });
 const lost = $("#lost");
