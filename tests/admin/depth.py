@@ -85,6 +85,10 @@ PAGES: Final = {
     "topic": f"/topics/{DEEP}",
     "topic, a week": f"/topics/{DEEP}?over=7d",
     "topic of dead letters": f"/topics/{DEAD}",
+    "dead letters": f"/topics/{DEEP}/dead",
+    "dead letters, one by one": f"/topics/{DEEP}/dead/jobs",
+    "dead letters, of a filter that none fits": f"/topics/{DEEP}/dead/jobs?error=nothing+has+this",
+    "dead letters, one of them": f"/topics/{DEEP}/dead/jobs?at={DEAD}:100",
     "horizon": "/horizon",
 }
 

@@ -117,6 +117,7 @@ async def test_how_its_pages_look(operator: BrowserContext, axe: Axe, failing: R
         for name, path in {
             "dead-none": "/admin/topics/calm/dead",
             "dead": "/admin/topics/orders/dead",
+            "dead-jobs": "/admin/topics/orders/dead/jobs",
             "dead-purge": "/admin/topics/orders.dead/dead/purge",
             "dead-requeue": "/admin/topics/orders/dead/requeue?error=story",
         }.items():
