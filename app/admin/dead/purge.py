@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.admin.dead import clusters
-from app.admin.dead.asked import Asked, asked_of, wanted
+from app.admin.dead.asked import Asked, asked_of
+from app.admin.dead.clusters import Cluster
 from app.admin.frame import tabs
 from app.admin.permissions import PURGE, must_be_allowed
 from app.admin.render import page
@@ -20,7 +21,6 @@ from app.edge.context import Context, context_of
 from app.edge.dead_letters import must_cover_letters
 from app.keys import Scope
 from app.queue import shown
-from app.queue.operations import Matched
 from app.queue.shown import Status
 from app.topics.config import Policy, check_name
 
@@ -76,8 +76,7 @@ async def _form(
         base=base,
         back=Asked(cluster=cluster).address(f"{base}/jobs") if cluster else base,
         cluster=cluster,
-        kind=await _title(context, policy, cluster),
-        matched=await _count(context, policy, cluster),
+        kind=await _kind(context, policy, cluster),
         statuses=[(one.value, counts.of(one), chosen is None or one in chosen) for one in offered],
         dead_letter=policy.config.dead_letter,
         typed=typed,
@@ -91,13 +90,7 @@ async def _offered(context: Context, policy: Policy) -> Sequence[Status]:
     return tuple(Status) if await context.engine.redrives.holds_letters((topic.name, topic.id)) else _OF_SOURCE
 
 
-async def _title(context: Context, policy: Policy, cluster: str) -> str:
-    """What a cluster's errors have in common, if it is among those that are shown."""
+async def _kind(context: Context, policy: Policy, cluster: str) -> Cluster | None:
+    """A cluster, if it is among those that are shown."""
     known = (await clusters.read(context, policy) or []) if cluster else []
-    return next((one.title for one in known if one.failure.cluster == cluster), cluster)
-
-
-async def _count(context: Context, policy: Policy, cluster: str) -> Matched | None:
-    if not cluster:
-        return None
-    return await context.engine.redrives.count(await wanted(context, policy, Asked(cluster=cluster)))
+    return next((one for one in known if one.failure.cluster == cluster), None)

@@ -16,6 +16,7 @@ from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import context_of
 from app.edge.dead_letters import MAX_RATE
+from app.engine.redrives import COUNTED
 from app.queue.operations import Canary
 from app.topics.config import check_name
 
@@ -79,6 +80,7 @@ async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str
         back=base if asked == Asked() or asked.seqs is not None else asked.address(f"{base}/jobs"),
         asked=asked,
         matched=await context.engine.redrives.count(await wanted(context, policy, asked, starts=starts)),
+        counted=COUNTED,
         pace=pace,
         wrong=wrong,
     )
