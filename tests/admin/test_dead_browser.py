@@ -238,7 +238,6 @@ async def test_one_is_requeued_and_some_that_are_picked(
             await box.check()
         await hand.goes(one.page.get_by_role("button", name="Requeue selected…"))
         await one.wait_for("Requeue 2 jobs")
-        await one.page.fill("#first", "0")
         await one.page.fill("#rate", "fast")
         await hand.goes(one.page.locator("#do-requeue"))
         await one.wait_for("A whole number from 0 to 100,000.")

@@ -69,8 +69,8 @@ class Asked(msgspec.Struct, frozen=True):
 def asked_of(given: Mapping[str, str], picked: Sequence[str] | None = None) -> Asked:
     """What an address or a form asks for. `picked` None: by what fits alone; else seqs that were picked one by one
     come to those that are named. Raises InvalidRequest."""
-    if picked is not None and "seqs" in given:
-        named = [*filter(None, given["seqs"].split(",")), *picked]
+    if picked is not None and (picked or "seqs" in given):
+        named = [*filter(None, given.get("seqs", "").split(",")), *picked]
         if len(named) > MOST_SEQS or not all(re.fullmatch("[0-9]{1,19}", one) for one in named):
             raise InvalidRequest(f"seqs are up to {MOST_SEQS} numbers.")
         return Asked(seqs=tuple(sorted({min(int(one), BIGINT_MAX) for one in named})))

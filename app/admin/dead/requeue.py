@@ -38,7 +38,9 @@ class Pace(msgspec.Struct, frozen=True):
 async def ask(request: Request) -> Response:
     """The form, with a count of what is meant. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     given = request.query_params
-    return await _form(request, asked_of(given, given.getlist("seq")), Pace(), {})
+    asked = asked_of(given, given.getlist("seq"))
+    # Who picks a few has looked at them.
+    return await _form(request, asked, Pace() if asked.seqs is None else Pace(first="0"), {})
 
 
 async def begin(request: Request) -> Response:
