@@ -1,0 +1,37 @@
+"""Each page beside 200,000 jobs: it comes in time, and the browser has nothing to complain of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+from playwright.async_api import Browser
+
+from tests.admin.browser import tab, visitor
+from tests.admin.depth import PAGES, fill
+from tests.api.conftest import Serve
+from tests.conftest import Running
+
+JOBS = 200_000
+PATIENCE_SECONDS = 20.0  # of a page, on a machine that stalls; how long they take on one that doesn't: make pages
+
+
+@pytest.fixture(scope="module")
+async def many(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
+    dsn = await new_database()
+    service = await serve(database_url=dsn)
+    async with httpx.AsyncClient(base_url=service.url, timeout=60) as http:
+        await fill(http, dsn, JOBS)
+    return service
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_beside_many_jobs(browser: Browser, many: Running, name: str) -> None:
+    async with visitor(browser) as context, tab(context, many.url) as one:
+        began = time.monotonic()
+        await one.open(f"/admin{PAGES[name]}")
+        assert time.monotonic() - began < PATIENCE_SECONDS
+        assert await one.page.locator(".empty.failed").count() == 0, await one.text()
+        assert await one.faults() == []
