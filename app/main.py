@@ -37,6 +37,7 @@ from app.api.v0 import (
     audit,
     cancels,
     claims,
+    columns,
     controls,
     deletions,
     diffs,
@@ -238,7 +239,8 @@ async def _running(
     counted.start()
     try:
         origins = origins_of(settings.ingest_origins)
-        yield Context(settings, access, quota, pools, policies, engine, reapers, Names(pools.rest), origins)
+        names = Names(pools.rest)
+        yield Context(settings, access, quota, pools, policies, engine, reapers, names, columns.record_of, origins)
     finally:
         engine.stop()
         await sender.stop()

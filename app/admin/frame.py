@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from app.admin.permissions import SEE, SEE_SERVER, Permission, allows
+from app.admin.permissions import SEE, SEE_SCHEDULES, SEE_SERVER, Permission, allows
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -22,12 +22,15 @@ class Link(msgspec.Struct, frozen=True):
 SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
     (Link("/admin/", "Home", "h"), SEE),
     (Link("/admin/topics", "Topics", "t"), SEE),
+    (Link("/admin/schedules", "Schedules", "s"), SEE_SCHEDULES),
     (Link("/admin/horizon", "Horizon"), SEE_SERVER),
 )
-TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # of a queue: what stands behind /admin/topics/{topic}
+TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # what stands behind /admin/topics/{topic}
     (Link("", "Overview"), SEE),
     (Link("/dead", "Dead letters"), SEE),
+    (Link("/config", "Config"), SEE),
 )
+_OF_LOGS: Final = {"", "/config"}  # of them, those that a log has too
 
 
 def side(request: Request) -> list[Link]:
@@ -40,13 +43,13 @@ def side(request: Request) -> list[Link]:
     ]
 
 
-def tabs(request: Request, topic: str) -> list[Link]:
-    """The pages of a queue that whoever asks may see; none where there is but one."""
+def tabs(request: Request, topic: str, *, is_log: bool = False) -> list[Link]:
+    """The pages of a topic that whoever asks may see; none where there is but one."""
     path, base = request.url.path, f"/admin/topics/{topic}"
     found = [
         msgspec.structs.replace(one, href=base + one.href, here=_below(path, base + one.href, leaf=not one.href))
         for one, permission in TABS
-        if allows(request, permission, topic)
+        if allows(request, permission, topic) and (one.href in _OF_LOGS or not is_log)
     ]
     return found if len(found) > 1 else []
 

@@ -13,9 +13,31 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from app.admin import assets, home, horizon, permissions, render, session, topic, topics
+from app.admin import (
+    assets,
+    config,
+    home,
+    horizon,
+    permissions,
+    render,
+    schedule_form,
+    schedules,
+    session,
+    topic,
+    topics,
+)
 from app.admin.dead import clusters, operation, purge, requeue, rows
-from app.admin.permissions import CONTROL, PURGE, REQUEUE, SEE, SEE_SERVER, Permission
+from app.admin.permissions import (
+    CONFIGURE,
+    CONTROL,
+    PURGE,
+    REQUEUE,
+    SCHEDULE,
+    SEE,
+    SEE_SCHEDULES,
+    SEE_SERVER,
+    Permission,
+)
 from app.db.pool import UNREACHABLE
 from app.edge.access import UnknownKey
 from app.edge.context import context_of
@@ -38,6 +60,20 @@ PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("POST", "/topics/{topic}/dead/operations/{id}/cancel", REQUEUE, operation.cancel),
     ("GET", "/topics/{topic}/dead/purge", PURGE, purge.ask),
     ("POST", "/topics/{topic}/dead/purge", PURGE, purge.run),
+    ("GET", "/topics/{topic}/config", SEE, config.show),
+    ("POST", "/topics/{topic}/config", CONFIGURE, config.review),
+    ("POST", "/topics/{topic}/config/save", CONFIGURE, config.save),
+    ("GET", "/topics/{topic}/config/undo/{entry}", CONFIGURE, config.undo),
+    ("GET", "/schedules", SEE_SCHEDULES, schedules.show),
+    ("GET", "/schedules-new", SCHEDULE, schedule_form.ask),
+    ("POST", "/schedules-new", SCHEDULE, schedule_form.make),
+    ("GET", "/schedules/{name}", SEE_SCHEDULES, schedules.one),
+    ("POST", "/schedules/{name}/pause", SCHEDULE, schedules.pause),
+    ("POST", "/schedules/{name}/resume", SCHEDULE, schedules.resume),
+    ("POST", "/schedules/{name}/run", SCHEDULE, schedules.run),
+    ("POST", "/schedules/{name}/delete", SCHEDULE, schedules.delete),
+    ("GET", "/schedules/{name}/edit", SCHEDULE, schedule_form.edit),
+    ("POST", "/schedules/{name}/edit", SCHEDULE, schedule_form.change),
     ("GET", "/horizon", SEE_SERVER, horizon.show),
 )
 

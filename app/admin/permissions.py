@@ -51,6 +51,9 @@ CONTROL: Final = Permission("pause and resume topics", Role.ADMIN, changes=True)
 REQUEUE: Final = Permission("requeue dead letters", Role.OPERATOR, changes=True)
 PURGE: Final = Permission("purge dead letters", Role.ADMIN, changes=True)
 SEE_COMPLETED: Final = Permission("see completed jobs", Role.ADMIN)
+CONFIGURE: Final = Permission("change topics' settings", Role.ADMIN, changes=True)
+SEE_SCHEDULES: Final = Permission("see schedules", Role.ADMIN)
+SCHEDULE: Final = Permission("change schedules", Role.ADMIN, changes=True)
 
 
 class Visitor(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.admin import around
 from app.admin.failures import largest_failures
 from app.admin.frame import tabs
 from app.admin.permissions import CONTROL, SEE, allows
@@ -91,10 +92,13 @@ async def show(request: Request) -> Response:
         raise TopicNotFound(name)
     if policy.config.type is TopicType.LOG:
         states = await log.states(context.pools.rest, [(policy.topic, policy.config.ttl_ms)], BOUND)
-        return page(request, "log.html", title=name, topic=name, log=states.get(name))
+        return page(
+            request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
+        )
     # One after the other: whoever has many pages open must not have all of the pool.
     holding = await _holding(context, policy)
     charts = await _charts(context, policy, over)
+    beside = await around.read(request, policy)
     _, verdict = await context.engine.explain.topic(policy)
     failures = await _failures(context, request, policy)
     dead = policy.config.dead_letter
@@ -110,6 +114,7 @@ async def show(request: Request) -> Response:
         spans=SPANS,
         holding=holding,
         charts=charts,
+        around=beside,
         reasons=[reason.message for reason in verdict.reasons],
         failures=None if failures is None else failures.clusters[:CLUSTERS],
         silence=SILENCE,

@@ -38,24 +38,29 @@ async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty:
     kind = request.headers.get("content-type", "")
     if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("The body must be JSON: content-type: application/json.")
+    return decoded(body, decoder, "The body", nul=nul)
+
+
+def decoded(body: bytes, decoder: Decoder[T], what: str, *, nul: bool = False) -> T:
+    """JSON, decoded. Raises InvalidRequest, which begins with `what`; with `nul`, not for U+0000."""
     if not body:
-        raise InvalidRequest("The body is empty.")
+        raise InvalidRequest(f"{what} is empty.")
     try:
         if not body.isascii():
             body.decode()
         if not nul and has_nul(body):
-            raise InvalidRequest("The body has a NUL character (U+0000), which can't be stored.")
+            raise InvalidRequest(f"{what} has a NUL character (U+0000), which can't be stored.")
         return decoder.decode(body)
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"The body is not UTF-8: byte {error.start}.") from None
+        raise InvalidRequest(f"{what} is not UTF-8: byte {error.start}.") from None
     except RecursionError:
-        raise InvalidRequest(f"The body is nested too deeply; {MAX_DEPTH} levels are the most.") from None
+        raise InvalidRequest(f"{what} is nested too deeply; {MAX_DEPTH} levels are the most.") from None
     except msgspec.ValidationError as error:
         # A field that may only be null is one that is yet to come.
         hint = " (not supported yet)" if "Expected `null`," in str(error) else ""
         raise InvalidRequest(f"{error}{hint}.") from None
     except msgspec.DecodeError as error:
-        raise InvalidRequest(f"The body is not JSON: {error}.") from None
+        raise InvalidRequest(f"{what} is not JSON: {error}.") from None
 
 
 def has_nul(json: bytes) -> bool:

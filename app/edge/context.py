@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from app.edge.access import Access
     from app.edge.quota import Quota
     from app.engine.engine import Engine
+    from app.queue.model import Batch
     from app.reapers.loop import Reapers
     from app.settings import Settings
     from app.topics.cache import Policies
@@ -30,6 +32,7 @@ class Context(msgspec.Struct):
     engine: Engine
     reapers: Reapers
     names: Names
+    record_of: Callable[[bytes], Batch]  # a record in JSON, as an append of v0 takes it; raises what that is answered
     origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer
     started: float = msgspec.field(default_factory=time.monotonic)
 

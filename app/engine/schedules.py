@@ -58,10 +58,16 @@ class Schedules:
         self.changed = asyncio.Event()
 
     async def put(
-        self, name: str, wanted: Wanted, by: Actor = trail.SERVICE, covers: Covers = everything
+        self,
+        name: str,
+        wanted: Wanted,
+        by: Actor = trail.SERVICE,
+        covers: Covers = everything,
+        check: Callable[[Schedule | None], None] | None = None,
     ) -> tuple[Schedule, bool]:
         """Make a schedule, or replace one: as it is then, and whether it was made. It counts from now on; one whose
-        times stay as they were keeps those that are due.
+        times stay as they were keeps those that are due. `check` sees what it replaces, and nobody changes that
+        between; what it raises goes through.
 
         Raises TopicNotFound, NotAQueue; AlreadyExists for one that the caller may not change; Throttled above MOST.
         """
@@ -75,6 +81,8 @@ class Schedules:
                     raise Throttled(f"There can be {MOST} schedules.", {"limit": "schedules", "max": MOST})
             if before is not None and not covers(before.topic):
                 raise AlreadyExists("There is a schedule of this name, which is not yours to change.")
+            if check is not None:
+                check(before)
             kept = await _write(db, name, before, wanted)
             if before is None:
                 await trail.record(db, by, Action.CRON_CREATED, name, _detail(kept))

@@ -35,6 +35,7 @@ from app.topics.webhook import Webhook
 MOST_TENANTS: Final = 1_000  # that a topic's settings name
 
 Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
+Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 
 
 def _about(description: str, default: Any = None) -> Meta:
@@ -60,7 +61,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     max_deliveries: Annotated[
-        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
+        Deliveries | None,
         _about("How often a job is delivered at most; 0: no limit.", 0),
     ] = None
     dead_letter: Annotated[
@@ -153,6 +154,22 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
+
+
+MaxRetries = Annotated[
+    Deliveries | None, _about("How often a job is tried at most. 0: once, and it is no dead letter.")
+]
+DlqThreshold = Annotated[
+    Deliveries | None,
+    _about("After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never."),
+]
+
+
+class AskedOfEither(Asked, frozen=True, kw_only=True):
+    """Every setting that a topic has: v0's, and the two by which the messages dialect says how often a job is tried."""
+
+    max_retries: MaxRetries = None
+    dlq_threshold: DlqThreshold = None
 
 
 class AskedInFull(Asked, frozen=True, kw_only=True):

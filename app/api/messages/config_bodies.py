@@ -9,11 +9,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.api.bounds import about
 from app.queue.backoff import Backoff
-from app.topics.asked import Asked, Unbounded
-from app.topics.config import MOST_DELIVERIES, PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
+from app.topics.asked import Asked, Deliveries, DlqThreshold, MaxRetries, Unbounded
+from app.topics.config import PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
 from app.topics.webhook import Webhook
 
-Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 Seconds = Annotated[int, Meta(ge=0)]
 
 # Two names of one thing: at most one of each pair is given.
@@ -41,13 +40,8 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
             {"anyOf": [{"not": _given("on_exhausted")}, _given("max_deliveries")]},
         ]
     }
-    max_retries: Annotated[
-        Deliveries | None, about("How often a job is tried at most. 0: once, and it is no dead letter.")
-    ] = None
-    dlq_threshold: Annotated[
-        Deliveries | None,
-        about("After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never."),
-    ] = None
+    max_retries: MaxRetries = None
+    dlq_threshold: DlqThreshold = None
     message_ttl_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS // 1000)] | None, about("How long a job lives; 0: for ever.")
     ] = None

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, schedules
+from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import about
 from app.api.fields import encode
@@ -20,7 +20,8 @@ from app.api.messages.errors import operation
 from app.api.messages.show import time_of, unsent
 from app.api.openapi import query
 from app.api.paging import CURSOR
-from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When
+from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When, error_of, page_of, put_when
+from app.edge import schedules
 from app.queue.ids import id_of
 from app.queue.schedules import Schedule
 
@@ -89,7 +90,7 @@ _OTHERS = {"tag", "node", "meta", "content_type", "delay_ms", "ttl_ms"}
 )
 async def page(request: Request) -> Response:
     """Schedules by name, a page at a time, without their messages."""
-    found, more = await schedules.page(request)
+    found, more = await page_of(request)
     return _json(MessagesSchedules([_item(one) for one in found], UNSET if more is None else more))
 
 
@@ -107,7 +108,7 @@ async def put(request: Request) -> Response:
     """Make a schedule, or replace one. It counts from now on; one whose cron and time zone stay keeps what is due."""
     context, _ = schedules.let_in(request)
     body = await read_json(request, _body, context.settings.max_body_bytes, nul=True)
-    kept, made = await schedules.put(request, body, batch_of(body.topic, body.message))
+    kept, made = await put_when(request, body, batch_of(body.topic, body.message))
     return _json(_shown(kept), 201 if made else 200)
 
 
@@ -186,7 +187,7 @@ def _item(one: Schedule) -> MessagesScheduleItem:
         last_fire=UNSET if one.last_fire is None else _time(one.last_fire),
         last_seq=UNSET if one.last_seq is None else one.last_seq,
         fires=one.fires,
-        last_error=schedules.error_of(one) or UNSET,
+        last_error=error_of(one) or UNSET,
         last_error_at=UNSET if one.error_at is None else _time(one.error_at),
         created_at=_time(one.created_at),
         updated_at=_time(one.updated_at),

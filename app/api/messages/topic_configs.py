@@ -17,10 +17,11 @@ from app.api.messages.config_mapping import Decoder, chosen_anew, must_be_clear,
 from app.api.messages.errors import operation
 from app.api.openapi import TOPIC, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size
+from app.edge.configs import amend, check_dead_letter, check_hook
 from app.edge.context import context_of
 from app.errors import InvalidRequest, NotAQueue, NotFound, TopicNotFound
 from app.keys import Scope
-from app.topics import hooks, store
+from app.topics import store
 from app.topics.config import (
     Chosen,
     TopicType,
@@ -96,19 +97,15 @@ async def put(request: Request) -> Response:
     asked = await read_json(request, Decoder(), context.settings.max_body_bytes)
     new = of_messages(name)
     must_be_clear(name, asked.body)
-    if asked.body.dead_letter is not None:
-        context.access.may_name(request, asked.body.dead_letter)
-
-    hooks.check_setting(name, asked.body.webhook, signs=context.settings.webhook_secret is not None)
-    webhook, secret = hooks.concealed(asked.body.webhook)
+    check_dead_letter(request, asked.body.dead_letter)
+    webhook, secret = check_hook(request, name, asked.body.webhook)
     asked.body = msgspec.structs.replace(asked.body, webhook=webhook)
 
     def change(was: Chosen | None) -> Chosen:
         return chosen_anew(name, _queue(name, new if was is None else was), asked)
 
-    chosen = await store.amend(context.pools.rest, name, change, context.access.actor(request), secret=secret)
+    chosen = await amend(request, name, change, secret=secret)
     assert chosen is not None
-    context.policies.changed(name)
     return _answer(shown_of(name, chosen))
 
 
@@ -128,9 +125,8 @@ async def delete(request: Request) -> Response:
     def change(was: Chosen | None) -> Chosen | None:
         return new if was is not None and _queue(name, was).configured else None
 
-    if await store.amend(context.pools.rest, name, change, context.access.actor(request)) is None:
+    if await amend(request, name, change) is None:
         raise _none_of(name)
-    context.policies.changed(name)
     return Response(status_code=204)
 
 

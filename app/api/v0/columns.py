@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.body import check_depth
+from app.api.body import check_depth, decoded
 from app.api.bounds import (
     MAX_META_BYTES,
     MAX_META_KEYS,
@@ -26,6 +26,7 @@ from app.queue.forms import Form, form_of
 from app.queue.model import Batch
 from app.topics.webhook import check_url
 
+_record = msgspec.json.Decoder(Record)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -69,6 +70,12 @@ def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
         _schedule(batch, body.records)
         _type(batch, body.records)
     return batch, size
+
+
+def record_of(text: bytes) -> Batch:
+    """One record in JSON as a batch. Raises as columns_of."""
+    batch, _ = columns_of(AppendBody(records=[decoded(text, _record, "The record")]))
+    return batch
 
 
 class _Base64(msgspec.Struct, forbid_unknown_fields=True):

@@ -10,17 +10,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, schedules
+from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import about
 from app.api.fields import encode
 from app.api.openapi import operation
 from app.api.paging import CURSOR, PAGE_SIZE
-from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When
+from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When, error_of, page_of, put_when
 from app.api.v0.bodies import Performance
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer
 from app.api.v0.record_bodies import AppendBody, Record
+from app.edge import schedules
 from app.queue.forms import as_json
 from app.queue.schedules import Schedule
 
@@ -100,7 +101,7 @@ _body = msgspec.json.Decoder(PutScheduleBody)
 async def page(request: Request) -> Response:
     """Schedules by name, a page at a time, without their records."""
     began = time.perf_counter()
-    found, more = await schedules.page(request)
+    found, more = await page_of(request)
     fields: dict[str, object] = {"schedules": [_item(one) for one in found]}
     if more is not None:
         fields["next_cursor"] = more
@@ -123,7 +124,7 @@ async def put(request: Request) -> Response:
     context, _ = schedules.let_in(request)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     batch, _ = columns_of(AppendBody(records=[body.record]))
-    kept, made = await schedules.put(request, body, batch)
+    kept, made = await put_when(request, body, batch)
     return _answer(kept, began, 201 if made else 200)
 
 
@@ -217,7 +218,7 @@ def _item(one: Schedule) -> TopicScheduleItem:
         last_fire=_ms_or_none(one.last_fire),
         last_seq=one.last_seq,
         fires=one.fires,
-        last_error=schedules.error_of(one),
+        last_error=error_of(one),
         last_error_at=_ms_or_none(one.error_at),
         created_at=_ms(one.created_at),
         updated_at=_ms(one.updated_at),

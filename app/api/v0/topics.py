@@ -25,13 +25,14 @@ from app.api.v0.bodies import (
 )
 from app.api.v0.config_bodies import ResolvedConfig
 from app.api.v0.fields import answer
+from app.edge.configs import check_dead_letter, check_hook
 from app.edge.context import Context, context_of
 from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector, log
 from app.queue.inspector import State
 from app.queue.log import LogState
-from app.topics import hooks, schema_store, store
+from app.topics import schema_store, store
 from app.topics.asked import AskedInFull, resolve
 from app.topics.config import Config, Policy, TopicType, check_name
 from app.topics.schemas import Format, Text, text_of
@@ -197,11 +198,9 @@ async def configure(
     Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
     TopicExistsIncompatible.
     """
-    hooks.check_setting(name, asked.webhook, signs=context.settings.webhook_secret is not None)
-    webhook, secret = hooks.concealed(asked.webhook)
+    webhook, secret = check_hook(request, name, asked.webhook)
     config = resolve(name, msgspec.structs.replace(asked, webhook=webhook))
-    if config.dead_letter is not None:
-        context.access.may_name(request, config.dead_letter)
+    check_dead_letter(request, config.dead_letter)
     schema = None if asked.schema is None else await asyncio.to_thread(_schema_asked, asked)
     store_it = store.put if replace else store.create
     created = await store_it(

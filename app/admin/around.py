@@ -1,0 +1,83 @@
+"""What is around a queue: who works on it, whose its jobs are, which groups wait, and what comes by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from app.admin import schedules
+from app.admin.permissions import SEE_SCHEDULES, allows
+from app.admin.schedules import Row
+from app.db.pool import TOO_SLOW
+from app.edge.context import Context, context_of
+from app.queue import holders
+from app.queue.holders import LOOKED_AT, Holder, WaitingGroup
+from app.queue.tenants import Stats
+from app.topics.config import Policy
+
+MOST: Final = 8  # of each that are shown
+PATIENCE_MS: Final = 300  # that looking for workers and groups may take; and that a page waits for tenants' counts
+SECONDS: Final = 3  # that counting tenants' jobs may take
+
+
+class Around(msgspec.Struct, frozen=True):
+    """None where something can't be had in time, empty lists where there is none. `waiting`: calls of this process that
+    wait for a job."""
+
+    workers: list[Holder] | None
+    waiting: int
+    groups: list[WaitingGroup] | None
+    tenants: list[Stats] | None
+    schedules: list[Row]
+    more: frozenset[str]  # of which lists there are more
+
+    @property
+    def exact(self) -> bool:
+        """Whether all jobs that workers hold were looked at, as far as these tell."""
+        return sum(one.jobs for one in self.workers or ()) < LOOKED_AT
+
+
+async def read(request: Request, policy: Policy) -> Around:
+    """What is around a queue. Raises what asyncpg raises."""
+    context, topic = context_of(request), policy.topic
+    workers = groups = None
+    try:
+        async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+            await db.execute(f"SET LOCAL statement_timeout = {PATIENCE_MS}")
+            workers = await holders.holders(db, topic, MOST + 1)
+            groups = await holders.waiting_groups(db, topic, MOST + 1)
+    except TOO_SLOW:
+        pass
+    tenants = await _tenants(context, policy)
+    clocks = []
+    if allows(request, SEE_SCHEDULES, topic.name):
+        # A name has no "$", which ends one here.
+        clocks = await context.engine.schedules.page("", "", MOST + 1, [f"{topic.name}$"])
+    lists = {"workers": workers, "groups": groups, "tenants": tenants, "schedules": clocks}
+    return Around(
+        None if workers is None else workers[:MOST],
+        context.engine.waiters.parked(topic.name),
+        None if groups is None else groups[:MOST],
+        None if tenants is None else tenants[:MOST],
+        [schedules.row(one) for one in clocks[:MOST]],
+        frozenset(name for name, found in lists.items() if found and len(found) > MOST),
+    )
+
+
+async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
+    """What tenants have, as of half a minute ago at most; nothing where there is but the default one."""
+    lanes = await context.engine.lanes.of(context.pools.rest, policy.topic)
+    if not any(lane.tenant for lane in lanes):
+        return []
+
+    async def count() -> list[Stats] | None:
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await context.engine.census.read(policy, limit=MOST + 1)
+        except (TimeoutError, *TOO_SLOW):
+            return None
+
+    return await context.engine.kept.get(("tenants", policy.topic.id), count, PATIENCE_MS / 1000)

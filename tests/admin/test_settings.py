@@ -1,0 +1,112 @@
+"""Settings as texts of a form: what stands in the fields is what is stored, and what is typed is what the API takes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from app.admin import settings
+from app.admin.settings import Source
+from app.audit import trail
+from app.queue.backoff import Backoff
+from app.queue.model import Topic
+from app.topics.asked import AskedOfEither
+from app.topics.config import DEFAULTS, FIELDS, Chosen, Policy, TopicType, in_effect, of_messages
+from app.topics.webhook import Webhook
+
+NAME = "orders"
+QUEUE = Chosen(type=TopicType.QUEUE, max_deliveries=0, lease_ms=30_000, ttl_ms=0)
+FULL = msgspec.structs.replace(
+    QUEUE,
+    max_deliveries=7,
+    backoff=Backoff(kind="exponential"),
+    tenant_weights={"ada": 3, "<b>": 1},
+    accepts=("text/plain",),
+    webhook=Webhook("https://example.com/", ("failed",), "********1234"),
+    priority=-5,
+    replayable=True,
+)
+LOG = Chosen(max_deliveries=0, lease_ms=30_000, ttl_ms=0, cap_records=9)
+ALL = {"queue": QUEUE, "full": FULL, "log": LOG, "left to the service": of_messages(NAME)}
+
+
+def shown(chosen: Chosen) -> dict[str, settings.Setting]:
+    policy = Policy(Topic(NAME, 1, 1), in_effect(NAME, chosen, DEFAULTS), 1, chosen)
+    return {one.name: one for part in settings.parts(policy, DEFAULTS, {}, {}).values() for one in part}
+
+
+def test_a_page_has_every_setting_once() -> None:
+    assert len(settings.SETTINGS) == len(set(settings.SETTINGS))
+    assert set(settings.SETTINGS) == set(FIELDS) - {"configured"}
+    assert set(settings.SETTINGS) == set(AskedOfEither.__struct_fields__) - {"durable"}
+
+
+@pytest.mark.parametrize("chosen", ALL.values(), ids=ALL)
+def test_fields_that_are_left_alone_change_nothing(chosen: Chosen) -> None:
+    edit = settings.edited(NAME, chosen, {name: one.typed for name, one in shown(chosen).items()})
+    assert (edit.now, edit.errors) == (chosen, {})
+
+
+@pytest.mark.parametrize("chosen", ALL.values(), ids=ALL)
+def test_an_empty_field_is_the_default_that_the_page_names(chosen: Chosen) -> None:
+    before = shown(chosen)
+    empty = {name: "" for name, one in before.items() if not one.fixed}
+    edit = settings.edited(NAME, chosen, empty)
+    assert edit.errors == {}
+    after = shown(edit.now)
+    assert {name: after[name].value for name in empty} == {name: before[name].default for name in empty}
+    assert {after[name].source for name in empty} <= {Source.DEFAULT, Source.SERVICE}
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "wrong"),
+    [
+        ("max_depth", "many", "whole number"),
+        ("max_depth", "-1", ">= 0"),
+        ("ttl_ms", "9" * 30, "315360000000"),
+        ("tenant_weights", '{"a": 0}', ">= 1"),
+        ("tenant_weights", "{", "This is JSON"),
+        ("tenant_weights", "[" * 5_000, "This is JSON"),
+        ("backoff", '{"kind": "sideways"}', "sideways"),
+        ("replayable", "perhaps", "bool"),
+        ("on_exhausted", "dance", "dance"),
+        ("dead_letter", NAME, "its own dead-letter topic"),
+        ("dead_letter", "<script>", "A topic's name starts with"),
+        ("dead_letter", "a\0b", "NUL"),
+    ],
+)
+def test_what_the_api_refuses_is_said_beside_the_field(name: str, typed: str, wrong: str) -> None:
+    edit = settings.edited(NAME, QUEUE, {"max_depth": "5", name: typed})
+    assert list(edit.errors) == [name]
+    assert wrong in edit.errors[name]
+    assert edit.now == QUEUE
+
+
+def test_values_are_clamped_as_the_api_clamps_them() -> None:
+    edit = settings.edited(NAME, QUEUE, {"lease_ms": "1", "claim_jitter_ms": "999999"})
+    assert (edit.now.lease_ms, edit.now.claim_jitter_ms) == (100, 5_000)
+
+
+def test_what_cannot_be_set_here_is_left() -> None:
+    left = of_messages(NAME)
+    typed = {"type": "log", "max_deliveries": "5", "max_retries": "9"}
+    assert settings.edited(NAME, left, typed).now == msgspec.structs.replace(left, max_retries=9)
+    assert settings.edited(NAME, QUEUE, typed).now == msgspec.structs.replace(QUEUE, max_deliveries=5)
+    assert settings.edited(NAME, LOG, {"max_depth": "5"}).now == LOG
+    assert shown(left)["max_deliveries"].source is Source.FOLLOWS
+    assert shown(LOG)["max_depth"].source is Source.TYPE
+
+
+@pytest.mark.parametrize("after", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("before", ALL.values(), ids=ALL)
+def test_undoing_puts_back_what_was(before: Chosen, after: Chosen) -> None:
+    if before.type is not after.type or before == after:
+        return
+    detail = trail.changes(msgspec.to_builtins(before), msgspec.to_builtins(after))
+    now = settings.undone(after, msgspec.json.encode(detail).decode())
+    assert now == msgspec.structs.replace(before, configured=after.configured)
+
+
+@pytest.mark.parametrize("detail", ["{}", '{"paused": {"from": false, "to": true}}', '{"configured": {"from": false}}'])
+def test_what_has_no_settings_cannot_be_undone(detail: str) -> None:
+    assert settings.undone(QUEUE, detail) is None

@@ -1,0 +1,80 @@
+"""Who holds jobs and which groups wait: read at a cost that does not grow with the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+
+from app.db.pool import PLANNER
+from app.queue import holders, producer
+from app.queue.model import Batch
+from app.topics import store
+from app.topics.asked import Asked, resolve
+from app.topics.config import DEFAULTS, Policy
+from tests.queue import plans, statements
+from tests.queue.calls import Session, batch, put, take
+
+HELD, LOOKED_AT, GROUPS = 100, 50, 40
+# Pages that a look may take: about twice what was measured on 18.
+BOUNDS = {"holders": 800, "waiting_groups": 1_600}
+
+
+async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[], Awaitable[str]]) -> None:
+    url = await new_database()
+    db: Session = await asyncpg.connect(url, server_settings=PLANNER)
+    try:
+        policy = await _queue(url)
+        given: dict[str, tuple[object, ...]] = {
+            "holders": (policy.topic.name, 1_000, 1_000, 10),
+            "waiting_groups": (policy.topic.name, GROUPS, 5, LOOKED_AT),
+        }
+        for name, arguments in given.items():
+            await plans.prepare(db, statements.named(name))
+            for _ in range(7):
+                await plans.run(db, statements.named(name), *arguments)
+        names: list[str | None] = [f"g{n:04}" for n in range(1_000)]
+        for _ in range(4):
+            await producer.upsert(
+                db, policy.topic, policy.budget, Batch(payloads=[b"x"] * 1_000, groups=names), ttl_ms=0
+            )
+        for _ in range(10):
+            await put(db, policy, batch(1_000))
+        await take(db, policy, HELD)
+        for name, arguments in given.items():
+            await plans.explain(db, statements.named(name), *arguments)
+            plan = await plans.explain(db, statements.named(name), *arguments)
+            assert not plan.kinds() & {"Seq Scan", "Hash Join", "Merge Join", "Bitmap Heap Scan"}, name
+            assert plan.pages() < BOUNDS[name], (name, plan.pages())
+    finally:
+        await db.close()
+
+
+async def test_they_say_who_and_what_for(new_database: Callable[[], Awaitable[str]]) -> None:
+    url = await new_database()
+    db: Session = await asyncpg.connect(url, server_settings=PLANNER)
+    try:
+        policy = await _queue(url)
+        groups: list[str | None] = ["a"] * 2 + ["b"] * 4 + ["c"]
+        made = Batch(payloads=[b"x"] * 7, groups=groups, tenants=["t"] * 7)
+        lanes = sorted(made.lanes(), key=lambda lane: lane.priority)
+        await producer.add_lanes(db, policy.topic, lanes)
+        await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=0)
+        [first] = await take(db, policy, 1, node="w1")
+        await take(db, policy, 1, node="w2")
+        found = {one.grp: one for one in await holders.waiting_groups(db, policy.topic, 9)}
+        assert list(found) == ["b", "a"]  # nothing waits in c
+        assert (found["b"].behind, found["a"].behind, found["a"].tenant) == (3, 1, "t")
+        assert (found["a"].seq, found["a"].state, found["a"].node) == (first.seq, "leased", "w1")
+        assert [(one.node, one.jobs) for one in await holders.holders(db, policy.topic, 9)] == [("w1", 1), ("w2", 1)]
+        assert [one.node for one in await holders.holders(db, policy.topic, 1)] == ["w1"]
+    finally:
+        await db.close()
+
+
+async def _queue(url: str) -> Policy:
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        await store.put(pool, "deep", resolve("deep", Asked(type="queue")))
+        policy = await store.get(pool, "deep", DEFAULTS)
+    assert policy is not None
+    return policy
