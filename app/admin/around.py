@@ -36,8 +36,8 @@ class Around(msgspec.Struct, frozen=True):
 
     @property
     def exact(self) -> bool:
-        """Whether all jobs that workers hold were looked at, as far as these tell."""
-        return sum(one.jobs for one in self.workers or ()) < LOOKED_AT
+        """Whether these hold all that was looked at, and that is less than is looked at."""
+        return "workers" not in self.more and sum(one.held for one in self.workers or ()) < LOOKED_AT
 
 
 async def read(request: Request, policy: Policy) -> Around:

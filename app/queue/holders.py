@@ -22,7 +22,7 @@ class Holder(msgspec.Struct, frozen=True):
     of their leases is good, in ms since 1970."""
 
     node: str
-    jobs: int
+    held: int
     leased_ms: int
     until_ms: int
 

@@ -169,6 +169,8 @@ async def test_an_older_change_is_undone_by_a_page_that_shows_it_first(boss: Bro
         assert await one.page.locator("td", has_text="<script>").count() == 2  # who it was, as text
         assert await one.page.title() == "Config of many.33 · Holdfast"
         older = one.page.get_by_role("link", name="Undo…").nth(1)
+        await older.scroll_into_view_if_needed()
+        await one.keep("small-config-history")
         async with one.page.expect_navigation():
             await older.click()
         rows = await one.page.locator("tbody tr").all_inner_texts()

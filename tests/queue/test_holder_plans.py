@@ -66,7 +66,7 @@ async def test_they_say_who_and_what_for(new_database: Callable[[], Awaitable[st
         assert list(found) == ["b", "a"]  # nothing waits in c
         assert (found["b"].behind, found["a"].behind, found["a"].tenant) == (3, 1, "t")
         assert (found["a"].seq, found["a"].state, found["a"].node) == (first.seq, "leased", "w1")
-        assert [(one.node, one.jobs) for one in await holders.holders(db, policy.topic, 9)] == [("w1", 1), ("w2", 1)]
+        assert [(one.node, one.held) for one in await holders.holders(db, policy.topic, 9)] == [("w1", 1), ("w2", 1)]
         assert [one.node for one in await holders.holders(db, policy.topic, 1)] == ["w1"]
     finally:
         await db.close()
