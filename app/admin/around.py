@@ -19,7 +19,7 @@ from app.queue.tenants import Stats
 from app.topics.config import Policy
 
 MOST: Final = 8  # of each that are shown
-PATIENCE_MS: Final = 300  # that looking for workers and groups may take; and that a page waits for tenants' counts
+PATIENCE_MS: Final = 200  # that looking for workers and groups may take; and that a page waits for tenants' counts
 SECONDS: Final = 3  # that counting tenants' jobs may take
 
 

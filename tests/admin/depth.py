@@ -89,6 +89,8 @@ PAGES: Final = {
     "dead letters, one by one": f"/topics/{DEEP}/dead/jobs",
     "dead letters, of a filter that none fits": f"/topics/{DEEP}/dead/jobs?error=nothing+has+this",
     "dead letters, one of them": f"/topics/{DEEP}/dead/jobs?at={DEAD}:100",
+    "config": f"/topics/{DEEP}/config",
+    "schedules": "/schedules",
     "horizon": "/horizon",
 }
 

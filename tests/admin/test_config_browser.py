@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import html
+import re
+
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import BrowserContext, Locator, expect
 
@@ -10,9 +14,11 @@ from tests.admin.conftest import BOSS, HOSTILE, READER
 from tests.admin.test_browser import sign_in
 from tests.api.dialect import Body, Topic, accepted
 from tests.api.keyring import bearer, client, make
+from tests.api.messages.client import done
 from tests.conftest import Running
 
 MOST_CLICKS = 6
+WAS = re.compile(r'name="was" value="([^"]*)"')
 
 
 class Hand:
@@ -156,6 +162,30 @@ async def test_of_two_who_change_it_at_once_the_second_is_asked_again(boss: Brow
         await press(other, "Save")
         kept = await config(small, "many.32")
         assert (kept["max_depth"], kept["throughput_limit"]) == (8, 9)
+
+
+async def test_of_many_that_are_sent_together_one_is_saved(small: Running) -> None:
+    async with client(small, "root") as http:
+        form = {"was": html.unescape(WAS.findall((await http.get("/admin/topics/many.36/config")).text)[0])}
+        saves = (
+            http.post("/admin/topics/many.36/config/save", data={**form, "max_depth": str(n)}) for n in range(1, 9)
+        )
+        answers = [answer.status_code for answer in await asyncio.gather(*saves)]
+    assert sorted(answers) == [303] + [409] * 7
+    assert (await config(small, "many.36"))["max_depth"] == 1 + answers.index(303)
+    assert len(await changes(small, "many.36")) == 1
+
+
+async def test_what_is_left_to_the_service_stays_left(small: Running) -> None:
+    async with client(small, "root") as http:
+        done(await http.post("/api/messages", json={"topic": "left", "payload": "1"}), 201)
+        shown = (await http.get("/admin/topics/left/config")).text
+        assert shown.count("default of the service") == 4
+        form = {"was": html.unescape(WAS.findall(shown)[0]), "max_retries": "9", "lease_ms": ""}
+        assert (await http.post("/admin/topics/left/config/save", data=form)).status_code == 303
+        kept = done(await http.get("/api/topic-configs/left"))
+        assert kept["max_retries"] == 9
+        assert not {"dlq_threshold", "message_ttl_seconds", "visibility_timeout_seconds"} & set(kept)
 
 
 async def test_an_older_change_is_undone_by_a_page_that_shows_it_first(boss: BrowserContext, small: Running) -> None:

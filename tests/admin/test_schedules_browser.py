@@ -203,5 +203,5 @@ async def test_a_topic_shows_who_works_what_waits_and_what_comes(
         await expect(one.page.locator("tr", has_text="<b>acme</b>").last).to_be_visible(timeout=PATIENCE_MS)
         assert await one.page.get_by_role("link", name="weekly").count() == 1
         assert await one.looked_at(axe, "small-topic-around") == []
-        await one.page.get_by_role("heading", name="Workers").scroll_into_view_if_needed()
+        await one.page.get_by_role("heading", name="Schedules").scroll_into_view_if_needed()
         await one.keep("small-topic-workers")
