@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.db.horizon import duration
 from app.errors import InvalidRequest
 from app.topics.asked import Asked, AskedOfEither, resolve
-from app.topics.config import FIELDS, Chosen, Config, Defaults, Policy, TopicType, in_effect
+from app.topics.config import FIELDS, Chosen, Config, Defaults, OnExhausted, Policy, TopicType, in_effect
 
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "Limits": ("max_depth", "throughput_limit", "tenant_limits", "cap_records", "cap_bytes", "discard"),
@@ -119,6 +119,8 @@ def edited(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
                 values[setting] = _parsed(setting, typed[setting])
             except ValueError as error:
                 errors[setting] = f"{error}."
+    if "dead_letter" in values and _held("on_exhausted", was) is None and was.on_exhausted is _usual_exit(was):
+        values.setdefault("on_exhausted", None)  # as it follows from that
     asked = {one: _plain(getattr(was, one)) for one in Asked.__struct_fields__ if one in FIELDS}
     try:
         full = resolve(name, Asked(**asked | {one: values[one] for one in values.keys() - _BY_RETRIES}))
@@ -244,6 +246,10 @@ def _parsed(name: str, text: str) -> Any:
     else:
         value = text == "true" if choices == ("true", "false") and text in choices else text
     return msgspec.convert(value, _TYPES[name])  # what it raises is a ValueError
+
+
+def _usual_exit(chosen: Chosen) -> OnExhausted:
+    return OnExhausted.REDELIVER if chosen.dead_letter is None else OnExhausted.DEAD_LETTER
 
 
 def _plain(value: Any) -> Any:

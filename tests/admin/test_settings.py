@@ -11,7 +11,7 @@ from app.audit import trail
 from app.queue.backoff import Backoff
 from app.queue.model import Topic
 from app.topics.asked import AskedOfEither
-from app.topics.config import DEFAULTS, FIELDS, Chosen, Policy, TopicType, in_effect, of_messages
+from app.topics.config import DEFAULTS, FIELDS, Chosen, OnExhausted, Policy, TopicType, in_effect, of_messages
 from app.topics.webhook import Webhook
 
 NAME = "orders"
@@ -85,6 +85,16 @@ def test_what_the_api_refuses_is_said_beside_the_field(name: str, typed: str, wr
 def test_values_are_clamped_as_the_api_clamps_them() -> None:
     edit = settings.edited(NAME, QUEUE, {"lease_ms": "1", "claim_jitter_ms": "999999"})
     assert (edit.now.lease_ms, edit.now.claim_jitter_ms) == (100, 5_000)
+
+
+def test_where_jobs_go_follows_from_a_dead_letter_topic_unless_it_was_chosen() -> None:
+    named = settings.edited(NAME, QUEUE, {"dead_letter": "dead"}).now
+    assert (named.dead_letter, named.on_exhausted) == ("dead", OnExhausted.DEAD_LETTER)
+    assert settings.edited(NAME, named, {"dead_letter": ""}).now == QUEUE
+    fails = msgspec.structs.replace(QUEUE, on_exhausted=OnExhausted.FAIL)
+    assert settings.edited(NAME, fails, {"dead_letter": "dead"}).now.on_exhausted is OnExhausted.FAIL
+    left = of_messages(NAME)
+    assert settings.edited(NAME, left, {"dead_letter": "dead"}).now == msgspec.structs.replace(left, dead_letter="dead")
 
 
 def test_what_cannot_be_set_here_is_left() -> None:

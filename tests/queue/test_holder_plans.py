@@ -55,7 +55,7 @@ async def test_they_say_who_and_what_for(new_database: Callable[[], Awaitable[st
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
         policy = await _queue(url)
-        groups: list[str | None] = ["a"] * 2 + ["b"] * 4 + ["c"]
+        groups: list[str | None] = ["a", "a", "b", "b", "b", "b", "c"]
         made = Batch(payloads=[b"x"] * 7, groups=groups, tenants=["t"] * 7)
         lanes = sorted(made.lanes(), key=lambda lane: lane.priority)
         await producer.add_lanes(db, policy.topic, lanes)
