@@ -27,6 +27,11 @@ LOOKS: Final[dict[tuple[int, Literal["light", "dark"]], list[str]]] = {  # and w
 }
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _OF_MACS: Final = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+# Once what is as wide as its place, as curves are, has had two frames to become so.
+_OVER: Final = """() => new Promise((told) => {
+    const { documentElement: root } = document;
+    requestAnimationFrame(() => requestAnimationFrame(() => told(root.scrollWidth - root.clientWidth)));
+})"""
 _addresses = itertools.count(1)
 
 
@@ -93,7 +98,7 @@ class Tab:
 
     async def faults(self, axe: Axe | None = None, rules: Sequence[str] = WCAG) -> list[str]:
         """Where it is too wide, and where axe finds it not to be as rules want it."""
-        over = await self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        over = await self.page.evaluate(_OVER)
         wide = [f"{self.page.url} is {over} px too wide"] if over > 0 else []
         if axe is None:
             return wide
