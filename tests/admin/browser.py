@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 
 ROOT: Final = Path(__file__).parents[2]
 SHOTS: Final = ROOT / "var/screens"
@@ -32,6 +32,7 @@ _OVER: Final = """() => new Promise((told) => {
     const { documentElement: root } = document;
     requestAnimationFrame(() => requestAnimationFrame(() => told(root.scrollWidth - root.clientWidth)));
 })"""
+expect.set_options(timeout=PATIENCE_MS)
 _addresses = itertools.count(1)
 
 
@@ -111,6 +112,36 @@ class Tab:
         """Keep how it looks, as an artefact."""
         SHOTS.mkdir(parents=True, exist_ok=True)
         await self.page.screenshot(path=SHOTS / f"{name}.png")
+
+
+class Hand:
+    """Whoever clicks, and fills in fields, which are clicks too: so many of a task's may there be."""
+
+    MOST_CLICKS: Final = 6
+
+    def __init__(self, one: Tab) -> None:
+        self._tab = one
+        self._clicks = 0
+
+    async def clicks(self, what: Locator) -> None:
+        """On what leads nowhere."""
+        self._clicks += 1
+        await what.click()
+
+    async def goes(self, where: Locator) -> None:
+        """Click on what leads to another page."""
+        async with self._tab.page.expect_navigation():
+            await self.clicks(where)
+        await self._tab.ready()
+
+    async def fills(self, field: str, text: str) -> None:
+        """Type into a field."""
+        self._clicks += 1
+        await self._tab.page.fill(field, text)
+
+    def was_quick(self) -> bool:
+        """Whether it took as few clicks as a task may."""
+        return self._clicks <= self.MOST_CLICKS
 
 
 @asynccontextmanager

@@ -35,9 +35,9 @@ KINDS: Final = 40  # of errors
 SOUGHT: Final = 200  # jobs that all went a way of their own through the service, and have a history
 ASKED: Final = 20  # times that each page is asked for
 
-# As enqueue.sql and bury.sql leave them, with their tallies and one event each. Of ten jobs six are ready, two are
-# scheduled, one has failed and stayed, and one is a dead letter: $1, $2 topic, $3, $4 its dead letters, $5, $6 their
-# sequences, $7 how many.
+# As enqueue.sql and bury.sql leave them, with their tallies, and one event each, of any time of this day. Of ten jobs
+# six are ready, two are scheduled, one has failed and stayed, and one is a dead letter: $1, $2 topic, $3, $4 its dead
+# letters, $5, $6 their sequences, $7 how many.
 _FILL: Final = """
 WITH made AS MATERIALIZED (
     SELECT n, nextval($5::text::regclass) AS seq, CASE n % 10 WHEN 6 THEN 'scheduled' WHEN 7 THEN 'scheduled'
@@ -66,8 +66,9 @@ WITH made AS MATERIALIZED (
     FROM (SELECT m.*, nextval($6::text::regclass) AS there FROM made m WHERE m.state = 'dead') x
     JOIN kinds k ON k.kind = x.n / 10 % {kinds}
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
-    SELECT $1, $2::integer, m.seq, CASE m.state WHEN 'failed' THEN 'failed' WHEN 'dead' THEN 'dead_lettered'
+    INSERT INTO holdfast.lease_events (at, topic, topic_id, seq, event, deliveries)
+    SELECT date_trunc('day', now(), 'UTC') + random() * (now() - date_trunc('day', now(), 'UTC')), $1, $2::integer,
+           m.seq, CASE m.state WHEN 'failed' THEN 'failed' WHEN 'dead' THEN 'dead_lettered'
            ELSE 'enqueued' END::holdfast.job_event, CASE WHEN m.state IN ('failed', 'dead') THEN 3 ELSE 0 END
     FROM made m
 )

@@ -10,7 +10,7 @@ import httpx
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, expect
 
-from tests.admin.browser import PATIENCE_MS, Tab, tab, visitor
+from tests.admin.browser import PATIENCE_MS, Hand, Tab, tab, visitor
 from tests.admin.conftest import BOSS, READER
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic
@@ -115,6 +115,25 @@ async def test_home_says_what_hurts_and_why_and_leads_there(boss: BrowserContext
             await one.page.get_by_role("link", name="orders").click()
         assert one.page.url == f"{small.url}/admin/topics/orders"
         await one.page.locator(".chart canvas").first.wait_for()
+
+
+async def test_task_why_orders_are_late(boss: BrowserContext, small: Running) -> None:
+    """Workers are slow, and somebody has paused a tenant."""
+    async with client(small, "root") as http:
+        late = Topic(http, "many.50")
+        await late.append({"data": 1, "tenant": "acme"}, {"data": 2})
+        await late.take()
+        (await http.post(f"{late.path}/pause", json={"tenant": "acme"})).raise_for_status()
+    async with tab(boss, small.url) as one:
+        hand = Hand(one)
+        await one.open("/admin/")
+        await hand.clicks(one.page.get_by_role("button", name="Go to"))
+        await one.page.keyboard.type("y.50")
+        await hand.goes(one.page.locator("#found a", has_text="many.50"))
+        reasons = one.page.locator(".reasons")
+        await expect(reasons).to_contain_text("Paused tenants: acme.")
+        await expect(reasons).to_contain_text("Claims take")
+        assert hand.was_quick()
 
 
 async def test_a_pause_is_confirmed_and_in_the_audit_trail(boss: BrowserContext, small: Running) -> None:
