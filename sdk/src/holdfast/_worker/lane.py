@@ -18,6 +18,7 @@ from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._resources.leases import TopicLeases, found
 from holdfast._wire import Request
+from holdfast._worker.ahead import Ahead
 from holdfast._worker.calls import Caller
 from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
@@ -32,8 +33,6 @@ log: Final = logging.getLogger("holdfast")
 WAIT_MS: Final = 20_000
 MAX_CLAIM: Final = 500  # jobs
 MAX_CLAIMS: Final = 4  # under way at once
-MAX_AHEAD: Final = 3_000  # jobs that wait here
-AHEAD_SECONDS: Final = 0.25  # of work that waits here: what other workers could have done meanwhile
 TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
 LAST_CLAIM_SECONDS: Final = 0.1
 DONE: Final = Judged(ACK)
@@ -67,8 +66,7 @@ class Lane:
         self._runners = [_Runner(self) for _ in range(handler.concurrency)]
         self._idle: deque[asyncio.Future[None]] = deque()
         self._running = 0
-        self._service: float | None = None  # seconds that a job takes, as measured
-        self._busy, self._done = 0.0, 0  # since it was measured
+        self._ahead = Ahead(handler.concurrency, lease_ms)
         self._room_wanted: asyncio.Future[None] | None = None
         self._claims: dict[asyncio.Task[None], int] = {}  # under way, and how many jobs each may bring
         self._backlog = False
@@ -83,6 +81,7 @@ class Lane:
         name = f"holdfast-{self.handler.topic}"
         yield asyncio.create_task(self._claim_on(), name=f"{name}-claims")
         yield asyncio.create_task(self._watch_time(), name=f"{name}-timeouts")
+        yield asyncio.create_task(self._watch_queue(), name=f"{name}-surplus")
         for runner in self._runners:
             runner.task = asyncio.create_task(runner.run(), name=name)
             yield runner.task
@@ -137,20 +136,13 @@ class Lane:
             self._release(taken)
             return
         self._queued.extend(taken)
+        self._ahead.came(len(taken))
         for _ in range(min(len(taken), len(self._idle))):
             self._wake(self._idle.popleft())
 
     def _room(self) -> int:
         """How many jobs to claim now; 0 for none. What is being settled needs no slot, but has bounds as well."""
-        if self._done:
-            measured = self._busy / self._done
-            self._service = measured if self._service is None else (self._service + measured) / 2
-            self._busy, self._done = 0.0, 0
-        slots = self.handler.concurrency
-        most = slots
-        if self._service is not None:
-            ahead = min(AHEAD_SECONDS, self._lease_ms / 4000)
-            most += min(MAX_AHEAD, int(slots * ahead / max(self._service, 1e-7)))
+        slots, most = self.handler.concurrency, self._ahead.most()
         working = self._running + len(self._queued) + sum(self._claims.values())
         room = min(most - working, 2 * most - len(self._held), MAX_CLAIM)
         return room if room > 0 and (working < slots or room >= min(MAX_CLAIM, most // 2)) else 0
@@ -184,8 +176,8 @@ class Lane:
     def ended(self, taken: Taken, value: Any, seconds: float) -> None:
         """A handler has returned or raised."""
         self._running -= 1
-        self._busy += seconds
-        self._done += 1
+        self._ahead.busy += seconds
+        self._ahead.done += 1
         if not taken.over:
             if taken.signalled is not None and isinstance(value, BaseException):
                 value = self._interrupted(taken.signalled)
@@ -257,6 +249,14 @@ class Lane:
                         after = min(after, runner.began + timeout)
             await asyncio.sleep(after - now)
 
+    async def _watch_queue(self) -> None:
+        """What was claimed ahead of a handler that has turned slow is for others to do."""
+        while True:
+            await asyncio.sleep(self._ahead.every)
+            if surplus := self._ahead.surplus(len(self._queued)):
+                log.info("%d jobs of %s go back, as they would not begin here soon", surplus, self.handler.topic)
+                self._give_back(surplus)
+
     # Leases.
 
     def due(self, interval: float) -> list[Holding]:
@@ -299,7 +299,7 @@ class Lane:
         self._draining.set()
         self._caller.stopping.set()
         self._wake_claims()
-        self._give_back()
+        self._give_back(len(self._queued))
         # What a claim finds is leased: its answer is better read than lost. One that waits for jobs finds none.
         if claims := list(self._claims):
             await asyncio.wait(claims, timeout=LAST_CLAIM_SECONDS)
@@ -322,9 +322,10 @@ class Lane:
             claim.cancel()
         self._caller.close()
 
-    def _give_back(self) -> None:
-        self._release([taken for taken in self._queued if not taken.over])
-        self._queued.clear()
+    def _give_back(self, count: int) -> None:
+        """The last ones of those that have not begun."""
+        last = [self._queued.pop() for _ in range(count)]
+        self._release([taken for taken in reversed(last) if not taken.over])
 
     def _release(self, batch: Sequence[Taken]) -> None:
         for taken in batch:
