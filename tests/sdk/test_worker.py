@@ -10,7 +10,6 @@ from holdfast import (
     AsyncClient,
     AsyncContext,
     AsyncTopic,
-    Dead,
     Queue,
     Retry,
     SyncContext,
@@ -267,45 +266,6 @@ async def test_a_lost_answer_to_an_ack_acks_once(queue: AsyncTopic, proxy: Proxy
             assert (await outcome(queue, seq)).state == "completed"
             await fact(lambda: proxy.count("POST /ack") == 2)
     assert ran == 1
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-async def test_nothing_that_a_handler_raises_ends_the_worker(queue: AsyncTopic, handlers: Queue) -> None:
-    async def fail(what: str) -> None:
-        match what:
-            case "cancelled":
-                task = asyncio.create_task(asyncio.sleep(30))
-                task.cancel()
-                await task
-            case "no text":
-                raise Unreadable
-            case "for ever":
-                raise Retry(float("inf"))
-            case "no reason":
-                raise Dead(Unreadable())  # type: ignore[arg-type]
-
-    @handlers.handler(queue.name, concurrency=1, retry=())
-    async def handler(what: str) -> None:
-        await fail(what)
-
-    def on_error(*_: object) -> None:
-        raise ValueError("the tracker is away")
-
-    names = ["cancelled", "no text", "for ever", "no reason", "good"]
-    seqs = (await queue.enqueue_many(names)).seqs
-    async with working(handlers, on_error=on_error):
-        ends = {name: await outcome(queue, seq) for name, seq in zip(names, seqs, strict=True)}
-    assert {name: (end.state, (end.error or "").partition(":")[0]) for name, end in ends.items()} == {
-        "cancelled": ("failed", "CancelledError"),
-        "no text": ("failed", "Unreadable, which could not be read"),
-        "for ever": ("failed", "ValueError"),
-        "no reason": ("failed", "Dead, which could not be read"),
-        "good": ("completed", ""),
-    }
 
 
 async def test_a_claim_that_is_answered_with_something_else_is_tried_again(queue: AsyncTopic, proxy: Proxy) -> None:

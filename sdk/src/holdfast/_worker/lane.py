@@ -25,6 +25,7 @@ from holdfast._worker.handlers import Handler
 from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged, unless_committed
 from holdfast._worker.payloads import Encoder
 from holdfast._worker.removals import Removals
+from holdfast._worker.runner import Runner
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
 
@@ -63,7 +64,7 @@ class Lane:
         self._settler = Settler(self._topic, self._let_go, self._removals.add)
         self._held: dict[str, Taken] = {}  # by lease
         self._queued: deque[Taken] = deque()
-        self._runners = [_Runner(self) for _ in range(handler.concurrency)]
+        self._runners = [Runner(self) for _ in range(handler.concurrency)]
         self._idle: deque[asyncio.Future[None]] = deque()
         self._running = 0
         self._ahead = Ahead(handler.concurrency, lease_ms)
@@ -74,7 +75,8 @@ class Lane:
         self._fault: BaseException | None = None
         self._draining = asyncio.Event()
         self._emptied: asyncio.Future[None] | None = None
-        self.turn = TURN_SECONDS / handler.concurrency
+        self.turn: Final = TURN_SECONDS / handler.concurrency
+        self.ending = False  # whoever runs its tasks cancels them: that is no handler's doing
 
     def tasks(self) -> Iterator[asyncio.Task[None]]:
         """What it does, begun. None of them ends by itself, but for the claims when it is drained."""
@@ -153,7 +155,12 @@ class Lane:
         """Wait until there may be a job."""
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiting)
-        await waiting
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # or it has been woken
+                self._idle.remove(waiting)
+            raise
 
     def take(self, now: float) -> Taken | None:
         """The next job to run, None if there is none."""
@@ -340,54 +347,3 @@ class Lane:
     def _wake(waiting: asyncio.Future[None]) -> None:
         if not waiting.done():
             waiting.set_result(None)
-
-
-class _Runner:
-    """Runs one job after another."""
-
-    __slots__ = ("_lane", "began", "taken", "task")
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.taken: Taken | None = None
-        self.began = 0.0
-        self.task: asyncio.Task[None] | None = None
-
-    async def run(self) -> None:
-        """Where handlers never wait, this would keep the loop for itself: so it has turns."""
-        lane, clock = self._lane, time.monotonic
-        turn_ends = clock() + lane.turn
-        while True:
-            now = clock()
-            taken = lane.take(now)
-            if taken is None:
-                await lane.next()
-                turn_ends = clock() + lane.turn
-                continue
-            taken.task = self.task
-            self.taken, self.began = taken, now
-            value: Any
-            try:
-                value = await lane.call(taken)
-            except (Exception, SystemExit) as error:
-                value = error
-            except asyncio.CancelledError as error:
-                if taken.signalled is None and self.task is not None and self.task.cancelling():
-                    raise  # the worker's end
-                value = error  # an interruption, or the handler's own
-            self.taken = None
-            now, began = clock(), now
-            lane.ended(taken, value, now - began)
-            if taken.signalled is not None:
-                await self._absorb()
-            elif now >= turn_ends:
-                await asyncio.sleep(0)
-                turn_ends = clock() + lane.turn
-
-    async def _absorb(self) -> None:
-        """A cancellation that was meant for a job may come after it: it is not the next one's."""
-        assert self.task is not None
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        while self.task.cancelling():
-            self.task.uncancel()
