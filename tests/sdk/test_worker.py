@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
+
 from holdfast import (
     AsyncClient,
     AsyncContext,
@@ -237,18 +239,46 @@ async def test_handlers_of_one_worker_share_it(client: AsyncClient, topic: str, 
         assert at_end[0] < 2_000
 
 
-async def test_an_ack_goes_out_at_once_when_there_is_nothing_else(queue: AsyncTopic, proxy: Proxy) -> None:
+async def test_an_ack_goes_out_at_once_where_none_is_under_way_and_with_others_where_one_is(
+    queue: AsyncTopic, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast._worker.settler.LATE_SECONDS", 3_600)  # nothing goes out because it is late
+    ran = 0
+    async with Queue(proxy.url) as handlers:
+
+        @handlers.handler(queue.name, concurrency=1)
+        async def handler(_: Any) -> None:
+            nonlocal ran
+            ran += 1
+
+        async with working(handlers):
+            for _ in range(3):
+                seq = (await queue.enqueue(1)).seq
+                assert (await outcome(queue, seq)).state == "completed"
+            acks = proxy.count("POST /ack")
+            proxy.delay("POST /ack", 1)
+            await queue.enqueue_many(range(300))
+            await fact(lambda: ran == 303)
+            async with asyncio.timeout(30):
+                while (await queue.get()).count:
+                    await asyncio.sleep(0.01)
+    assert proxy.count("POST /ack") - acks < 150, "what gathered went out together"
+
+
+async def test_acks_do_not_wait_for_one_that_is_slow(queue: AsyncTopic, proxy: Proxy) -> None:
     async with Queue(proxy.url) as handlers:
 
         @handlers.handler(queue.name)
         async def handler(_: Any) -> None:
             pass
 
+        answered = proxy.hold("POST /ack")
         async with working(handlers):
-            for _ in range(3):
+            for _ in range(2):
                 seq = (await queue.enqueue(1)).seq
                 assert (await outcome(queue, seq)).state == "completed"
-    assert proxy.count("POST /ack") >= 3
+            assert proxy.count("POST /ack") == 2, "the first one has not even been given up"
+            answered.set()
 
 
 async def test_a_lost_answer_to_an_ack_acks_once(queue: AsyncTopic, proxy: Proxy) -> None:
