@@ -19,10 +19,10 @@ Matches = Callable[[str], bool]
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What happens to the next request whose line matches: its answer, once the service has given it, is lost, or comes
-    so many seconds late; or the service is not asked, and `said` is the body of a 200."""
+    so many seconds late, or when this has come; or the service is not asked, and `said` is the body of a 200."""
 
     line: str
-    late: float | None = None
+    late: float | asyncio.Event | None = None
     said: bytes | None = None
 
 
@@ -49,6 +49,12 @@ class Proxy:
 
     def delay(self, line: str, seconds: float) -> None:
         self._faults.append(Fault(line, seconds))
+
+    def hold(self, line: str) -> asyncio.Event:
+        """The answer comes when this is set."""
+        come = asyncio.Event()
+        self._faults.append(Fault(line, come))
+        return come
 
     def say(self, line: str, body: bytes) -> None:
         """Answer the next request with a 200 of this body."""
@@ -101,7 +107,7 @@ class Proxy:
                 if fault and fault.late is None:
                     return
                 if fault and fault.late is not None:
-                    await asyncio.sleep(fault.late)
+                    await (fault.late.wait() if isinstance(fault.late, asyncio.Event) else asyncio.sleep(fault.late))
                 writer.write(answer)
                 await writer.drain()
         finally:

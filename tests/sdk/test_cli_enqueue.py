@@ -58,12 +58,20 @@ async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
         ('{"data": 1, "colour": "red"}', "a record has no colour"),
         ('{"data": NaN}', "NaN is no number"),
         ('{"data": 1e999}', "1e999 is no number"),
-        ('{"data": "\\ud800"}', "in no Unicode text"),
         ("[" * 100_000, "nested too deep"),
         ("[1]", "a record is an object that has data"),
-        ('{"data": 1, "run_at": "soon"}', "Invalid isoformat"),
+        ('{"data": 1, "run_at": "soon"}', "'soon' is no time, such as "),
+        ('{"data": 1, "run_at": 1798106400}', "1798106400 is no time, such as "),
+        ('{"data": 1, "run_at": ""}', "'' is no time, such as "),
+        ('{"data": 1, "run_at": ["2100-01-01T00:00:00Z"]}', "is no time, such as "),
+        ('{"data": 1, "run_at": "2100-01-01T00:00:00"}', "has no time zone: end it with Z"),
+        ('{"data": 1, "meta": [1]}', "meta is an object"),
     ):
-        assert why in (await cli("enqueue", queue.name, "--lines", "record", stdin=line, code=Exit.USAGE)).err
+        said = (await cli("enqueue", queue.name, "--lines", "record", stdin="\n" + line, code=Exit.USAGE)).err
+        assert why in said
+        assert "error: bad_line: stdin, line 2, where the file ends: " in said
+    said = (await cli("enqueue", queue.name, stdin='"\\ud800"', code=Exit.USAGE)).err
+    assert "in no Unicode text" in said
 
 
 async def test_a_file_that_was_cut_off(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
@@ -79,6 +87,39 @@ async def test_a_file_that_was_cut_off(cli: Cli, queue: AsyncTopic, tmp_path: Pa
     file.write_text("\n".join(lines))
     assert (await cli(*words, "--run", "monday")).out == "7 taken, 6 of them before.\n"
     assert await data_of(queue) == [json.loads(line) for line in lines]
+
+
+LINES = [json.dumps({"n": n}) for n in range(11)]
+
+
+@pytest.mark.parametrize("first_batch", [2, 3, 20])
+async def test_a_file_that_has_grown_since(cli: Cli, queue: AsyncTopic, tmp_path: Path, first_batch: int) -> None:
+    """Whatever the batches of then were, repeated over more of the file nothing is taken twice, and all once."""
+    file = tmp_path / "jobs.ndjson"
+    before = 0
+    for there, end, batch in ((5, "\n", first_batch), (5, "\n\n", 2), (8, "", 4), (11, "\n", 3), (11, "", 100)):
+        file.write_text("\n".join(LINES[:there]) + end)
+        said = (await cli("enqueue", queue.name, file, "--run", "monday", "--batch", batch)).out
+        assert said == f"{there} taken{f', {before} of them before' if before else ''}.\n"
+        before = there
+    assert await data_of(queue) == [json.loads(line) for line in LINES]
+
+
+async def test_a_file_that_was_cut_within_a_number(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
+    """What stood there was a line, too. The whole one is another: it is not lost for that."""
+    file = tmp_path / "jobs.ndjson"
+    for text in ("1\n2\n3", "1\n2\n345\n6\n"):
+        file.write_text(text)
+        await cli("enqueue", queue.name, file, "--run", "monday")
+    assert await data_of(queue) == [1, 2, 3, 345, 6]
+
+
+async def test_another_file_of_the_same_name(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.ndjson"
+    for text in ("1\n2\n", "3\n4\n5\n"):
+        file.write_text(text)
+        await cli("enqueue", queue.name, file, "--run", "nightly")
+    assert await data_of(queue) == [1, 2, 3, 4, 5]
 
 
 async def test_interrupted_while_the_service_answers(cli: Cli, queue: AsyncTopic, proxy: Proxy) -> None:

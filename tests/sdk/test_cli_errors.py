@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -21,6 +22,7 @@ from holdfast import AsyncClient, AsyncTopic
 from holdfast._cli.session import Exit
 from tests.api.keyring import Services
 from tests.conftest import Running
+from tests.processes import until
 from tests.sdk.cli import Cli, command, environment
 from tests.sdk.conftest import Serve
 
@@ -47,6 +49,39 @@ async def test_a_service_that_is_not_there(topic: str) -> None:
     assert re.fullmatch(rf"error: unreachable: .*refused\. Hint: HOLDFAST_URL is {url}\.\n", ended.err)
     wrong = await Cli("localhost:8080")("topics", "list", code=Exit.USAGE)
     assert wrong.err.startswith("error: bad_url: HOLDFAST_URL: the service's address is http://host:port")
+
+
+async def test_a_password_in_its_address_is_never_shown(service: Running, queue: AsyncTopic, tmp_path: Path) -> None:
+    """Not by what works, nor by errors, nor in the log of a worker, nor in requests' own."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        away = f"127.0.0.1:{nobody.getsockname()[1]}"
+    shown = []
+    for more in ((), ("--json",)):
+        shown.append((await Cli(f"http://ada:pass-word@{away}")("topics", "list", *more, code=Exit.AWAY)).both)
+        assert f"HOLDFAST_URL is http://{away}." in shown[-1]
+    url = f"http://ada:pass-word@{service.url.removeprefix('http://')}"
+    shown.append((await Cli(url)("explain", "nowhere", code=Exit.NOTHING)).both)
+    shown.append((await Cli(url)("bench", "--jobs", 10, "--not-durable")).both)
+    assert f"of {service.url}." in shown[-1]
+    for wrong in ("ada:pass-word@host", "http://ada:pass-word@host:port", "http://ada:pass-word@"):
+        shown.append((await Cli(wrong)("topics", "list", code=Exit.USAGE)).both)
+
+    (tmp_path / "tasks.py").write_text(
+        "import logging, os\nfrom holdfast import Queue\nlogging.basicConfig(level=logging.DEBUG)\nqueue = Queue()\n"
+        "@queue.handler(os.environ['HOLDFAST_TEST_TOPIC'])\ndef handler(_): raise ValueError('tell me of it')\n"
+    )
+    env = environment({"HOLDFAST_URL": url, "HOLDFAST_TEST_TOPIC": queue.name})
+    await queue.enqueue(1)
+    log = tmp_path / "log"
+    with log.open("wb") as into:
+        worker = subprocess.Popen(command("worker", "tasks:queue"), cwd=tmp_path, env=env, stderr=into)
+    try:
+        await asyncio.to_thread(until, lambda: "tell me of it" in log.read_text(), 60, or_show=log.read_text)
+    finally:
+        worker.terminate()
+        await asyncio.to_thread(worker.wait, 60)
+    shown.append(log.read_text())
+    assert [text for text in shown if "pass-word" in text] == []
 
 
 async def test_a_service_that_wants_a_key(serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import pickle
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -139,12 +140,29 @@ def test_the_environment_says_where_and_as_whom(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("HOLDFAST_URL", "http://queue:8080/")
     monkeypatch.setenv("HOLDFAST_API_KEY", "k")
     account = AsyncClient().account
-    assert (account.base_url, account.api_key) == ("http://queue:8080", "k")
-    assert AsyncClient("http://other:1", "l").account.api_key == "l"
+    assert (account.base_url, account.authorization) == ("http://queue:8080", "Bearer k")
+    assert AsyncClient("http://other:1", "l").account.authorization == "Bearer l"
+
+
+def test_a_password_of_the_address_is_sent_and_not_shown() -> None:
+    account = Client("https://ada:s%40cr%C3%A9t@queue:8443/below/").account
+    assert account.base_url == "https://queue:8443/below"
+    assert account.authorization == "Basic " + base64.b64encode("ada:s@crét".encode()).decode()
+    assert Client("http://ada@[::1]:1", "k").account.authorization == "Basic " + base64.b64encode(b"ada:").decode()
+
+
+@pytest.mark.parametrize(
+    "wrong", ["ada:secret@queue", "http://ada:sec/ret@queue", "http://ada:secret@queue:x", "ftp://ada:secret@q"]
+)
+def test_a_password_of_a_wrong_address_is_not_shown(wrong: str) -> None:
+    with pytest.raises(ValueError, match="address is http") as refused:
+        AsyncClient(wrong)
+    assert "sec" not in str(refused.value)
 
 
 def test_secrets_are_in_no_repr() -> None:
     assert "hidden" not in repr(AsyncClient(api_key="hidden").account)
+    assert "hidden" not in repr(AsyncClient("http://ada:hidden@queue").account)
     token = models.UserToken(user_id="ada", token="hidden", expires_at=datetime.now(UTC))
     assert "hidden" not in repr(token)
     assert "hidden" not in repr(models.Webhook(secret="hidden"))

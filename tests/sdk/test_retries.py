@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 
 import pytest
@@ -158,9 +157,21 @@ def test_pauses_double_up_to_a_bound() -> None:
 
 
 def test_pauses_are_drawn_from_all_of_it() -> None:
+    """Full jitter, as a client has it: not half of it, nor always the same."""
     request: Request[None] = Request("GET", "/", lambda _: None)
-    draws = [Attempts(request, Options(), draw=random.Random(7).uniform).pause(lost()) for _ in range(3)]
-    assert all(0 <= pause <= 0.2 for pause in draws)
+
+    def nth(tries: int) -> list[float]:
+        pauses = []
+        for _ in range(400):
+            attempts = Attempts(request, Options(timeout=1_000))
+            pauses.append([attempts.pause(lost()) for _ in range(tries)][-1])
+        return pauses
+
+    for tries, bound in ((1, 0.2), (4, 1.6)):
+        pauses = nth(tries)
+        assert max(pauses) <= bound
+        quarters = [sum(at <= 4 * pause / bound < at + 1 for pause in pauses) for at in range(4)]
+        assert min(quarters) > 40, quarters
 
 
 def test_retry_after_is_waited_for() -> None:

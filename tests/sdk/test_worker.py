@@ -6,11 +6,12 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
+
 from holdfast import (
     AsyncClient,
     AsyncContext,
     AsyncTopic,
-    Dead,
     Queue,
     Retry,
     SyncContext,
@@ -238,18 +239,46 @@ async def test_handlers_of_one_worker_share_it(client: AsyncClient, topic: str, 
         assert at_end[0] < 2_000
 
 
-async def test_an_ack_goes_out_at_once_when_there_is_nothing_else(queue: AsyncTopic, proxy: Proxy) -> None:
+async def test_an_ack_goes_out_at_once_where_none_is_under_way_and_with_others_where_one_is(
+    queue: AsyncTopic, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast._worker.settler.LATE_SECONDS", 3_600)  # nothing goes out because it is late
+    ran = 0
+    async with Queue(proxy.url) as handlers:
+
+        @handlers.handler(queue.name, concurrency=1)
+        async def handler(_: Any) -> None:
+            nonlocal ran
+            ran += 1
+
+        async with working(handlers):
+            for _ in range(3):
+                seq = (await queue.enqueue(1)).seq
+                assert (await outcome(queue, seq)).state == "completed"
+            acks = proxy.count("POST /ack")
+            proxy.delay("POST /ack", 1)
+            await queue.enqueue_many(range(300))
+            await fact(lambda: ran == 303)
+            async with asyncio.timeout(30):
+                while (await queue.get()).count:
+                    await asyncio.sleep(0.01)
+    assert proxy.count("POST /ack") - acks < 150, "what gathered went out together"
+
+
+async def test_acks_do_not_wait_for_one_that_is_slow(queue: AsyncTopic, proxy: Proxy) -> None:
     async with Queue(proxy.url) as handlers:
 
         @handlers.handler(queue.name)
         async def handler(_: Any) -> None:
             pass
 
+        answered = proxy.hold("POST /ack")
         async with working(handlers):
-            for _ in range(3):
+            for _ in range(2):
                 seq = (await queue.enqueue(1)).seq
                 assert (await outcome(queue, seq)).state == "completed"
-    assert proxy.count("POST /ack") >= 3
+            assert proxy.count("POST /ack") == 2, "the first one has not even been given up"
+            answered.set()
 
 
 async def test_a_lost_answer_to_an_ack_acks_once(queue: AsyncTopic, proxy: Proxy) -> None:
@@ -267,45 +296,6 @@ async def test_a_lost_answer_to_an_ack_acks_once(queue: AsyncTopic, proxy: Proxy
             assert (await outcome(queue, seq)).state == "completed"
             await fact(lambda: proxy.count("POST /ack") == 2)
     assert ran == 1
-
-
-class Unreadable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-async def test_nothing_that_a_handler_raises_ends_the_worker(queue: AsyncTopic, handlers: Queue) -> None:
-    async def fail(what: str) -> None:
-        match what:
-            case "cancelled":
-                task = asyncio.create_task(asyncio.sleep(30))
-                task.cancel()
-                await task
-            case "no text":
-                raise Unreadable
-            case "for ever":
-                raise Retry(float("inf"))
-            case "no reason":
-                raise Dead(Unreadable())  # type: ignore[arg-type]
-
-    @handlers.handler(queue.name, concurrency=1, retry=())
-    async def handler(what: str) -> None:
-        await fail(what)
-
-    def on_error(*_: object) -> None:
-        raise ValueError("the tracker is away")
-
-    names = ["cancelled", "no text", "for ever", "no reason", "good"]
-    seqs = (await queue.enqueue_many(names)).seqs
-    async with working(handlers, on_error=on_error):
-        ends = {name: await outcome(queue, seq) for name, seq in zip(names, seqs, strict=True)}
-    assert {name: (end.state, (end.error or "").partition(":")[0]) for name, end in ends.items()} == {
-        "cancelled": ("failed", "CancelledError"),
-        "no text": ("failed", "Unreadable, which could not be read"),
-        "for ever": ("failed", "ValueError"),
-        "no reason": ("failed", "Dead, which could not be read"),
-        "good": ("completed", ""),
-    }
 
 
 async def test_a_claim_that_is_answered_with_something_else_is_tried_again(queue: AsyncTopic, proxy: Proxy) -> None:

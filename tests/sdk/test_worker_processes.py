@@ -7,6 +7,7 @@ HOLDFAST_TEST_WORKER_JOBS: how many jobs (1,500; `make workers` does 100,000).
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import multiprocessing
 import os
 import signal
@@ -25,7 +26,8 @@ from app.db.embedded import EmbeddedPostgres
 from holdfast import AsyncClient, AsyncTopic, Isolation, Queue
 from holdfast._client import account_of
 from holdfast._worker import calls
-from holdfast._worker.child import Order, perform_alone
+from holdfast._worker.child import Order, perform, perform_alone
+from holdfast._worker.outcomes import Judged, Verdict
 from tests.chaos.nemesis import Service, Target
 from tests.conftest import Running
 from tests.processes import until
@@ -244,6 +246,12 @@ def test_a_cancellation_ends_a_process_that_is_being_started() -> None:
 
     asyncio.run(cancelled())  # which waits for its threads
     assert not [child for child in multiprocessing.active_children() if child.name == "holdfast-none"]
+
+
+@pytest.mark.parametrize(("what", "error"), [("leave", "SystemExit: 3"), ("cancel", "CancelledError: ")])
+def test_a_handler_that_ends_more_than_itself_is_no_pill(what: str, error: str) -> None:
+    made = contextvars.copy_context().run(perform, order_of(what))
+    assert made == Judged(Verdict("nack"), error)
 
 
 def test_a_process_that_lets_no_thread_run_ends_without_its_worker() -> None:

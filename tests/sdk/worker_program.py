@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -38,6 +39,10 @@ def pill(what: str) -> Result:
             time.sleep(60)
         case "keep the lock":
             re.match("(a*)*b", "a" * 60)
+        case "leave":
+            sys.exit(3)
+        case "cancel":
+            raise asyncio.CancelledError
     return Result("harmless")
 
 

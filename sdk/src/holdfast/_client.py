@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import platform
 import secrets
@@ -9,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Final, Self, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
@@ -183,13 +184,36 @@ class Client(_Resources[SyncSender]):
 
 
 def account_of(base_url: str | None, api_key: str | None, node: str | None) -> Account:
-    """Where the service is, and as whom it is asked. Raises ValueError for an address that is none."""
+    """Where the service is, and as whom it is asked. A user and a password in the address are sent, but no part of it
+    from here on: what shows it, a log of requests too, shows none. Raises ValueError for an address that is none."""
     url = (base_url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"the service's address is http://host:port or https://…, and not {url!r}")
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and httpx.URL(url).host != ""
+    except (ValueError, httpx.InvalidURL):  # whose words may have the password
+        known = False
+    if not known:
+        shown = url.rpartition("@")[2]
+        raise ValueError(f"the service's address is http://host:port or https://…, and not {shown!r}")
+    login, at, host = parts.netloc.rpartition("@")
+    key = api_key or os.environ.get("HOLDFAST_API_KEY")
     named = node or f"{platform.node()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
-    return Account(url, api_key or os.environ.get("HOLDFAST_API_KEY") or None, named)
+    return Account(parts._replace(netloc=host).geturl(), _authorization(login if at else None, key), named)
+
+
+def _authorization(login: str | None, key: str | None) -> str | None:
+    if login is not None:
+        user, _, password = login.partition(":")
+        return "Basic " + base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+    return f"Bearer {key}" if key else None
+
+
+def client_of(account: Account, objects: Objects | None) -> AsyncClient:
+    """A client with connections of its own."""
+    client = AsyncClient.__new__(AsyncClient)
+    client._owns_http = True
+    Health.__init__(client, AsyncSender(httpx.AsyncClient(limits=LIMITS), account, _PATIENCE, objects))
+    return client
 
 
 def changed(options: Options, timeout: float | None, attempt_timeout: float | None, retries: int | None) -> Options:

@@ -31,17 +31,18 @@ NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the service is, and as whom it is asked. `node` is who claims, where a call does not say."""
+    """Where the service is, and as whom it is asked, as the header says it. `node` is who claims, where a call does not
+    say."""
 
     base_url: str
-    api_key: str | None = field(repr=False)
+    authorization: str | None = field(repr=False)
     node: str
 
     def built(self, request: Request[Any], seconds: float, connect_seconds: float) -> httpx.Request:
         """A request as httpx sends it. Each read and write of it may take `seconds`."""
         headers = {"user-agent": f"holdfast-python/{__version__}", "accept": "application/json"}
-        if self.api_key:
-            headers["authorization"] = f"Bearer {self.api_key}"
+        if self.authorization is not None:
+            headers["authorization"] = self.authorization
         if request.body is not None:
             headers["content-type"] = "application/json"
         headers |= request.headers

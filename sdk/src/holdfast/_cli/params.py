@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from holdfast import errors
+from holdfast._cli import lines
 from holdfast._cli.lines import loads
 from holdfast._client import Client
 
@@ -42,12 +43,9 @@ def milliseconds(text: str) -> int:
 def moment(text: str) -> datetime:
     """A time with its zone, as RFC 3339 has it."""
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time, such as 2026-12-24T18:00:00Z.") from None
-    if at.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no time zone: end it with Z, or with an offset such as +01:00.")
-    return at
+        return lines.moment(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def json_value(text: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, BinaryIO, Final
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast._cli.lines import BadLine, Batch, Form, batches
+from holdfast._cli.lines import BadLine, Batches, Form, Line, key_of, lines
 from holdfast._cli.output import Output, console
 from holdfast._cli.params import Json, TopicName, json_object, json_value, moment, time_option
 from holdfast._cli.session import Exit, Refused, session
@@ -134,8 +134,9 @@ def enqueue(
 
 
 class Taking:
-    """Files on their way into a topic, batch by batch. Each has an idempotency key of its own lines, so that the same
-    lines of the same `run` are written once, as long as the topic keeps its keys."""
+    """Files on their way into a topic, batch by batch. What an earlier command of the same `run` has taken is not taken
+    again, as long as the topic keeps its idempotency keys: the service says how many records a batch had then, and the
+    next one begins behind them, also if the file was shorter, or the batches were larger."""
 
     def __init__(self, topic: SyncTopic, out: Output, run: str, form: Form, size: int) -> None:
         self._topic = topic
@@ -154,24 +155,29 @@ class Taking:
         with _progress(sources, self._out) as advance:
             while self._left:
                 with _opened(self._left[0]) as file:
+                    batches = Batches(lines(file, self._form, self._line), self._size)
                     try:
-                        for batch in batches(file, self._form, self._size, self._line):
-                            self._take(batch)
-                            advance(batch.size, self.taken)
+                        while batch := batches.next():
+                            advance(self._take(batches, batch), self.taken)
                     except BadLine as error:
                         raise Refused("bad_line", f"{_named(self._left[0])}, {error}", exit=Exit.USAGE) from error
                 self._left.pop(0)
                 self._line = 1
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batches: Batches, batch: list[Line]) -> int:
+        """How many bytes of the file are done."""
         source = self._left[0]
-        done = self._topic.enqueue_many(batch.records, idempotency_key=batch.key(self._run, source))
-        self.taken += done.count
-        self.deduped += done.count if done.deduped else 0
-        self._line = batch.last + 1
+        key = key_of(self._run, source, batch[0])
+        done = self._topic.enqueue_many([line.record for line in batch], idempotency_key=key)
+        if done.deduped:
+            batch = batches.as_taken(batch, done.count)
+            self.deduped += len(batch)
+        self.taken += len(batch)
+        self._line = batch[-1].number + 1
         if self._out.as_json:
-            told = {"source": source, "first_line": batch.first, "last_line": batch.last, "count": done.count}
+            told = {"source": source, "first_line": batch[0].number, "last_line": batch[-1].number, "count": len(batch)}
             self._out.one(told | {"deduped": done.deduped, "first_seq": done.first_seq, "last_seq": done.last_seq})
+        return sum(line.size for line in batch)
 
     def tell_where_it_stopped(self) -> None:
         """To stderr, how to go on. What was under way may have been taken, too: its key makes the repeat harmless."""

@@ -11,6 +11,7 @@ from holdfast._cli import (
     bench,
     control,
     deadletters,
+    importing,
     jobs,
     keys,
     looking,
@@ -50,6 +51,7 @@ GROUPS: Final = {
 COMMANDS: Final[Mapping[Callable[..., None], str]] = {
     producing.put: 'holdfast put mail \'{"to": "ada"}\' --delay 5m',
     producing.enqueue: "holdfast enqueue mail letters.ndjson",
+    importing.import_: "holdfast import jobs queue.json",
     jobs.claim: "holdfast claim mail --max 10 --wait 20s --json > taken.ndjson",
     jobs.ack: "holdfast ack mail < taken.ndjson",
     jobs.nack: "holdfast nack mail 17 --delay 1m --error '421 try again'",
@@ -68,6 +70,6 @@ COMMANDS: Final[Mapping[Callable[..., None], str]] = {
 }
 
 for command, line in COMMANDS.items():
-    app.command(epilog=example(line))(command)
+    app.command(command.__name__.removesuffix("_"), epilog=example(line))(command)
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

@@ -13,7 +13,7 @@ import typer
 
 from holdfast import errors
 from holdfast._cli.output import Output, visible
-from holdfast._client import DEFAULT_URL, Client
+from holdfast._client import Client, account_of
 
 
 class Exit(IntEnum):
@@ -113,7 +113,7 @@ def described(error: errors.HoldfastError) -> tuple[Exit, dict[str, Any]]:
 
 def _hint(error: errors.HoldfastError) -> str:
     """What to do about it, where that can be said."""
-    hint, url, key = "", os.environ.get("HOLDFAST_URL"), os.environ.get("HOLDFAST_API_KEY")
+    hint, key = "", os.environ.get("HOLDFAST_API_KEY")
     match error:
         case Refused():
             hint = error.hint
@@ -128,7 +128,9 @@ def _hint(error: errors.HoldfastError) -> str:
         case errors.Throttled() | errors.Unavailable() if error.retry_after:
             hint = f"Try again in {error.retry_after:g} s."
         case errors.APIConnectionError() | errors.InvalidResponse():
-            hint = f"HOLDFAST_URL is {url}." if url else f"HOLDFAST_URL is not set, so this asked {DEFAULT_URL}."
+            url = account_of(None, None, None).base_url  # as it may be shown
+            said = "is" if os.environ.get("HOLDFAST_URL") else "is not set, so this asked"
+            hint = f"HOLDFAST_URL {said} {url}."
     return hint
 
 

@@ -53,12 +53,7 @@ class _Queue(ABC):
     async def enqueue(self, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
         """Put a job in; lower priorities come first. It is written once, however often that is tried. Raises
         StorageError if it can't be; of one that broke off, it may be there nevertheless."""
-        if not isinstance(payload, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a payload is bytes, and not {type(payload).__name__}")
-        if not -32_768 <= priority <= 32_767:
-            raise ValueError("a priority is -32768 to 32767")
-        check_entrypoint(entrypoint)
-        return await self._do(self._verbs.enqueue, Put(entrypoint, bytes(payload), priority, _trace.context(None)))
+        return await self._do(self._verbs.enqueue, checked(entrypoint, payload, priority, _trace.context(None)))
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
         """Take up to `batch_size` jobs (1,000), of this entrypoint or of any; none if there is none."""
@@ -134,6 +129,16 @@ class _Queue(ABC):
             await asyncio.to_thread(self._heartbeats.close)
         if self._owns_client:
             await self._client.aclose()
+
+
+def checked(entrypoint: str, payload: bytes, priority: int, trace: Mapping[str, str]) -> Put:
+    """An enqueue. Raises TypeError and ValueError for what can't be one."""
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a payload is bytes, and not {type(payload).__name__}")
+    if not -32_768 <= priority <= 32_767:
+        raise ValueError("a priority is -32768 to 32767")
+    check_entrypoint(entrypoint)
+    return Put(entrypoint, bytes(payload), priority, trace)
 
 
 def check_entrypoint(entrypoint: str) -> None:

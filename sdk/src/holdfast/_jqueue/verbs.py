@@ -90,7 +90,7 @@ class Verbs:
         alone."""
         try:
             await self._ensure()
-            appended = await self._topic.enqueue_many([_record(put) for put in puts])
+            appended = await self._topic.enqueue_many([record_of(put) for put in puts])
         except APIStatusError as error:
             if len(puts) == 1 or error.status not in (400, 413, 422):
                 return [_stored(error) for _ in puts]
@@ -291,7 +291,7 @@ class Verbs:
         )
 
 
-def _record(put: Put) -> models.Record:
+def record_of(put: Put) -> models.Record:
     """A job as the topic has it. The entrypoint is its tag, and its tenant, by which claims choose."""
     return models.Record(
         data=put.payload,

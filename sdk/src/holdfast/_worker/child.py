@@ -59,7 +59,7 @@ def perform(order: Order) -> Judged:
     run_async = inspect.iscoroutinefunction(order.function)
     try:
         value = asyncio.run(_run_async(order, taken)) if run_async else _run(order, taken)
-    except Exception as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
         value = error
     made = judged(value, order.retry, order.body["deliveries"])
     return unless_committed(made) if taken.completes else made

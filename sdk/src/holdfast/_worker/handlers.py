@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from holdfast._client import AsyncClient, account_of
+from holdfast._client import AsyncClient, account_of, client_of
 from holdfast._objects import Objects
 from holdfast._transport import AsyncSender
 from holdfast._worker.context import Target
@@ -138,9 +138,7 @@ class Queue:
         """The client of the running event loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._client[0] is not loop:
-            account = self.account
-            made = AsyncClient(account.base_url, account.api_key, node=account.node, objects=self.objects)
-            self._client = loop, made
+            self._client = loop, client_of(self.account, self.objects)
         return self._client[1]
 
     def get(self, topic: str) -> Target[AsyncSender]:

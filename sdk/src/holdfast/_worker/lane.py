@@ -18,12 +18,14 @@ from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._resources.leases import TopicLeases, found
 from holdfast._wire import Request
+from holdfast._worker.ahead import Ahead
 from holdfast._worker.calls import Caller
 from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
 from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged, unless_committed
 from holdfast._worker.payloads import Encoder
 from holdfast._worker.removals import Removals
+from holdfast._worker.runner import Runner
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
 
@@ -32,8 +34,6 @@ log: Final = logging.getLogger("holdfast")
 WAIT_MS: Final = 20_000
 MAX_CLAIM: Final = 500  # jobs
 MAX_CLAIMS: Final = 4  # under way at once
-MAX_AHEAD: Final = 3_000  # jobs that wait here
-AHEAD_SECONDS: Final = 0.25  # of work that waits here: what other workers could have done meanwhile
 TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
 LAST_CLAIM_SECONDS: Final = 0.1
 DONE: Final = Judged(ACK)
@@ -64,11 +64,10 @@ class Lane:
         self._settler = Settler(self._topic, self._let_go, self._removals.add)
         self._held: dict[str, Taken] = {}  # by lease
         self._queued: deque[Taken] = deque()
-        self._runners = [_Runner(self) for _ in range(handler.concurrency)]
+        self._runners = [Runner(self) for _ in range(handler.concurrency)]
         self._idle: deque[asyncio.Future[None]] = deque()
         self._running = 0
-        self._service: float | None = None  # seconds that a job takes, as measured
-        self._busy, self._done = 0.0, 0  # since it was measured
+        self._ahead = Ahead(handler.concurrency, lease_ms)
         self._room_wanted: asyncio.Future[None] | None = None
         self._claims: dict[asyncio.Task[None], int] = {}  # under way, and how many jobs each may bring
         self._backlog = False
@@ -76,13 +75,15 @@ class Lane:
         self._fault: BaseException | None = None
         self._draining = asyncio.Event()
         self._emptied: asyncio.Future[None] | None = None
-        self.turn = TURN_SECONDS / handler.concurrency
+        self.turn: Final = TURN_SECONDS / handler.concurrency
+        self.ending = False  # whoever runs its tasks cancels them: that is no handler's doing
 
     def tasks(self) -> Iterator[asyncio.Task[None]]:
         """What it does, begun. None of them ends by itself, but for the claims when it is drained."""
         name = f"holdfast-{self.handler.topic}"
         yield asyncio.create_task(self._claim_on(), name=f"{name}-claims")
         yield asyncio.create_task(self._watch_time(), name=f"{name}-timeouts")
+        yield asyncio.create_task(self._watch_queue(), name=f"{name}-surplus")
         for runner in self._runners:
             runner.task = asyncio.create_task(runner.run(), name=name)
             yield runner.task
@@ -137,20 +138,13 @@ class Lane:
             self._release(taken)
             return
         self._queued.extend(taken)
+        self._ahead.came(len(taken))
         for _ in range(min(len(taken), len(self._idle))):
             self._wake(self._idle.popleft())
 
     def _room(self) -> int:
         """How many jobs to claim now; 0 for none. What is being settled needs no slot, but has bounds as well."""
-        if self._done:
-            measured = self._busy / self._done
-            self._service = measured if self._service is None else (self._service + measured) / 2
-            self._busy, self._done = 0.0, 0
-        slots = self.handler.concurrency
-        most = slots
-        if self._service is not None:
-            ahead = min(AHEAD_SECONDS, self._lease_ms / 4000)
-            most += min(MAX_AHEAD, int(slots * ahead / max(self._service, 1e-7)))
+        slots, most = self.handler.concurrency, self._ahead.most()
         working = self._running + len(self._queued) + sum(self._claims.values())
         room = min(most - working, 2 * most - len(self._held), MAX_CLAIM)
         return room if room > 0 and (working < slots or room >= min(MAX_CLAIM, most // 2)) else 0
@@ -161,7 +155,12 @@ class Lane:
         """Wait until there may be a job."""
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiting)
-        await waiting
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # or it has been woken
+                self._idle.remove(waiting)
+            raise
 
     def take(self, now: float) -> Taken | None:
         """The next job to run, None if there is none."""
@@ -184,8 +183,8 @@ class Lane:
     def ended(self, taken: Taken, value: Any, seconds: float) -> None:
         """A handler has returned or raised."""
         self._running -= 1
-        self._busy += seconds
-        self._done += 1
+        self._ahead.busy += seconds
+        self._ahead.done += 1
         if not taken.over:
             if taken.signalled is not None and isinstance(value, BaseException):
                 value = self._interrupted(taken.signalled)
@@ -257,6 +256,14 @@ class Lane:
                         after = min(after, runner.began + timeout)
             await asyncio.sleep(after - now)
 
+    async def _watch_queue(self) -> None:
+        """What was claimed ahead of a handler that has turned slow is for others to do."""
+        while True:
+            await asyncio.sleep(self._ahead.every)
+            if surplus := self._ahead.surplus(len(self._queued)):
+                log.info("%d jobs of %s go back, as they would not begin here soon", surplus, self.handler.topic)
+                self._give_back(surplus)
+
     # Leases.
 
     def due(self, interval: float) -> list[Holding]:
@@ -299,7 +306,7 @@ class Lane:
         self._draining.set()
         self._caller.stopping.set()
         self._wake_claims()
-        self._give_back()
+        self._give_back(len(self._queued))
         # What a claim finds is leased: its answer is better read than lost. One that waits for jobs finds none.
         if claims := list(self._claims):
             await asyncio.wait(claims, timeout=LAST_CLAIM_SECONDS)
@@ -322,9 +329,10 @@ class Lane:
             claim.cancel()
         self._caller.close()
 
-    def _give_back(self) -> None:
-        self._release([taken for taken in self._queued if not taken.over])
-        self._queued.clear()
+    def _give_back(self, count: int) -> None:
+        """The last ones of those that have not begun."""
+        last = [self._queued.pop() for _ in range(count)]
+        self._release([taken for taken in reversed(last) if not taken.over])
 
     def _release(self, batch: Sequence[Taken]) -> None:
         for taken in batch:
@@ -339,54 +347,3 @@ class Lane:
     def _wake(waiting: asyncio.Future[None]) -> None:
         if not waiting.done():
             waiting.set_result(None)
-
-
-class _Runner:
-    """Runs one job after another."""
-
-    __slots__ = ("_lane", "began", "taken", "task")
-
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
-        self.taken: Taken | None = None
-        self.began = 0.0
-        self.task: asyncio.Task[None] | None = None
-
-    async def run(self) -> None:
-        """Where handlers never wait, this would keep the loop for itself: so it has turns."""
-        lane, clock = self._lane, time.monotonic
-        turn_ends = clock() + lane.turn
-        while True:
-            now = clock()
-            taken = lane.take(now)
-            if taken is None:
-                await lane.next()
-                turn_ends = clock() + lane.turn
-                continue
-            taken.task = self.task
-            self.taken, self.began = taken, now
-            value: Any
-            try:
-                value = await lane.call(taken)
-            except (Exception, SystemExit) as error:
-                value = error
-            except asyncio.CancelledError as error:
-                if taken.signalled is None and self.task is not None and self.task.cancelling():
-                    raise  # the worker's end
-                value = error  # an interruption, or the handler's own
-            self.taken = None
-            now, began = clock(), now
-            lane.ended(taken, value, now - began)
-            if taken.signalled is not None:
-                await self._absorb()
-            elif now >= turn_ends:
-                await asyncio.sleep(0)
-                turn_ends = clock() + lane.turn
-
-    async def _absorb(self) -> None:
-        """A cancellation that was meant for a job may come after it: it is not the next one's."""
-        assert self.task is not None
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        while self.task.cancelling():
-            self.task.uncancel()

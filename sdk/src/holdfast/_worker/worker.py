@@ -83,6 +83,8 @@ class Worker:
         finally:
             for kind in heard:
                 self._loop.remove_signal_handler(kind)
+            for lane in self._lanes:
+                lane.ending = True
             for task in tasks:
                 task.cancel()
             if tasks:
