@@ -27,6 +27,7 @@ SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
 )
 TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # what stands behind /admin/topics/{topic}
     (Link("", "Overview"), SEE),
+    (Link("/jobs", "Jobs"), SEE),
     (Link("/dead", "Dead letters"), SEE),
     (Link("/config", "Config"), SEE),
 )

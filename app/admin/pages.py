@@ -27,7 +27,9 @@ from app.admin import (
     topics,
 )
 from app.admin.dead import clusters, operation, purge, requeue, rows
+from app.admin.jobs import actions, job, listing
 from app.admin.permissions import (
+    CHANGE_JOBS,
     CONFIGURE,
     CONTROL,
     PURGE,
@@ -50,6 +52,13 @@ PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("GET", "/find", SEE, topics.find),
     ("GET", "/topics", SEE, topics.show),
     ("GET", "/topics/{topic}", SEE, topic.show),
+    ("GET", "/topics/{topic}/jobs", SEE, listing.show),
+    ("GET", "/topics/{topic}/jobs/{seq}", SEE, job.show),
+    ("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, actions.cancel_all),
+    ("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, actions.cancel),
+    ("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions.change),
+    ("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions.clone),
+    ("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, actions.requeue),
     ("POST", "/topics/{topic}/pause", CONTROL, topic.pause),
     ("POST", "/topics/{topic}/resume", CONTROL, topic.resume),
     ("GET", "/topics/{topic}/dead", SEE, clusters.show),

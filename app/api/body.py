@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from app.edge.context import context_of
+from app.edge.payloads import MAX_DEPTH, has_nul
 from app.edge.quota import SMALL_BYTES
 from app.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 
 T = TypeVar("T")
 Read_co = TypeVar("Read_co", covariant=True)
-
-MAX_DEPTH: Final = 128
-# An escape of U+0000 that is none of an escaped backslash.
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class Decoder(Protocol[Read_co]):
@@ -61,29 +57,6 @@ def decoded(body: bytes, decoder: Decoder[T], what: str, *, nul: bool = False) -
         raise InvalidRequest(f"{error}{hint}.") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"{what} is not JSON: {error}.") from None
-
-
-def has_nul(json: bytes) -> bool:
-    """Whether JSON has an escape of U+0000, which PostgreSQL's text and json can't hold."""
-    return b"\\u0000" in json and _NUL.search(json) is not None
-
-
-def check_depth(json: bytes) -> None:
-    """Refuse JSON that is nested more than MAX_DEPTH levels deep. Raises InvalidRequest."""
-    if len(json) <= 2 * MAX_DEPTH or json.count(b"[") + json.count(b"{") <= MAX_DEPTH:
-        return
-    depth = 0
-    for token in _STRUCTURE.finditer(json):
-        mark = token.group()
-        if mark in b"[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise InvalidRequest(f"A record is nested too deeply; {MAX_DEPTH} levels are the most.")
-        elif mark in b"]}":
-            depth -= 1
-
-
-_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:

@@ -10,16 +10,14 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
 from app.topics.config import BIGINT_MAX, Tenant
 
 MAX_RECORDS: Final = 10_000
 MAX_SEQS: Final = 1_000
 MAX_NODES: Final = 1_000
 MAX_NODE_BYTES: Final = 128
-MAX_TAG_BYTES: Final = 256
 MAX_KEY_BYTES: Final = 256
-MAX_JOB_KEY: Final = 256  # characters
-MAX_GROUP: Final = 128  # characters
 MAX_ERROR_BYTES: Final = 8 * 1024
 MAX_META_KEYS: Final = 64
 MAX_META_BYTES: Final = 16 * 1024

@@ -15,10 +15,9 @@ from app.api.bounds import MAX_NAMED
 from app.errors import InvalidRequest
 from app.queue.backoff import suspected
 from app.queue.model import LeaseId
-from app.topics.config import BIGINT_MAX, MAX_TENANT
+from app.topics.config import MAX_TENANT
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
-_SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
 _NO_LEASE: Final = UUID(bytes(16))  # never given out
 
 encode: Final = msgspec.json.Encoder().encode
@@ -31,14 +30,6 @@ def topic_in(request: Request) -> str:
         raise InvalidRequest("A topic's name can't have a '/'.")
     name: str = request.path_params["topic"]
     return name
-
-
-def seq_in(request: Request) -> int:
-    """The seq that a request's path names. Raises InvalidRequest."""
-    given: str = request.path_params["seq"]
-    if _SEQ.match(given) is None or not 0 < int(given) <= BIGINT_MAX:
-        raise InvalidRequest("A job's seq is a whole number from 1 on.")
-    return int(given)
 
 
 def check_text(value: str, field: str, most: int) -> str:

@@ -11,7 +11,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.api.fields import encode
-from app.api.payloads import JSON, TEXT, check_type, kept, to_base64
+from app.edge.payloads import JSON, TEXT, check_type, kept, to_base64
 from app.errors import InvalidRequest, UnsupportedMediaType
 
 if TYPE_CHECKING:

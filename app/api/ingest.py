@@ -9,22 +9,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct, tenancy
-from app.api.body import has_nul, read_bytes
-from app.api.bounds import MAX_GROUP, MAX_JOB_KEY, MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
+from app.api.body import read_bytes
+from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
 from app.api.fields import encode
 from app.api.forms import FORM, MULTIPART, media_type, payload_of
 from app.api.openapi import TOPIC, operation, path
 from app.api.origins import allow_origin
-from app.api.payloads import JSON, TEXT
 from app.api.users import with_user
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, basic, from_another_site
+from app.edge.payloads import JSON, TEXT, has_nul
 from app.engine.enqueues import Gone
 from app.errors import InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
 from app.keys import Key, Scope
 from app.metrics import catalogue
 from app.queue.ids import id_of
-from app.queue.model import Batch
+from app.queue.model import MAX_GROUP, MAX_JOB_KEY, Batch
 from app.queue.producer import Placed
 from app.signin.people import UserKey
 from app.topics.config import NAME, Policy, TopicType

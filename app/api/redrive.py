@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
 from app.api.body import read_json
-from app.api.bounds import MAX_JOB_KEY, MAX_SEQS, MAX_TAG_BYTES, Key, Seq, Tag, about, seq_within, text
+from app.api.bounds import MAX_SEQS, Key, Seq, Tag, about, seq_within, text
 from app.api.failures import ClusterId
 from app.api.fields import check_text, topic_in
 from app.api.openapi import path
@@ -20,6 +20,7 @@ from app.edge.dead_letters import MAX_RATE
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Key as ApiKey
 from app.keys import Scope
+from app.queue.model import MAX_JOB_KEY, MAX_TAG_BYTES
 from app.queue.operations import Canary, Matched, Operation, Wanted
 from app.queue.redrive import Filter
 from app.topics.config import TEN_YEARS_MS, Policy, check_name

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Meta, Raw
 from starlette.requests import Request
 
-from app.api.body import check_depth
 from app.api.bounds import about, text
 from app.api.calls import count_as
 from app.api.departure import while_connected
 from app.api.fields import check_text
 from app.api.openapi import query
 from app.edge.context import context_of
+from app.edge.payloads import check_depth
 from app.errors import InvalidRequest, RecordTooLarge, Unauthorized
 from app.keys import Key, covers
 from app.queue.results import MAX_BYTES, Progress

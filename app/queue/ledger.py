@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,6 +18,8 @@ _AS_OF = sql.load(__package__, "as_of")
 _RECENT = sql.load(__package__, "recent_events")
 
 MAX_EVENTS: Final = 1_000
+# Where a dead letter, or a job that was one, is from or went to.
+_PLACE: Final = re.compile(r"(?P<way>from|to) (?P<topic>\S+) [0-9]+\Z")
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -28,6 +32,14 @@ class Event(msgspec.Struct, frozen=True):
     until_ms: int | None
     node: str | None
     detail: str | None
+
+
+def detail_for(event: Event, covered: Callable[[str], bool]) -> str | None:
+    """An event's detail, for who may know of the topics that are `covered`: of another one it names nothing."""
+    place = _PLACE.match(event.detail or "") if event.event in {"enqueued", "requeued"} else None
+    if place is None or covered(place["topic"]):
+        return event.detail
+    return f"{place['way']} another topic"
 
 
 class Recent(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, NamedTuple, NewType, Protocol
+from typing import Any, Final, NamedTuple, NewType, Protocol
 
 import asyncpg
 import msgspec
@@ -13,6 +13,10 @@ from asyncpg.pgproto.pgproto import UUID
 
 Seq = NewType("Seq", int)
 LeaseId = UUID
+
+MAX_TAG_BYTES: Final = 256
+MAX_JOB_KEY: Final = 256  # characters
+MAX_GROUP: Final = 128  # characters
 
 
 class Connection(Protocol):

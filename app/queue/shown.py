@@ -216,6 +216,26 @@ async def find(db: Connection, topic: Topic, match: Match, *, oldest_first: bool
     return Found(seqs, row["last_seq"] if among is None and row["looked"] >= looks else None)
 
 
+class Listed(msgspec.Struct, frozen=True):
+    """Jobs in the order that was asked for, and behind which seq the next page begins; None: this is the last."""
+
+    jobs: list[Shown]
+    next_behind: int | None
+
+
+async def listed(
+    db: Connection, topic: Topic, match: Match, *, oldest_first: bool, behind: int | None, limit: int
+) -> Listed:
+    """As `find`, from the beginning where `behind` is None, with what there is of them: PAGE_BYTES of payloads end a
+    page sooner."""
+    start = (0 if oldest_first else BIGINT_MAX) if behind is None else behind
+    found = await find(db, topic, match, oldest_first=oldest_first, behind=start, limit=limit)
+    jobs = await show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs])
+    if len(jobs) < len(found.seqs) and jobs:  # their payloads filled the page, or some went meanwhile
+        return Listed(jobs, jobs[-1].seq)
+    return Listed(jobs, found.next_behind)
+
+
 async def _among(db: Connection, topic: Topic, match: Match) -> list[Seq] | None:
     """The seqs that can match, where an index of a few has them; None: any."""
     seqs: list[Seq]

@@ -92,6 +92,15 @@ PAGES: Final = {
     "dead letters, one of them": f"/topics/{DEEP}/dead/jobs?at={DEAD}:100",
     "config": f"/topics/{DEEP}/config",
     "schedules": "/schedules",
+    "jobs": f"/topics/{DEEP}/jobs",
+    "jobs, scheduled": f"/topics/{DEEP}/jobs?q=state%3Ascheduled",
+    "jobs, failed": f"/topics/{DEEP}/jobs?q=state%3Afailed",
+    "jobs, of a tag": f"/topics/{DEEP}/jobs?q=tag%3Atag7",
+    "jobs, of nobody": f"/topics/{DEEP}/jobs?q=tenant%3Anobody",
+    "jobs, of a key": f"/topics/{DEEP}/jobs?q=key%3Anone",
+    "jobs, the oldest from the middle on": f"/topics/{DEEP}/jobs?order=oldest&after=100000",
+    "job": f"/topics/{DEEP}/jobs/{10 * SOUGHT}",
+    "job, completed": f"/topics/{DEEP}/jobs/1",
     "horizon": "/horizon",
 }
 

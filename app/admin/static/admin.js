@@ -81,6 +81,17 @@ document.addEventListener("submit", (event) => {
   dialog.showModal();
 });
 
+// What is to be copied is selected, too: some browsers let a page do no more.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const text = document.getElementById(button.dataset.copy);
+  getSelection().selectAllChildren(text);
+  if (!navigator.clipboard) return;
+  await navigator.clipboard.writeText(text.textContent);
+  button.textContent = "Copied";
+});
+
 // Keys. None while somebody types, or holds a modifier.
 const rows = () => $$("[data-row]");
 const move = (by) => {

@@ -22,9 +22,9 @@ from app.api.bounds import (
     text,
 )
 from app.api.failures import ClusterId
-from app.api.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.results import HandedIn, ProgressBody
 from app.api.users import UserId
+from app.edge.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.engine.claims import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
 from app.topics.config import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant

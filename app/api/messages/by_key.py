@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
-from app.api.bounds import MAX_JOB_KEY, NO_NUL
+from app.api.bounds import NO_NUL
 from app.api.fields import encode
 from app.api.messages.bodies import PurgeAnswer
 from app.api.messages.errors import operation
@@ -14,6 +14,7 @@ from app.api.openapi import TOPIC
 from app.edge.context import context_of
 from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
+from app.queue.model import MAX_JOB_KEY
 from app.topics.config import check_name
 
 router = direct.router("messages")

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct, idempotency, tenancy
-from app.api.body import has_nul, read_json
+from app.api.body import read_json
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
 from app.api.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
 from app.api.messages.errors import operation
-from app.api.payloads import BYTES, check_type, kept, of_base64, type_of
 from app.api.users import USER_KEY
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
+from app.edge.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
 from app.engine.enqueues import Gone
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Key, Scope

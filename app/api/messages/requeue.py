@@ -21,10 +21,9 @@ from app.api.messages.show import time_of
 from app.api.openapi import TOPIC
 from app.api.redrive import ID, RequeueBody, RequeueCount
 from app.edge.context import context_of
-from app.errors import KeyConflict, TopicNotFound
+from app.edge.jobs import requeue_one
 from app.keys import Scope
 from app.queue.operations import Operation
-from app.queue.redrive import Outcome
 
 router = direct.router("messages")
 
@@ -68,16 +67,9 @@ async def requeue(request: Request) -> Response:
         raise no_message(message_id)
     policy, seq = place
     starts = () if key is None else key.prefixes
-    done = await context.engine.redrives.requeue((policy.topic.name, policy.topic.id), [seq], starts)
-    if not done:
+    if await requeue_one(context, policy, seq, starts) is None:
         raise no_message(message_id)
-    match done[0].outcome:
-        case Outcome.KEY_CONFLICT:
-            raise KeyConflict("A pending message has its key. It stays where it is.", {"topic": done[0].topic})
-        case Outcome.TOPIC_GONE:
-            raise TopicNotFound(done[0].topic)
-        case Outcome.REQUEUED:
-            return Response(status_code=204)
+    return Response(status_code=204)
 
 
 @router.post(

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from app.api.fields import encode, history
 from app.api.messages.bodies import MessageProgress
-from app.api.payloads import to_base64
+from app.edge.payloads import to_base64
 from app.queue.forms import Form, form_of, is_utf8
 from app.queue.ids import id_of
 from app.queue.model import Job

@@ -12,17 +12,16 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import MAX_GROUP, MAX_SEQS, MAX_TAG_BYTES, Group, Key, Seqs, Tag, about, seq_within
+from app.api.bounds import MAX_SEQS, Group, Key, Seqs, Tag, about, seq_within
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
-from app.audit import trail
-from app.audit.trail import Action
 from app.edge.context import context_of
+from app.edge.jobs import cancel_matching
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Scope
-from app.queue.model import Seq
+from app.queue.model import MAX_GROUP, MAX_TAG_BYTES, Seq
 from app.queue.shown import Match
 from app.topics.config import TEN_YEARS_MS, check_name
 
@@ -84,18 +83,14 @@ async def cancel(request: Request) -> Response:
         raise InvalidRequest("seqs or filter is needed, and not both.")
     match = None if body.filter is None else _match(body.filter)
     policy = await context.policies.queue(name)
-    changes = context.engine.changes
     if match is not None:
-        # Ahead of it: what breaks off has done a part.
-        by, detail = context.access.actor(request), {"filter": msgspec.to_builtins(body.filter)}
-        await trail.record(context.pools.rest, by, Action.JOBS_CANCELLED, name, detail)
-        gone, marked = await changes.cancel_matching(policy, match)
+        gone, marked = await cancel_matching(request, policy, match)
         skipped: list[int] = []
     else:
         seqs = body.seqs or []
         if len(seqs) > MAX_SEQS:
             raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
-        done = await changes.cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
+        done = await context.engine.changes.cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
         gone, marked = len(done.gone), len(done.marked)
         skipped = [seq for seq in seqs if seq not in done.gone and seq not in done.marked]
     fields = {"topic": name, "cancelled": gone, "marked": marked, "skipped": skipped}

@@ -8,22 +8,21 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.body import check_depth, decoded
+from app.api.body import decoded
 from app.api.bounds import (
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
     MAX_RECORDS,
-    MAX_TAG_BYTES,
 )
 from app.api.fields import check_text, time_of
-from app.api.payloads import BYTES, JSON, check_type, kept, of_base64
 from app.api.users import with_user
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
+from app.edge.payloads import BYTES, JSON, check_depth, check_type, kept, of_base64
 from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from app.queue.forms import Form, form_of
-from app.queue.model import Batch
+from app.queue.model import MAX_TAG_BYTES, Batch
 from app.topics.webhook import check_url
 
 _record = msgspec.json.Decoder(Record)

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import MAX_TAG_BYTES
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DeleteBody, RecordsDeletedAnswer
@@ -23,6 +22,7 @@ from app.edge.context import context_of
 from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.log import Match
+from app.queue.model import MAX_TAG_BYTES
 from app.topics.config import Policy, TopicType, check_name
 
 router = direct.router("records")

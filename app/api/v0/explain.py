@@ -13,18 +13,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct
-from app.api.bounds import MAX_GROUP, NO_NUL, about
-from app.api.fields import encode, known_parameters, seq_in, time_of, topic_in
+from app.api.bounds import NO_NUL, about
+from app.api.fields import encode, known_parameters, time_of, topic_in
 from app.api.openapi import TOPIC, operation, path, query
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.edge.jobs import seq_in
 from app.engine.reasons import Code, Verdict
 from app.errors import InvalidRequest, NotFound
 from app.keys import Key, Scope, covers
 from app.queue import ledger
 from app.queue.explained import COUNTED
 from app.queue.ledger import MAX_EVENTS, Event
+from app.queue.model import MAX_GROUP
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
 router = direct.router("jobs")
@@ -39,8 +41,6 @@ GROUP: Final = query("group", "Why this group does not get on.", _NAME)
 TENANT: Final = query(
     "tenant", "Of a group: whose it is; the default tenant's is empty.", {**_NAME, "minLength": 0, "default": ""}
 )
-# Where a dead letter, or a job that was one, is from or went to, as the ledger has it.
-_PLACE: Final = re.compile(r"(?P<way>from|to) (?P<topic>\S+) [0-9]+\Z")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
@@ -288,10 +288,7 @@ def _shown(verdict: Verdict) -> dict[str, Any]:
 
 
 def _event(one: Event, covered: Callable[[str], bool]) -> JobEvent:
-    detail = one.detail
-    place = _PLACE.match(detail or "") if one.event in {"enqueued", "requeued"} else None
-    if place is not None and not covered(place["topic"]):
-        detail = f"{place['way']} another topic"
+    detail = ledger.detail_for(one, covered)
     return JobEvent(one.at_ms, one.event, one.deliveries, one.until_ms, one.node, detail)
 
 

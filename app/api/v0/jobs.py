@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Annotated, Any, Final
 
@@ -13,30 +12,30 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Tag, about
-from app.api.fields import encode, history, known_parameters, seq_in, topic_in
+from app.api.bounds import Tag, about
+from app.api.fields import encode, history, known_parameters, topic_in
 from app.api.openapi import TOPIC, operation, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
-from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.v0.bodies import Performance
 from app.api.v0.columns import columns_of
 from app.api.v0.explain import SEQ
 from app.api.v0.fields import answer
 from app.api.v0.record_bodies import AppendBody, Record
 from app.edge.context import Context, context_of
+from app.edge.jobs import STATES, match_of, seq_in, whole
+from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue import shown
 from app.queue.changes import Change, Payload
 from app.queue.forms import as_json
-from app.queue.model import Seq
-from app.queue.shown import Match, Place, Shown
+from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
+from app.queue.shown import Shown
 from app.topics.config import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS, Policy, check_name
 
 router = direct.router("jobs")
 
 MAX_LIMIT: Final = 1_000
-STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")
 LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 100})
 ORDER: Final = query(
     "order",
@@ -55,7 +54,6 @@ FILTERS: Final = [
         {"type": "integer", "minimum": 0, "maximum": TEN_YEARS_MS},
     ),
 ]
-_WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 _Millis = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]
 
 
@@ -143,22 +141,19 @@ _change = msgspec.json.Decoder(ChangeBody)
 async def page(request: Request) -> Response:
     """A queue's jobs, the newest first, or the oldest."""
     began = time.perf_counter()
-    context, policy = await _asked(request, Scope.READ, {"order", "cursor", "limit", *_FILTERS})
+    context, policy = await _asked(request, Scope.READ, {"order", "cursor", "limit", *(one["name"] for one in FILTERS)})
     oldest = _order(request) == "oldest"
-    limit = min(max(_whole(request, "limit", 100), 1), MAX_LIMIT)
+    limit = min(max(whole(request.query_params, "limit", 100), 1), MAX_LIMIT)
     place = cursor_of(request, dict[str, int])
-    behind = (0 if oldest else BIGINT_MAX) if place is None else place.get("behind", -1)
-    if not 0 <= behind <= BIGINT_MAX:
+    behind = None if place is None else place.get("behind", -1)
+    if behind is not None and not 0 <= behind <= BIGINT_MAX:
         raise foreign_cursor()
-    db, topic = context.pools.rest, policy.topic
-    found = await shown.find(db, topic, _match(request), oldest_first=oldest, behind=behind, limit=limit)
-    jobs = await shown.show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs])
-    last = found.next_behind
-    if len(jobs) < len(found.seqs) and jobs:  # their payloads filled the answer, or some went meanwhile
-        last = jobs[-1].seq
+    db, match = context.pools.rest, match_of(request.query_params)
+    listed = await shown.listed(db, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit)
+    last = listed.next_behind
     fields = b'"topic":"%b","jobs":[%b],"next_cursor":%b' % (
-        topic.name.encode(),
-        b",".join(b"{%b}" % job_fields(job) for job in jobs),
+        policy.topic.name.encode(),
+        b",".join(b"{%b}" % job_fields(job) for job in listed.jobs),
         encode(None if last is None else cursor_to({"behind": last})),
     )
     return answer(fields, began)
@@ -173,7 +168,7 @@ async def show(request: Request) -> Response:
     """A job, in whatever state; one that was acknowledged is gone."""
     began = time.perf_counter()
     context, policy = await _asked(request, Scope.READ, ())
-    return _answer(policy, await context.engine.changes.show(policy, Seq(seq_in(request))), began)
+    return _answer(policy, await context.engine.changes.show(policy, seq_in(request)), began)
 
 
 @router.patch(
@@ -197,7 +192,7 @@ async def change(request: Request) -> Response:
     body = await read_json(request, _change, context.settings.max_body_bytes)
     to = _wanted(body)
     policy = await context.policies.queue(check_name(name))
-    return _answer(policy, await context.engine.changes.change(policy, Seq(seq), to), began)
+    return _answer(policy, await context.engine.changes.change(policy, seq, to), began)
 
 
 def job_fields(job: Shown) -> bytes:
@@ -252,41 +247,11 @@ async def _asked(request: Request, scope: Scope, parameters: set[str] | tuple[()
     return context, await context.policies.queue(check_name(name))
 
 
-_FILTERS: Final = {"state", "tenant", "tag", "key", "group", "older_than_ms"}
-
-
-def _match(request: Request) -> Match:
-    given = request.query_params
-    state = given.get("state")
-    if state is not None and state not in STATES:
-        raise InvalidRequest(f"state must be one of {', '.join(STATES)}.")
-    longest = {"tenant": MAX_TENANT, "tag": MAX_TAG_BYTES, "key": MAX_JOB_KEY, "group": MAX_GROUP}
-    for name, most in longest.items():
-        if len(given.get(name, "")) > most:
-            raise InvalidRequest(f"{name} is longer than {most} characters.")
-        if "\0" in given.get(name, ""):
-            raise InvalidRequest(f"{name} can't have a NUL.")
-    older = _whole(request, "older_than_ms", 0) if "older_than_ms" in given else None
-    if older is not None and not 0 <= older <= TEN_YEARS_MS:
-        raise InvalidRequest(f"older_than_ms must be 0 to {TEN_YEARS_MS}.")
-    states = None if state is None else [state]
-    return Match(states, given.get("tenant"), given.get("tag"), given.get("key"), given.get("group"), older)
-
-
 def _order(request: Request) -> str:
     order = request.query_params.get("order", "newest")
     if order not in {"newest", "oldest"}:
         raise InvalidRequest("order must be newest or oldest.")
     return order
-
-
-def _whole(request: Request, name: str, default: int) -> int:
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    if _WHOLE.match(given) is None:
-        raise InvalidRequest(f"{name} must be a whole number.")
-    return int(given)
 
 
 def _wanted(body: ChangeBody) -> Change:

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Producer, Tag, about
-from app.api.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.api.users import UserId
 from app.api.v0.bodies import Performance
+from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.topics.asked import AskedInFull
 from app.topics.config import TEN_YEARS_MS, Tenant
 from app.topics.webhook import MAX_URL_BYTES

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from app.api import direct
-from app.api.body import check_depth, read_json
+from app.api.body import read_json
 from app.api.bounds import about
 from app.api.fields import encode, known_parameters
 from app.api.openapi import events, header, operation, path, query
@@ -34,6 +34,7 @@ from app.api.v0.events import (
 from app.api.v0.fields import answer
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, bearer, query_token
+from app.edge.payloads import check_depth
 from app.engine.users import Listener, Users
 from app.errors import Forbidden, InvalidRequest, PayloadTooLarge, Unauthorized, Unavailable
 from app.keys import Scope

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from app.api.messages.show import _payload
-from app.api.payloads import is_json, kept, type_of
+from app.edge.payloads import is_json, kept, type_of
 from app.errors import InvalidRequest
 from app.queue.forms import as_json
 from tests.api.dialect import Topic, refused

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from app.api.body import check_depth, has_nul
 from app.errors import InvalidRequest
 from app.queue.forms import Form, form_of, is_utf8
 
@@ -20,6 +19,11 @@ BYTES: Final = "application/octet-stream"
 MAX_TYPE_BYTES: Final = 255
 TYPE_PATTERN: Final = "^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$"
 _TYPE: Final = re.compile(TYPE_PATTERN[:-1] + r"\Z")
+
+MAX_DEPTH: Final = 128
+# An escape of U+0000 that is none of an escaped backslash.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -72,3 +76,23 @@ def of_base64(text: str) -> bytes:
 def to_base64(payload: bytes) -> bytes:
     """The bytes as base64: what can stand in JSON as it is."""
     return base64.b64encode(payload)
+
+
+def has_nul(json: bytes) -> bool:
+    """Whether JSON has an escape of U+0000, which PostgreSQL's text and json can't hold."""
+    return b"\\u0000" in json and _NUL.search(json) is not None
+
+
+def check_depth(json: bytes) -> None:
+    """Refuse JSON that is nested more than MAX_DEPTH levels deep. Raises InvalidRequest."""
+    if len(json) <= 2 * MAX_DEPTH or json.count(b"[") + json.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in _STRUCTURE.finditer(json):
+        mark = token.group()
+        if mark in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise InvalidRequest(f"A record is nested too deeply; {MAX_DEPTH} levels are the most.")
+        elif mark in b"]}":
+            depth -= 1

@@ -1,0 +1,184 @@
+"""What people do to a job by its page: cancel, change, clone, requeue it; by the functions of the API's verbs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.admin.frame import tabs
+from app.admin.jobs import again, language, listing
+from app.admin.jobs.job import Said, page_of, print_of, show_with
+from app.admin.permissions import CHANGE_JOBS, must_be_allowed
+from app.admin.render import page
+from app.admin.session import fields_of
+from app.edge.context import Context, context_of
+from app.edge.jobs import cancel_matching, match_of, requeue_one, seq_in, whole
+from app.edge.payloads import JSON, kept
+from app.engine.changes import LIVE
+from app.errors import HoldfastError, InvalidRequest, NotFound
+from app.queue import shown
+from app.queue.changes import Change, Payload
+from app.queue.model import MAX_TAG_BYTES, Seq
+from app.queue.producer import Placed
+from app.topics.config import TEN_YEARS_MS, Policy, check_name
+
+_LINES: Final = re.compile("[\r\n]+")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The job of the path, in a topic that there is."""
+
+    context: Context
+    policy: Policy
+    seq: Seq
+
+    @property
+    def page(self) -> str:
+        """Where it is shown."""
+        return page_of(self.policy.topic.name, self.seq)
+
+
+async def cancel(request: Request) -> Response:
+    """End it if it waits; mark it for its holder if it is leased."""
+
+    async def run(job: Target) -> str:
+        done = await job.context.engine.changes.cancel(job.policy, [job.seq])
+        if not done.gone | done.marked:
+            raise NotFound("There was nothing to cancel: it is gone, failed or expired.")
+        return job.page
+
+    return await _tried(request, run)
+
+
+async def cancel_all(request: Request) -> Response:
+    """Cancel all live jobs that the list's filter matches; first, and where those are more by now, say how many there
+    are. Raises InvalidRequest, TopicNotFound, NotAQueue."""
+    fields = await fields_of(request)
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    text = fields.get("q", "")
+    values = language.parse(text)
+    match = match_of(language.parameters(values))
+    if match.is_all or match.states is not None:
+        raise InvalidRequest("A filter of what is to be cancelled has a tenant, tag, key, group or age, and no state.")
+    policy = await context.policies.queue(name)
+    live = replace(match, states=LIVE)
+    found = await shown.find(context.pools.rest, policy.topic, live, oldest_first=True, behind=0, limit=shown.LOOKED_AT)
+    back = listing.address(name, text)
+    if found.next_behind is None and len(found.seqs) <= whole(fields, "sure", -1):
+        await cancel_matching(request, policy, match)
+        return RedirectResponse(back, 303)
+    return page(
+        request,
+        "jobs_cancel.html",
+        title=f"Cancel jobs of {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        text=text,
+        back=back,
+        count=len(found.seqs),
+        exact=found.next_behind is None,
+        looked_at=shown.LOOKED_AT,
+    )
+
+
+async def clone(request: Request) -> Response:
+    """Enqueue the same once more, and go there."""
+
+    async def run(job: Target) -> str:
+        given = await job.context.engine.changes.show(job.policy, job.seq)
+        size = len(given.payload) + len((given.metadata or "").encode())
+        placed = await job.context.engine.enqueues.place(job.policy, again.batch_of(given), size)
+        if isinstance(placed, Placed) and placed.duplicates:
+            raise InvalidRequest("Nothing was enqueued: within the topic's dedupe window, it is a duplicate.")
+        (seq,) = placed.seqs if isinstance(placed, Placed) else placed
+        return page_of(job.policy.topic.name, seq)
+
+    return await _tried(request, run)
+
+
+async def requeue(request: Request) -> Response:
+    """Give one that is out another life, and go where it is then."""
+    key = must_be_allowed(request, CHANGE_JOBS, request.path_params["topic"])
+
+    async def run(job: Target) -> str:
+        now = await requeue_one(job.context, job.policy, job.seq, () if key is None else key.prefixes)
+        if now is None:
+            raise NotFound("There was nothing to requeue: it is not out, or somebody has it.")
+        return page_of(now.topic, now.seq)
+
+    return await _tried(request, run)
+
+
+async def change(request: Request) -> Response:
+    """Change what the form says otherwise than it was."""
+    fields = await fields_of(request)
+    to, wrong = change_of(fields)
+    if wrong:
+        return await show_with(request, Said(400, wrong=wrong, typed=fields))
+
+    async def run(job: Target) -> str:
+        payload = await _payload_of(job, fields)
+        if to == Change() and payload is None:
+            raise InvalidRequest("Nothing is to be changed.")
+        await job.context.engine.changes.change(job.policy, job.seq, replace(to, payload=payload))
+        return job.page
+
+    return await _tried(request, run, fields)
+
+
+def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
+    """What is to be different from how the form was shown, and what is wrong with its fields. `delay` is a length of
+    time, or now; an empty one changes nothing."""
+    wrong: dict[str, str] = {}
+    priority, tag, delay_ms = None, None, None
+    clears = frozenset[str]()
+    given = fields.get("priority", "").strip()
+    if given != fields.get("priority_was", ""):
+        if given in set("0123456789"):
+            priority = int(given)
+        else:
+            wrong["priority"] = "A priority is 0 to 9."
+    given = fields.get("tag", "")
+    if given != _LINES.sub("", fields.get("tag_was", "")):  # of which a browser's field shows none
+        tag, clears = (given, clears) if given else (None, frozenset({"tag"}))
+        if len(given.encode()) > MAX_TAG_BYTES or "\0" in given:
+            wrong["tag"] = f"A tag has {MAX_TAG_BYTES} bytes at most, and no NUL."
+    given = fields.get("delay", "").strip()
+    if given:
+        try:
+            delay_ms = 0 if given in {"now", "0"} else language.milliseconds(given)
+        except InvalidRequest as error:
+            wrong["delay"] = error.message
+        if delay_ms is not None and delay_ms > TEN_YEARS_MS:
+            wrong["delay"] = "That is more than ten years."
+    return Change(tag=tag, priority=priority, delay_ms=delay_ms, clears=clears), wrong
+
+
+async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
+    """The payload that the form has, of the type that it had; None where it is the one that was shown. Raises
+    InvalidRequest, NotFound."""
+    text = fields.get("data", "").replace("\r\n", "\n")  # as forms send each end of a line
+    if print_of(text) == fields.get("data_was", print_of("")):
+        return None
+    content_type = (await job.context.engine.changes.show(job.policy, job.seq)).content_type
+    payload = text.encode()
+    return Payload(payload, kept(payload, content_type or JSON))
+
+
+async def _tried(
+    request: Request, run: Callable[[Target], Awaitable[str]], typed: Mapping[str, str] | None = None
+) -> Response:
+    """Do it and go where it says; what is refused is said on the job's page. Raises TopicNotFound, NotAQueue."""
+    context, seq = context_of(request), seq_in(request)
+    policy = await context.policies.queue(check_name(request.path_params["topic"]))
+    try:
+        there = await run(Target(context, policy, seq))
+    except HoldfastError as error:
+        return await show_with(request, Said(error.status, error.message, typed=typed or {}))
+    return RedirectResponse(there, 303)

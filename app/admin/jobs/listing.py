@@ -1,0 +1,181 @@
+"""/admin/topics/{topic}/jobs: a queue's jobs, by the same reading as the API's list. The filter is in the address."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.admin.frame import tabs
+from app.admin.jobs import language
+from app.admin.permissions import CHANGE_JOBS, SEE, allows
+from app.admin.render import page
+from app.admin.topic import Holding, held_by
+from app.db.pool import TOO_SLOW
+from app.edge.context import Context, context_of
+from app.edge.jobs import STATES, match_of, whole
+from app.errors import InvalidRequest
+from app.queue import shown
+from app.queue.shown import Listed, Match, Shown
+from app.topics.config import BIGINT_MAX, Policy, check_name
+
+MOST: Final = 50
+SECONDS: Final = 3  # that a page may take to find
+_NARROWING: Final = ("key", "tag", "tenant", "group")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A job as the list shows it. `left_ms`: until its lease or delay ends; `said`: who holds it, or its last error;
+    `narrower`: by what it has, the list of jobs that have it too."""
+
+    job: Shown
+    age_ms: int
+    left_ms: int | None
+    said: str | None
+    narrower: dict[str, str]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A state that can be asked for. `count` is None where it would take a scan to know."""
+
+    word: str
+    href: str
+    here: bool
+    count: int | None = None
+    exact: bool = True
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the address asks for: the filter as it was typed, and its words; where the page begins. `wrong`: what can't
+    be understood."""
+
+    topic: str
+    text: str
+    values: dict[str, str]
+    match: Match
+    oldest_first: bool
+    after: int | None
+    wrong: str = ""
+
+    def address(self, values: dict[str, str] | None = None, *, oldest: bool | None = None, after: int = 0) -> str:
+        """Of the same list with another filter, in another order, or from another place on."""
+        query = {
+            "q": self.text if values is None else language.text_of(values),
+            "order": "oldest" if (self.oldest_first if oldest is None else oldest) else "",
+            "after": str(after) if after else "",
+        }
+        return address(self.topic, **query)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether all that it matches can be cancelled at once, as far as what it asks for says."""
+        return bool(self.values) and "state" not in self.values
+
+
+def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
+    """Where a list of a topic's jobs is; what is empty is left out."""
+    given = {name: value for name, value in (("q", q), ("order", order), ("after", after)) if value}
+    return f"/admin/topics/{topic}/jobs" + (f"?{urlencode(given)}" if given else "")
+
+
+async def show(request: Request) -> Response:
+    """A page of jobs; a number alone is a job's seq, and leads to it. Raises InvalidRequest, TopicNotFound, NotAQueue,
+    Unavailable."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    asked = _asked(request, name)
+    if asked.text.isascii() and asked.text.isdigit():
+        return RedirectResponse(f"{address(name)}/{asked.text}", 303)
+    policy = await context.policies.queue(name)
+    found = Listed([], None) if asked.wrong else await _listed(context, policy, asked)
+    holding = None if found is None else await held_by(context, policy)
+    dead = policy.config.dead_letter
+    return page(
+        request,
+        "jobs.html",
+        400 if asked.wrong else 200,
+        title=f"Jobs of {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        asked=asked,
+        base=address(name),
+        may_cancel=asked.may_end and allows(request, CHANGE_JOBS, name),
+        any=not asked.match.is_all,
+        completions=language.completions(asked.text),
+        choices=_choices(asked, holding),
+        rows=None if found is None else [_row(asked, one) for one in found.jobs],
+        columns=[name for name in _NARROWING if found is not None and any(getattr(job, name) for job in found.jobs)],
+        here=asked.address(after=asked.after or 0),
+        first=asked.address() if asked.after is not None else "",
+        following="" if found is None or found.next_behind is None else asked.address(after=found.next_behind),
+        turned=asked.address(oldest=not asked.oldest_first),
+        looked_at=shown.LOOKED_AT,
+        dead_letter=dead if dead is not None and allows(request, SEE, dead) else None,
+    )
+
+
+def _asked(request: Request, name: str) -> Asked:
+    given = request.query_params
+    order = given.get("order", "newest")
+    if order not in {"newest", "oldest"}:
+        raise InvalidRequest("order is newest or oldest.")
+    after = whole(given, "after", 0) if given.get("after") else None
+    if after is not None and not 0 <= after <= BIGINT_MAX:
+        raise InvalidRequest("after is a job's seq.")
+    text = given.get("q", "").strip()
+    if text.isascii() and text.isdigit():
+        return Asked(name, text, {}, Match(), order == "oldest", after)
+    try:
+        values = language.parse(text)
+        match = match_of(language.parameters(values))
+    except InvalidRequest as error:
+        return Asked(name, text, {}, Match(), order == "oldest", after, error.message)
+    return Asked(name, text, values, match, order == "oldest", after)
+
+
+async def _listed(context: Context, policy: Policy, asked: Asked) -> Listed | None:
+    """None where it can't be had in time."""
+    try:
+        async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+            await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+            return await shown.listed(
+                db, policy.topic, asked.match, oldest_first=asked.oldest_first, behind=asked.after, limit=MOST
+            )
+    except TOO_SLOW:
+        return None
+
+
+def _row(asked: Asked, job: Shown) -> Row:
+    has = {name: getattr(job, name) for name in _NARROWING}
+    narrower = {
+        name: asked.address(asked.values | {name: value})
+        for name, value in has.items()
+        if value is not None and asked.values.get(name) != value
+    }
+    now_ms = round(time.time() * 1000)
+    left_ms = job.visible_ms - now_ms if job.state in {"leased", "scheduled"} else None
+    said = job.node if job.state == "leased" else job.last_error
+    return Row(job, now_ms - job.created_ms, left_ms, said, narrower)
+
+
+def _choices(asked: Asked, holding: Holding | None) -> list[Choice]:
+    counts = (
+        {}
+        if holding is None
+        else {
+            "ready": (holding.ready, holding.exact),
+            "leased": (holding.in_flight, holding.exact),
+            "scheduled": (holding.scheduled, holding.exact),
+            "blocked": (holding.blocked, True),
+        }
+    )
+    others = {name: value for name, value in asked.values.items() if name != "state"}
+    now = asked.values.get("state")
+    every = Choice("all", asked.address(others), now is None)
+    return [every] + [
+        Choice(state, asked.address(others | {"state": state}), now == state, *counts.get(state, (None, True)))
+        for state in STATES
+    ]

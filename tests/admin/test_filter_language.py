@@ -1,0 +1,76 @@
+"""The filter of the list of jobs: what it says is what is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.admin.jobs import language
+from app.admin.jobs.language import WORDS
+from app.errors import InvalidRequest
+
+
+@given(st.dictionaries(st.sampled_from(WORDS), st.text(max_size=40) | st.text('\\" :a', max_size=6)))
+def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
+    assert language.parse(language.text_of(values)) == values
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    with contextlib.suppress(InvalidRequest):
+        found = language.parse(text)
+        assert language.parse(language.text_of(found)) == found
+    for offered in language.completions(text):
+        assert language.parse(offered if offered[-1] != ":" else f"{offered}x")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        ("  state:ready  tenant:acme\tkey:abc ", {"state": "ready", "tenant": "acme", "key": "abc"}),
+        ('tenant:"" tag:"two words"', {"tenant": "", "tag": "two words"}),
+        (r'key:"say \"no\" \\ twice"', {"key": 'say "no" \\ twice'}),
+        (r"key:a\b:c", {"key": r"a\b:c"}),
+    ],
+)
+def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
+    assert language.parse(text) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("state:ready node:w1", "There is no word node"),
+        ("priority:3", "There are state, tenant, tag, key, group, older."),
+        ("ready", "ready is no word:value"),
+        ("tag:a tag:b", "tag is there twice"),
+        ("tag:", "tag: needs a value"),
+        ('tag:"a', 'A quote is not closed, or something stands right behind one: tag:"a'),
+        ('tag:"a"b', "something stands right behind one"),
+        ("x" * 1_001, "1000 characters"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, named: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        language.parse(text)
+    assert named in refused.value.message
+
+
+def test_lengths_of_time() -> None:
+    spans = {"500ms": 500, "30s": 30_000, "10m": 600_000, "2h": 7_200_000, "7d": 604_800_000}
+    assert {text: language.milliseconds(text) for text in spans} == spans
+    assert language.parameters({"older": "10m", "tag": "a"}) == {"tag": "a", "older_than_ms": "600000"}
+    for text in ("", "10", "m", "-1s", "1.5h", "1 h", "9999999999999s"):
+        with pytest.raises(InvalidRequest):
+            language.milliseconds(text)
+
+
+def test_completions_add_what_is_not_there() -> None:
+    offered = language.completions("tenant:acme older:1h")
+    assert "tenant:acme older:1h state:ready" in offered
+    assert "tenant:acme older:1h key:" in offered
+    assert {one.count(word) for one in offered for word in ("tenant:", "older:")} == {1}
