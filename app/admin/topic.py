@@ -96,7 +96,7 @@ async def show(request: Request) -> Response:
             request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
         )
     # One after the other: whoever has many pages open must not have all of the pool.
-    holding = await _holding(context, policy)
+    holding = await holding_of(context, policy)
     charts = await _charts(context, policy, over)
     beside = await around.read(request, policy)
     _, verdict = await context.engine.explain.topic(policy)
@@ -138,7 +138,8 @@ async def _hold(request: Request, change: Callable[[control.Control], control.Co
     return RedirectResponse(f"/admin/topics/{name}", 303)
 
 
-async def _holding(context: Context, policy: Policy) -> Holding:
+async def holding_of(context: Context, policy: Policy) -> Holding:
+    """What a queue holds. Raises TopicNotFound."""
     db, topic = context.pools.rest, policy.topic
     lows = context.engine.cursors.lows(topic.id)
     depths = await inspector.depths(db, [(topic, policy.budget, lows)], BOUND)

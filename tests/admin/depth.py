@@ -92,7 +92,13 @@ PAGES: Final = {
     "dead letters, one of them": f"/topics/{DEEP}/dead/jobs?at={DEAD}:100",
     "config": f"/topics/{DEEP}/config",
     "schedules": "/schedules",
+    "topic, before an instant is chosen": f"/topics/{DEEP}/asof",
     "horizon": "/horizon",
+    "reapers": "/reapers",
+    "webhooks": "/webhooks",
+    "keys": "/keys",
+    "users": "/users",
+    "audit": "/audit",
 }
 
 
