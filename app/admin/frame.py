@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from app.admin.permissions import SEE, SEE_SCHEDULES, SEE_SERVER, Permission, allows
+from app.admin.permissions import SEE, SEE_RIGHTS, SEE_SCHEDULES, SEE_SERVER, Permission, allows
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -24,12 +24,18 @@ SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
     (Link("/admin/topics", "Topics", "t"), SEE),
     (Link("/admin/schedules", "Schedules", "s"), SEE_SCHEDULES),
     (Link("/admin/horizon", "Horizon"), SEE_SERVER),
+    (Link("/admin/reapers", "Reapers"), SEE_SERVER),
+    (Link("/admin/webhooks", "Webhooks"), SEE_SERVER),
+    (Link("/admin/keys", "Keys"), SEE_RIGHTS),
+    (Link("/admin/users", "Users"), SEE_SERVER),
+    (Link("/admin/audit", "Audit"), SEE_RIGHTS),
 )
 TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # what stands behind /admin/topics/{topic}
     (Link("", "Overview"), SEE),
     (Link("/jobs", "Jobs"), SEE),
     (Link("/dead", "Dead letters"), SEE),
     (Link("/config", "Config"), SEE),
+    (Link("/asof", "Time"), SEE),
 )
 _OF_LOGS: Final = {"", "/config"}  # of them, those that a log has too
 

@@ -55,6 +55,10 @@ SEE_COMPLETED: Final = Permission("see completed jobs", Role.ADMIN)
 CONFIGURE: Final = Permission("change topics' settings", Role.ADMIN, changes=True)
 SEE_SCHEDULES: Final = Permission("see schedules", Role.ADMIN)
 SCHEDULE: Final = Permission("change schedules", Role.ADMIN, changes=True)
+SEE_RIGHTS: Final = Permission("see keys and the audit trail", Role.ADMIN)
+CHANGE_KEYS: Final = Permission("make, rotate and revoke keys", Role.ADMIN, changes=True)
+CHANGE_USERS: Final = Permission("make, change and delete users", Role.ADMIN, changes=True, server=True)
+REAP: Final = Permission("run and schedule reapers", Role.ADMIN, changes=True, server=True)
 
 
 class Visitor(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.admin.permissions import SEE, SEE_SERVER, allows, must_be_allowed
+from app.admin.frame import side
+from app.admin.permissions import SEE, must_be_allowed
 from app.admin.render import page
 from app.edge.context import context_of
 from app.engine import overview
@@ -82,9 +83,6 @@ async def find(request: Request) -> Response:
     if "\0" in wanted:
         raise InvalidRequest("What is looked for has no NUL character.")
     key = must_be_allowed(request, SEE)
-    pages = [("Home", "/admin/"), ("Topics", "/admin/topics")]
-    if allows(request, SEE_SERVER):
-        pages.append(("Horizon", "/admin/horizon"))
     allowed = () if key is None else key.prefixes
     first = await store.page(context.pools.rest, wanted, "", FOUND, defaults=context.policies.defaults, allowed=allowed)
     known = (await context.engine.overview.read()).topics
@@ -95,7 +93,7 @@ async def find(request: Request) -> Response:
         request,
         "found.html",
         title="Found",
-        pages=[one for one in pages if wanted.lower() in one[0].lower()],
+        pages=[(one.word, one.href) for one in side(request) if wanted.lower() in one.word.lower()],
         topics=list(dict.fromkeys(names))[:FOUND],
     )
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from app.db import sql
+from app.errors import InvalidRequest
 from app.queue.model import Connection
 
 _RECORD = sql.load(__package__, "record")
@@ -47,6 +48,9 @@ class Action(Enum):
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"
     REQUEUE_ENDED = "requeue.ended"
+
+
+_ACTIONS: Final = [action.value for action in Action]
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -89,13 +93,19 @@ async def page(
     actor: str | None = None,
     subject: str | None = None,
     action: str | None = None,
+    since: datetime | None = None,
     prefixes: Sequence[str] = (),
 ) -> list[Entry]:
     """Up to `limit` entries with ids below `before`, the newest first; those alone that fit what is given.
 
-    With `prefixes`, only entries on topics whose names start with one of these.
+    With `prefixes`, only entries on topics whose names start with one of these. Raises InvalidRequest for an action
+    that there is not, and for NUL.
     """
-    rows = await db.fetch(_PAGE, before, limit, actor, subject, action, list(prefixes))
+    if action is not None and action not in _ACTIONS:
+        raise InvalidRequest(f"action must be one of {', '.join(_ACTIONS)}.")
+    if any("\0" in given for given in (actor, subject) if given is not None):
+        raise InvalidRequest("A parameter has a NUL character.")
+    rows = await db.fetch(_PAGE, before, limit, actor, subject, action, list(prefixes), since)
     return [Entry(**row) for row in rows]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from app.errors import TooMuchToRead, Unavailable
+from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.queue import ledger
 from app.queue.ledger import Past
 from app.queue.model import Topic
@@ -31,8 +31,8 @@ class Pasts:
     async def at(self, topic: Topic, instant: datetime) -> Past:
         """What a queue looked like at an instant.
 
-        Raises TooMuchToRead where that takes longer than SECONDS, and Unavailable where others are asked about for
-        longer than PATIENCE_SECONDS meanwhile.
+        Raises NotFound for one before its events are shown, TooMuchToRead where it takes longer than SECONDS, and
+        Unavailable where others are asked about for longer than PATIENCE_SECONDS meanwhile.
         """
         try:
             await asyncio.wait_for(self._turn.acquire(), PATIENCE_SECONDS)
@@ -41,8 +41,12 @@ class Pasts:
         try:
             async with self._pool.acquire() as db, db.transaction(readonly=True):
                 await db.execute(f"SET LOCAL statement_timeout = '{SECONDS * 1000:.0f}ms'")
-                return await ledger.as_of(db, topic, instant)
+                past = await ledger.as_of(db, topic, instant)
         except asyncpg.QueryCanceledError:
             raise TooMuchToRead(SECONDS) from None
         finally:
             self._turn.release()
+        at_ms = int(instant.timestamp() * 1000)
+        if at_ms < past.from_ms:
+            raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": past.from_ms})
+        return past

@@ -16,6 +16,7 @@ _HISTORY = sql.load(__package__, "history")
 _LAST = sql.load(__package__, "last_events")
 _AS_OF = sql.load(__package__, "as_of")
 _RECENT = sql.load(__package__, "recent_events")
+_BEGINS = sql.load(__package__, "past_begins")
 
 MAX_EVENTS: Final = 1_000
 # Where a dead letter, or a job that was one, is from or went to.
@@ -75,6 +76,13 @@ async def as_of(db: Connection, topic: Topic, instant: datetime) -> Past:
     row = await db.fetchrow(_AS_OF, topic.name, topic.id, instant)
     assert row is not None, "it answers one row always"
     return Past(**dict(row))
+
+
+async def begins(db: Connection, topic: Topic) -> int | None:
+    """Since when a topic has a past: since its events are shown, or since it was made, in ms since 1970; None if it is
+    gone."""
+    begins_ms: int | None = await db.fetchval(_BEGINS, topic.name, topic.id)
+    return begins_ms
 
 
 async def history(

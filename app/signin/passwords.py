@@ -17,6 +17,7 @@ MOST_BYTES: Final = 72  # what bcrypt looks at; it would take longer ones for eq
 COST: Final = 12
 AT_ONCE: Final = 2
 MOST_WAITING: Final = 100
+_FIELD: Final = {"field": "password"}
 
 
 class Passwords:
@@ -63,9 +64,9 @@ def check(password: str) -> bytes:
     """The password's bytes, if it can be one. Raises InvalidRequest."""
     given = password.encode()
     if len(password) < LEAST_CHARACTERS:
-        raise InvalidRequest(f"A password has at least {LEAST_CHARACTERS} characters.")
+        raise InvalidRequest(f"A password has at least {LEAST_CHARACTERS} characters.", _FIELD)
     if len(given) > MOST_BYTES:
-        raise InvalidRequest(f"A password has at most {MOST_BYTES} bytes of UTF-8; this one has {len(given)}.")
+        raise InvalidRequest(f"A password has at most {MOST_BYTES} bytes of UTF-8; this one has {len(given)}.", _FIELD)
     if "\0" in password:
-        raise InvalidRequest("A password has no NUL character (U+0000).")
+        raise InvalidRequest("A password has no NUL character (U+0000).", _FIELD)
     return given

@@ -105,7 +105,10 @@ class User:
 def check_pattern(text: str) -> str:
     """The pattern, if it is `*`, a start with `.*` behind it, or a topic's name. Raises InvalidRequest."""
     if _PATTERN.match(text) is None:
-        raise InvalidRequest("topic_pattern must be *, or a start of names and .* (such as mail.*), or a topic's name.")
+        raise InvalidRequest(
+            "topic_pattern must be *, or a start of names and .* (such as mail.*), or a topic's name.",
+            {"field": "topic_pattern"},
+        )
     return text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,7 @@ MOST_KEYS: Final = 10_000  # live ones: every process holds all of them
 MOST_PREFIXES: Final = 100
 MOST_NAME_BYTES: Final = 128
 MAX_TENANT: Final = 128  # characters
+NEWEST: Final = (datetime.max.replace(tzinfo=UTC), "")  # a place before all keys
 _ID: Final = re.compile(r"key_[0-9a-f]{16}\Z")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 
@@ -166,19 +167,23 @@ async def revoke(pool: Pool, key_id: str, by: Changer) -> Kept:
 
 def _check(asked: Asked) -> None:
     if not asked.name or len(asked.name.encode()) > MOST_NAME_BYTES or not asked.name.isprintable():
-        raise InvalidRequest(f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
+        raise _wrong("name", f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
     if not asked.scopes:
-        raise InvalidRequest("scopes must name at least one of read, write, delete and admin.")
+        raise _wrong("scopes", "scopes must name at least one of read, write, delete and admin.")
     if asked.tenant is not None:
         if not 1 <= len(asked.tenant) <= MAX_TENANT or "\0" in asked.tenant:
-            raise InvalidRequest(f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
+            raise _wrong("tenant", f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
         if asked.scopes & (Scope.ADMIN | Scope.DELETE):
-            raise InvalidRequest("A key for one tenant can read and write only.")
+            raise _wrong("tenant", "A key for one tenant can read and write only.")
     if len(asked.prefixes) > MOST_PREFIXES:
-        raise InvalidRequest(f"At most {MOST_PREFIXES} prefixes a key.")
+        raise _wrong("prefixes", f"At most {MOST_PREFIXES} prefixes a key.")
     for prefix in asked.prefixes:
         if _PREFIX.match(prefix) is None:
-            raise InvalidRequest(f"{prefix[:300]!r} is not how a topic's name can start.")
+            raise _wrong("prefixes", f"{prefix[:300]!r} is not how a topic's name can start.")
+
+
+def _wrong(field: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, {"field": field})
 
 
 def _new_secret() -> str:

@@ -203,7 +203,10 @@ async def revoke(pool: Pool, user_id: str, grant_id: str, by: Changer) -> None:
 def check_name(name: str) -> str:
     """The name, if a user can have it. Raises InvalidRequest. A colon would end it in HTTP Basic."""
     if not name or len(name.encode()) > MOST_NAME_BYTES or not name.isprintable() or ":" in name:
-        raise InvalidRequest(f"username must be 1 to {MOST_NAME_BYTES} bytes of text on one line, without a colon.")
+        raise InvalidRequest(
+            f"username must be 1 to {MOST_NAME_BYTES} bytes of text on one line, without a colon.",
+            {"field": "username"},
+        )
     return name
 
 
@@ -249,7 +252,7 @@ def _grant(row: asyncpg.Record) -> Grant:
 
 
 def _taken(name: str) -> AlreadyExists:
-    return AlreadyExists(f"There is a user {name!r} already.")
+    return AlreadyExists(f"There is a user {name!r} already.", {"field": "username"})
 
 
 def _no_user(user_id: str) -> NotFound:

@@ -101,7 +101,13 @@ PAGES: Final = {
     "jobs, the oldest from the middle on": f"/topics/{DEEP}/jobs?order=oldest&after=100000",
     "job": f"/topics/{DEEP}/jobs/{10 * SOUGHT}",
     "job, completed": f"/topics/{DEEP}/jobs/1",
+    "topic, before an instant is chosen": f"/topics/{DEEP}/asof",
     "horizon": "/horizon",
+    "reapers": "/reapers",
+    "webhooks": "/webhooks",
+    "keys": "/keys",
+    "users": "/users",
+    "audit": "/audit",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -177,9 +178,16 @@ async def test_it_is_paged_from_the_newest_and_filtered(http: httpx.AsyncClient,
     assert [e["detail"]["lease_ms"]["to"] for e in both] == [5_000]
     assert [e["subject"] for e in await entries(http, action="key.made", subject=made["id"])] == [made["id"]]
     assert await entries(http, actor="nobody") == []
+    third = datetime.fromtimestamp(seen[2]["at"] / 1000, UTC).isoformat()
+    since = await entries(http, actor=made["id"], since=third)
+    assert {e["id"] for e in since} >= {e["id"] for e in seen[:2]}
+    assert all(e["at"] >= seen[2]["at"] for e in since)
+    assert await entries(http, since="2999-01-01T00:00:00Z") == []
 
 
-@pytest.mark.parametrize("query", ["actr=x", "action=fly", "page_size=x", "cursor=!", "cursor=e30=", "subject=%00"])
+@pytest.mark.parametrize(
+    "query", ["actr=x", "action=fly", "page_size=x", "cursor=!", "cursor=e30=", "subject=%00", "since=now"]
+)
 async def test_nonsense_is_refused(http: httpx.AsyncClient, query: str) -> None:
     refused(await http.get(f"/v0/admin/audit?{query}"), 400, "invalid_request")
 

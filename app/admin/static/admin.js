@@ -142,6 +142,24 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
   lost.hidden = event.detail.successful;
 });
 
+// A slider over time says where it is while it moves, and goes there once it was let go.
+let going;
+document.addEventListener("input", ({ target }) => {
+  if (!target.matches("[data-goes]")) return;
+  const told = clock.format(new Date(Number(target.value)));
+  target.setAttribute("aria-valuetext", told);
+  $("output", target.form).textContent = told;
+});
+document.addEventListener("change", ({ target }) => {
+  if (!target.matches("[data-goes]")) return;
+  clearTimeout(going);
+  going = setTimeout(() => target.form.requestSubmit(), 300);
+});
+
+// What is shown once is not asked for again by loading the page anew.
+const once = $("[data-once]");
+if (once) history.replaceState(null, "", once.dataset.once);
+
 localTimes();
 draw();
 root.dataset.ready = "1";

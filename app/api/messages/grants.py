@@ -12,11 +12,12 @@ from app.api import direct
 from app.api.body import read_json
 from app.api.messages.errors import operation
 from app.api.messages.user_bodies import GrantsAnswer, GrantShown, MakeGrantBody, grant_shown
-from app.api.messages.users import USER, changer
+from app.api.messages.users import USER
 from app.api.openapi import path
+from app.edge import rights
 from app.edge.context import context_of
 from app.signin import users
-from app.signin.people import EVERYTHING, Right, check_pattern
+from app.signin.people import EVERYTHING, Right
 
 router = direct.router("sign-in")
 
@@ -52,11 +53,10 @@ async def all_of_them(request: Request) -> Response:
 async def make(request: Request) -> Response:
     """Grant a user an action in the topics of a pattern."""
     context = context_of(request)
-    by = await changer(request, context)
+    by = await rights.changer_of_users(request)
     body = await read_json(request, _body, context.settings.max_body_bytes)
-    pattern = EVERYTHING if body.topic_pattern is None else check_pattern(body.topic_pattern)
-    made = await users.grant(context.pools.rest, request.path_params["id"], Right(body.action), pattern, by)
-    await context.access.directory.changed()
+    pattern = EVERYTHING if body.topic_pattern is None else body.topic_pattern
+    made = await rights.grant(context, request.path_params["id"], Right(body.action), pattern, by)
     return _answer(grant_shown(made), 201)
 
 
@@ -69,10 +69,8 @@ async def make(request: Request) -> Response:
 async def revoke(request: Request) -> Response:
     """Take a grant back."""
     context = context_of(request)
-    by = await changer(request, context)
-    user_id: str = request.path_params["id"]
-    await users.revoke(context.pools.rest, user_id, request.path_params["grant_id"], by)
-    await context.access.directory.changed(user=user_id.lower())
+    by = await rights.changer_of_users(request)
+    await rights.take_back(context, request.path_params["id"], request.path_params["grant_id"], by)
     return Response(status_code=204)
 
 

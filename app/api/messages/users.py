@@ -15,10 +15,9 @@ from app.api.messages.errors import operation
 from app.api.messages.user_bodies import ChangeUserBody, MakeUserBody, UsersAnswer, UserShown, user_shown
 from app.api.openapi import path, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, page_size
-from app.edge.access import actor_of
-from app.edge.context import Context, context_of
-from app.signin import passwords, users
-from app.signin.store import Changer
+from app.edge import rights
+from app.edge.context import context_of
+from app.signin import users
 from app.signin.users import MOST_NAME_BYTES
 
 router = direct.router("sign-in")
@@ -62,12 +61,9 @@ async def make(request: Request) -> Response:
     """Make a user. Without grants they may do nothing, unless they are an admin; from the first one on, every route
     needs sign-in."""
     context = context_of(request)
-    by = await changer(request, context)
+    by = await rights.changer_of_users(request)
     body = await read_json(request, _make_body, context.settings.max_body_bytes)
-    users.check_name(body.username)
-    hashed = await context.access.sessions.passwords.hash(body.password)
-    account = await users.create(context.pools.rest, body.username, hashed, by, is_admin=body.is_admin or False)
-    await context.access.directory.changed()
+    account = await rights.make_user(context, body.username, body.password, by, is_admin=body.is_admin or False)
     return _answer(user_shown(account), 201)
 
 
@@ -84,18 +80,16 @@ async def make(request: Request) -> Response:
 async def change(request: Request) -> Response:
     """Change a user: what is given. Another password ends all tokens of the one before."""
     context = context_of(request)
-    by = await changer(request, context)
+    by = await rights.changer_of_users(request)
     body = await read_json(request, _change_body, context.settings.max_body_bytes)
-    user_id: str = request.path_params["id"]
-    hashed = None
-    if body.password is not None:
-        passwords.check(body.password)
-        await users.get(context.pools.rest, user_id)  # not a quarter of a second for nobody
-        hashed = await context.access.sessions.passwords.hash(body.password)
-    account = await users.change(
-        context.pools.rest, user_id, by, name=body.username, password_hash=hashed, is_admin=body.is_admin
+    account = await rights.change_user(
+        context,
+        request.path_params["id"],
+        by,
+        name=body.username,
+        password=body.password,
+        is_admin=body.is_admin,
     )
-    await context.access.directory.changed(user=account.id)
     return _answer(user_shown(account))
 
 
@@ -108,19 +102,9 @@ async def change(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Delete a user, other than oneself, with all that was granted to them."""
     context = context_of(request)
-    by = await changer(request, context)
-    user_id: str = request.path_params["id"]
-    await users.delete(context.pools.rest, user_id, by)
-    await context.access.directory.changed(user=user_id.lower())
+    by = await rights.changer_of_users(request)
+    await rights.delete_user(context, request.path_params["id"], by)
     return Response(status_code=204)
-
-
-async def changer(request: Request, context: Context) -> Changer:
-    """Who asks, once it is sure whether sign-in is needed. Raises Unauthorized, Forbidden."""
-    if not context.access.directory.guarded:
-        await context.access.directory.reload()
-    key = context.access.check_server(request)
-    return Changer(actor_of(key, request), key)
 
 
 def _answer(shown: msgspec.Struct, status: int = 200) -> Response:

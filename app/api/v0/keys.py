@@ -18,17 +18,16 @@ from app.api.openapi import operation, path
 from app.api.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
 from app.api.v0.admin_bodies import KeyAnswer, KeysAnswer, MakeKeyBody, RotateKeyBody, SecretAnswer, shown
 from app.api.v0.fields import answer
-from app.edge.access import actor_of
-from app.edge.context import Context, context_of
-from app.keys import Scope, scopes_of
+from app.edge import rights
+from app.edge.context import context_of
+from app.keys import scopes_of
 from app.signin import store
-from app.signin.store import Asked, Changer, Kept
+from app.signin.store import Asked, Kept
 
 router = direct.router("keys")
 
 ID = path("id", "The key's id.", {"type": "string", "pattern": "^key_[0-9a-f]{16}$"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NEWEST: Final = (datetime.max.replace(tzinfo=UTC), "")
 
 _make_body = msgspec.json.Decoder(MakeKeyBody)
 _rotate_body = msgspec.json.Decoder(RotateKeyBody)
@@ -49,11 +48,10 @@ async def make(request: Request) -> Response:
     """Make a key, within what the caller's own key may do. Its secret is in this answer and nowhere else."""
     began = time.perf_counter()
     context = context_of(request)
-    by = await _changer(request, context)
+    by = await rights.changer(request)
     body = await read_json(request, _make_body, context.settings.max_body_bytes)
     asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), body.expires_in_ms, body.tenant)
-    kept, secret = await store.create(context.pools.rest, asked, by)
-    await context.access.directory.changed()
+    kept, secret = await rights.make_key(context, asked, by)
     return _with_secret(kept, secret, began, 201)
 
 
@@ -66,11 +64,11 @@ async def page(request: Request) -> Response:
     """The keys within what the caller's own key may do, the newest first, those that have ended included."""
     began = time.perf_counter()
     context = context_of(request)
-    by = await _changer(request, context)
+    by = await rights.changer(request)
     known_parameters(request, {"page_size", "cursor"})
     size = page_size(request)
     place = cursor_of(request, _Place)
-    before = _NEWEST if place is None else (_EPOCH + timedelta(microseconds=place.at), place.id)
+    before = store.NEWEST if place is None else (_EPOCH + timedelta(microseconds=place.at), place.id)
     found = await store.page(context.pools.rest, before, size + 1, by)
     fields: dict[str, object] = {"keys": [shown(kept) for kept in found[:size]]}
     if len(found) > size:
@@ -90,7 +88,7 @@ async def get(request: Request) -> Response:
     """A key, without its secret."""
     began = time.perf_counter()
     context = context_of(request)
-    by = await _changer(request, context)
+    by = await rights.changer(request)
     kept = await store.get(context.pools.rest, request.path_params["id"], by)
     return answer(encode(shown(kept))[1:-1], began)
 
@@ -110,11 +108,9 @@ async def rotate(request: Request) -> Response:
     """Give a key another secret, shown in this answer only; the one before stays good for `grace_ms`."""
     began = time.perf_counter()
     context = context_of(request)
-    by = await _changer(request, context)
+    by = await rights.changer(request)
     body = await read_json(request, _rotate_body, context.settings.max_body_bytes, empty=b"{}")
-    key_id = request.path_params["id"]
-    kept, secret = await store.rotate(context.pools.rest, key_id, body.grace_ms, by)
-    await context.access.directory.changed(gone="" if body.grace_ms else key_id)
+    kept, secret = await rights.rotate_key(context, request.path_params["id"], body.grace_ms, by)
     return _with_secret(kept, secret, began, 200)
 
 
@@ -127,19 +123,9 @@ async def revoke(request: Request) -> Response:
     """Revoke a key for good. It stays in the list; doing it again changes nothing."""
     began = time.perf_counter()
     context = context_of(request)
-    by = await _changer(request, context)
-    key_id = request.path_params["id"]
-    kept = await store.revoke(context.pools.rest, key_id, by)
-    await context.access.directory.changed(gone=key_id)
+    by = await rights.changer(request)
+    kept = await rights.revoke_key(context, request.path_params["id"], by)
     return answer(encode(shown(kept))[1:-1], began)
-
-
-async def _changer(request: Request, context: Context) -> Changer:
-    """Who asks, once it is sure whether a key is needed. Raises Unauthorized, Forbidden."""
-    if not context.access.directory.guarded:
-        await context.access.directory.reload()
-    key = context.access.check(request, Scope.ADMIN)
-    return Changer(actor_of(key, request), key)
 
 
 def _with_secret(kept: Kept, secret: str, began: float, status: int) -> Response:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from holdfast import models
+from holdfast._body import moment_of
 from holdfast._decode import page_of
 from holdfast._verbs import Resource, S, listing, verb
 from holdfast._wire import Request, encode, path, reads, reads_page
@@ -23,6 +26,7 @@ class Admin(Resource[S]):
         actor: str | None = None,
         subject: str | None = None,
         action: str | None = None,
+        since: datetime | None = None,
         page_size: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.AuditEntry]]:
@@ -31,7 +35,14 @@ class Admin(Resource[S]):
             "GET",
             path("admin", "audit"),
             reads_page(models.AuditEntry, "entries"),
-            params={"actor": actor, "subject": subject, "action": action, "page_size": page_size, "cursor": cursor},
+            params={
+                "actor": actor,
+                "subject": subject,
+                "action": action,
+                "since": moment_of(since),
+                "page_size": page_size,
+                "cursor": cursor,
+            },
         )
 
     @verb

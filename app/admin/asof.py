@@ -1,0 +1,120 @@
+"""/admin/topics/{topic}/asof: what a queue held at any instant of the ledger's retention, beside what it holds now."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.admin.forms import instant_of, ms
+from app.admin.frame import tabs
+from app.admin.render import page
+from app.admin.topic import Holding, held_by
+from app.edge.context import context_of
+from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
+from app.queue import ledger, shown
+from app.queue.ledger import Past
+from app.queue.shown import Statuses
+from app.topics.config import check_name
+
+SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+JUMPS: Final = {"1 d": 24 * HOUR_MS, "1 h": HOUR_MS, "10 min": 10 * MINUTE_MS, "1 min": MINUTE_MS}
+
+
+class Slider(msgspec.Struct, frozen=True):
+    """How far back a topic's past goes, in ms since 1970, and where in it one is."""
+
+    first_ms: int
+    last_ms: int
+    step_ms: int
+    at_ms: int
+
+    @property
+    def jumps(self) -> list[tuple[str, int]]:
+        """A while before and after, as far as that is within."""
+        ways = [(f"−{word}", self.at_ms - by) for word, by in JUMPS.items()]
+        ways += [(f"+{word}", self.at_ms + by) for word, by in reversed(JUMPS.items())]
+        return [(word, at) for word, at in ways if self.first_ms <= at <= self.last_ms]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """How many jobs there were of a state, and how many there are; None for not known. `tone`: its colour."""
+
+    state: str
+    tone: str
+    then: int
+    now: int | None
+    exact: bool = True
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """What there was at an instant, beside now; and for how long the oldest ready job had been that, None for not
+    known or none."""
+
+    rows: list[Row]
+    oldest_then_ms: int | None
+    oldest_now_ms: int | None
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    policy = await context.policies.queue(name)
+    begins_ms = await ledger.begins(context.pools.rest, policy.topic)
+    if begins_ms is None:
+        raise TopicNotFound(name)
+    now_ms = int(time.time() * 1000)
+    given = request.query_params.get("at", "")
+    status, fault, at_ms = 200, "", now_ms
+    compared: Compared | None = None
+    if given:
+        try:
+            instant = instant_of(given, "at")
+            if ms(instant) > now_ms:
+                raise InvalidRequest("This is still to come.")
+            at_ms = ms(instant)
+            past = await context.engine.pasts.at(policy.topic, instant)
+            (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
+            compared = _compared(past, await held_by(context, policy), statuses)
+        except (InvalidRequest, NotFound, TooMuchToRead) as error:
+            status, fault = error.status, error.message
+    return page(
+        request,
+        "asof.html",
+        status,
+        title=f"{name} as it was",
+        topic=name,
+        tabs=tabs(request, name),
+        slider=_slider(begins_ms, now_ms, at_ms),
+        typed=given,
+        slid=given.isdecimal(),
+        fault=fault,
+        ago_ms=now_ms - at_ms,
+        compared=compared,
+        dead_letter=policy.config.dead_letter,
+    )
+
+
+def _compared(past: Past, holding: Holding, statuses: Statuses) -> Compared:
+    exact = holding.exact
+    rows = [
+        Row("Ready", "ready", past.ready, holding.ready, exact),
+        Row("In flight", "in-flight", past.in_flight, holding.in_flight, exact),
+        Row("Scheduled", "scheduled", past.scheduled, holding.scheduled, exact),
+        Row("Blocked", "blocked", past.blocked, holding.blocked),
+        Row("Failed", "dead", past.failed, statuses.failed),
+        Row("Expired", "flow", past.expired, statuses.expired, exact),
+        Row("Dead letters", "dead", past.dead, None),
+    ]
+    return Compared(rows, past.oldest_ms, holding.oldest_ms)
+
+
+def _slider(begins_ms: int, now_ms: int, at_ms: int) -> Slider:
+    """Its ends are whole steps, and within what is kept for a step more: while one looks, the retention moves on."""
+    step = MINUTE_MS if now_ms - begins_ms > HOUR_MS else SECOND_MS
+    last = now_ms // step * step
+    first = min((begins_ms // step + 2) * step, last - step)
+    return Slider(first, last, step, at_ms)

@@ -1,0 +1,53 @@
+"""What people have typed: forms that are shown again with what is wrong beside its field, and times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, Throttled
+
+# What a form is shown again for; other errors are pages of their own.
+FAULTS: Final = (AlreadyExists, Forbidden, InvalidRequest, Throttled)
+_MS: Final = re.compile(r"[0-9]{1,15}\Z")
+
+
+class Form(msgspec.Struct, frozen=True):
+    """What was typed, by field, and what is wrong with it; of the form as a whole, under ""."""
+
+    typed: Mapping[str, str] = {}
+    faults: Mapping[str, str] = {}
+
+
+def refused(typed: Mapping[str, str], error: HoldfastError) -> Form:
+    """The form to be shown again. An error that names its `field` stands beside that."""
+    field = (error.detail or {}).get("field", "")
+    return Form(typed, {str(field): error.message})
+
+
+def instant_of(text: str, field: str) -> datetime:
+    """A time as a slider has it, in ms since 1970; as a datetime field has it, in UTC; or by RFC 3339.
+
+    Raises InvalidRequest, which names the field.
+    """
+    try:
+        if _MS.match(text):
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidRequest("This is no time, such as 2026-01-31T09:00:00Z.", {"field": field}) from None
+
+
+def ms(time: datetime) -> int:
+    """A time in ms since 1970."""
+    return int(time.timestamp() * 1000)
+
+
+def ms_or_none(time: datetime | None) -> int | None:
+    """The same of one that may not be."""
+    return None if time is None else ms(time)

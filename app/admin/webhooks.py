@@ -1,0 +1,58 @@
+"""/admin/webhooks: who is told of jobs, what is still to be sent, and what was given up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.admin.failures import largest_failures
+from app.admin.render import page
+from app.admin.topic import SECONDS, Holding, held_by
+from app.edge.context import context_of
+from app.queue import shown
+from app.queue.failures import SILENCE, Failures
+from app.topics import store
+from app.topics.webhook import DELIVERIES
+
+MOST: Final = 200  # topics that are listed
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Whom a topic tells of which ends; "" for those alone whom its records name."""
+
+    topic: str
+    url: str
+    events: str
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises Unavailable."""
+    context = context_of(request)
+    policy = await store.get(context.pools.rest, DELIVERIES, context.policies.defaults)
+    holding: Holding | None = None
+    failures: Failures | None = None
+    given_up = 0
+    if policy is not None:
+        holding = await held_by(context, policy)
+        (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
+        given_up = statuses.failed
+        failures = await largest_failures(context, policy, SECONDS)
+    view = await context.engine.overview.read()
+    hooks = [(one.name, one.policy.config.webhook) for one in view.topics]
+    told = [Told(name, hook.url or "", ", ".join(hook.on)) for name, hook in hooks if hook is not None]
+    return page(
+        request,
+        "webhooks.html",
+        title="Webhooks",
+        topic=DELIVERIES,
+        holding=holding,
+        given_up=given_up,
+        failures=failures,
+        silence=SILENCE,
+        told=told[:MOST],
+        more=max(len(told) - MOST, 0),
+        unseen=view.unseen,
+    )
