@@ -340,14 +340,14 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
                         ELSE 'gone' END AS state
             FROM told l
             WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+        ), away AS MATERIALIZED (
+            SELECT x.came, max(x.came_at) AS came_at FROM placed x
+            WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
         ), own AS (
             SELECT p.seq, p.since,
-                   CASE WHEN p.state = 'dead_lettered' AND EXISTS (
-                            SELECT FROM placed x
-                            WHERE x.topic_id = letters_id AND x.state = 'gone'
-                              AND x.came = 'from ' || of_topic || ' ' || p.seq AND x.came_at >= p.at)
-                        THEN 'gone' ELSE p.state END AS state
-            FROM placed p WHERE p.topic_id = of_topic_id
+                   CASE WHEN p.state = 'dead_lettered' AND a.came_at >= p.at THEN 'gone' ELSE p.state END AS state
+            FROM placed p LEFT JOIN away a ON a.came = 'from ' || of_topic || ' ' || p.seq
+            WHERE p.topic_id = of_topic_id
         ), next AS MATERIALIZED (
             SELECT DISTINCT ON (e.seq) e.seq, e.event, e.lease_id IS NOT NULL AS held, coalesce(e.detail, '') AS detail
             FROM holdfast.lease_events e

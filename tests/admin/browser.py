@@ -60,10 +60,11 @@ class Tab:
         if message.type in {"error", "warning"} and not refusal:
             self.complaints.append(f"{self.page.url}: {message.text}")
 
-    async def open(self, path: str) -> None:
-        """Go there, and wait for the scripts."""
-        await self.page.goto(self._base + path)
+    async def open(self, path: str) -> int:
+        """Go there, and wait for the scripts: the answer's status."""
+        answer = await self.page.goto(self._base + path)
         await self.ready()
+        return 0 if answer is None else answer.status
 
     async def ready(self) -> None:
         """Wait until the page's scripts have run."""

@@ -32,6 +32,7 @@ CHUNK: Final = 500_000
 BAR_MS: Final = 500.0  # p95 of each page
 DEEP, DEAD = "deep", "deep.dead"
 KINDS: Final = 40  # of errors
+GONE: Final = 90  # dead letters among
 SOUGHT: Final = 200  # jobs that all went a way of their own through the service, and have a history
 ASKED: Final = 20  # times that each page is asked for
 
@@ -119,12 +120,14 @@ async def fill(http: httpx.AsyncClient, dsn: str, jobs: int, say: Callable[[str]
     await deep.append(*({"data": n, "tenant": f"t{n % 7}"} for n in range(SOUGHT)))
     held = [job["$seq"] for job in (await deep.claim(max=SOUGHT))["claimed"]]
     await deep.ack("n", held[: SOUGHT // 2])
-    await deep.nack("n", held[SOUGHT // 2 : -10], errors=["ValueError: no address"] * (len(held) - SOUGHT // 2 - 10))
+    await deep.nack("n", held[SOUGHT // 2 :][:GONE], errors=["ValueError: no address"] * GONE)
     db = await asyncpg.connect(dsn)
     try:
         await db.execute("SET synchronous_commit = off; SET statement_timeout = 0")
         ids = [await db.fetchval("SELECT id FROM holdfast.topics WHERE name = $1", name) for name in (DEEP, DEAD)]
         names = [f"holdfast.seq_{one}" for one in ids]
+        # Events are of this day, and of a topic none is told from before it was made.
+        await db.execute("UPDATE holdfast.topics SET created_at = date_trunc('day', now(), 'UTC')")
         for begin in range(0, jobs, CHUNK):
             part = min(CHUNK, jobs - begin)
             await db.execute(_FILL, DEEP, ids[0], DEAD, ids[1], *names, part, timeout=600)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import httpx
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from tests.admin.browser import tab, visitor
-from tests.admin.depth import PAGES, fill
+from tests.admin.depth import DEEP, GONE, PAGES, fill
 from tests.api.conftest import Serve
 from tests.conftest import Running
 
@@ -29,9 +30,18 @@ async def many(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Runn
 
 @pytest.mark.parametrize("name", PAGES)
 async def test_a_page_beside_many_jobs(browser: Browser, many: Running, name: str) -> None:
-    async with visitor(browser) as context, tab(context, many.url) as one:
+    async with visitor(browser, proxied=False) as context, tab(context, many.url) as one:
         began = time.monotonic()
-        await one.open(f"/admin{PAGES[name]}")
+        assert await one.open(f"/admin{PAGES[name]}") == 200, await one.text()
         assert time.monotonic() - began < PATIENCE_SECONDS
         assert await one.page.locator(".empty.failed").count() == 0, await one.text()
         assert await one.faults() == []
+
+
+async def test_an_instant_beside_many_dead_letters(browser: Browser, many: Running) -> None:
+    """What each of them was is not asked for one by one (migration 0048)."""
+    at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    async with visitor(browser, proxied=False) as context, tab(context, many.url) as one:
+        await one.open(f"/admin/topics/{DEEP}/asof?at={at}")
+        row = one.page.locator("tbody tr", has_text="Dead letters")
+        await expect(row).to_contain_text(f"{JOBS // 10 + GONE:,}")
