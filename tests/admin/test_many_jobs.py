@@ -28,20 +28,17 @@ async def many(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Runn
     return service
 
 
-@pytest.mark.parametrize("name", PAGES)
-async def test_a_page_beside_many_jobs(browser: Browser, many: Running, name: str) -> None:
+async def test_each_page_beside_many_jobs(browser: Browser, many: Running) -> None:
+    """One test: they share what takes longest, the jobs."""
     async with visitor(browser, proxied=False) as context, tab(context, many.url) as one:
-        began = time.monotonic()
-        assert await one.open(f"/admin{PAGES[name]}") == 200, await one.text()
-        assert time.monotonic() - began < PATIENCE_SECONDS
-        assert await one.page.locator(".empty.failed").count() == 0, await one.text()
-        assert await one.faults() == []
-
-
-async def test_an_instant_beside_many_dead_letters(browser: Browser, many: Running) -> None:
-    """What each of them was is not asked for one by one (migration 0048)."""
-    at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    async with visitor(browser, proxied=False) as context, tab(context, many.url) as one:
+        for name, path in PAGES.items():
+            began = time.monotonic()
+            assert await one.open(f"/admin{path}") == 200, (name, await one.text())
+            assert time.monotonic() - began < PATIENCE_SECONDS, name
+            assert await one.page.locator(".empty.failed").count() == 0, (name, await one.text())
+            assert await one.faults() == []
+        # What each dead letter was at an instant is not asked for one by one (migration 0048).
+        at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         await one.open(f"/admin/topics/{DEEP}/asof?at={at}")
         row = one.page.locator("tbody tr", has_text="Dead letters")
         await expect(row).to_contain_text(f"{JOBS // 10 + GONE:,}")
