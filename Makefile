@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers pages spark-zip spark-bench
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ chaos: ## fifty kills each of the service and of PostgreSQL, under load
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way
+
+pictures: ## write docs/pictures anew: admin pages for README.md
+	$(PYTHON) -m tests.admin.pictures
 
 pages: ## measure the admin pages beside ten million jobs; takes a quarter of an hour, and 15 GB meanwhile
 	$(PYTHON) -m tests.admin.depth

@@ -148,7 +148,8 @@ async def took(http: httpx.AsyncClient, path: str, times: int) -> list[float]:
 
 
 @asynccontextmanager
-async def _service() -> AsyncIterator[tuple[Running, str]]:
+async def service_of_its_own() -> AsyncIterator[tuple[Running, str]]:
+    """A service on an embedded PostgreSQL, and that one's address; both end with the block."""
     with tempfile.TemporaryDirectory(prefix="holdfast-pages-") as folder:
         postgres = EmbeddedPostgres(Path(folder))
         try:
@@ -164,7 +165,7 @@ async def _service() -> AsyncIterator[tuple[Running, str]]:
 
 async def _measure(jobs: int) -> int:
     slow = 0
-    async with _service() as (service, dsn), httpx.AsyncClient(base_url=service.url, timeout=60) as http:
+    async with service_of_its_own() as (service, dsn), httpx.AsyncClient(base_url=service.url, timeout=60) as http:
         await fill(http, dsn, jobs, lambda text: print(text, file=sys.stderr, flush=True))
         print(f"{'page, with ' + format(jobs, ',') + ' jobs':40} {'p50':>8} {'p95':>8} {'most':>8}   ms")
         for name, path in PAGES.items():
