@@ -59,7 +59,7 @@ workers: ## 100,000 jobs through workers that are killed, stopped and ended, bes
 pictures: ## write docs/pictures anew: admin pages for README.md
 	$(PYTHON) -m tests.admin.pictures
 
-pages: ## measure the admin pages beside ten million jobs; takes a quarter of an hour, and 15 GB meanwhile
+pages: ## measure the admin pages beside ten million jobs; takes some minutes, and some GB meanwhile
 	$(PYTHON) -m tests.admin.depth
 
 spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes

@@ -36,9 +36,10 @@ GONE: Final = 90  # dead letters among
 SOUGHT: Final = 200  # jobs that all went a way of their own through the service, and have a history
 ASKED: Final = 20  # times that each page is asked for
 
-# As enqueue.sql and bury.sql leave them, with their tallies, and one event each, of any time of this day. Of ten jobs
-# six are ready, two are scheduled, one has failed and stayed, and one is a dead letter: $1, $2 topic, $3, $4 its dead
-# letters, $5, $6 their sequences, $7 how many.
+# As enqueue.sql and bury.sql leave them, with their tallies, and one event each, from the beginning of the day to now:
+# the ledger is read by when its rows were written. Of ten jobs six are ready, two are scheduled, one has failed and
+# stayed, and one is a dead letter: $1, $2 topic, $3, $4 its dead letters, $5, $6 their sequences, $7 how many, $8 how
+# many there are, $9 how many there will be.
 _FILL: Final = """
 WITH made AS MATERIALIZED (
     SELECT n, nextval($5::text::regclass) AS seq, CASE n % 10 WHEN 6 THEN 'scheduled' WHEN 7 THEN 'scheduled'
@@ -68,10 +69,10 @@ WITH made AS MATERIALIZED (
     JOIN kinds k ON k.kind = x.n / 10 % {kinds}
 ), event AS (
     INSERT INTO holdfast.lease_events (at, topic, topic_id, seq, event, deliveries)
-    SELECT date_trunc('day', now(), 'UTC') + random() * (now() - date_trunc('day', now(), 'UTC')), $1, $2::integer,
+    SELECT d.day + ($8 + m.n) / $9::double precision * (now() - d.day), $1, $2::integer,
            m.seq, CASE m.state WHEN 'failed' THEN 'failed' WHEN 'dead' THEN 'dead_lettered'
            ELSE 'enqueued' END::holdfast.job_event, CASE WHEN m.state IN ('failed', 'dead') THEN 3 ELSE 0 END
-    FROM made m
+    FROM made m CROSS JOIN (SELECT date_trunc('day', now(), 'UTC') AS day) d ORDER BY m.n
 )
 INSERT INTO holdfast.tallies (topic_id, ready, scheduled, failed, dead_lettered, bytes)
 SELECT $2::integer, count(*) FILTER (WHERE state = 'ready'), count(*) FILTER (WHERE state = 'scheduled'),
@@ -130,7 +131,7 @@ async def fill(http: httpx.AsyncClient, dsn: str, jobs: int, say: Callable[[str]
         await db.execute("UPDATE holdfast.topics SET created_at = date_trunc('day', now(), 'UTC')")
         for begin in range(0, jobs, CHUNK):
             part = min(CHUNK, jobs - begin)
-            await db.execute(_FILL, DEEP, ids[0], DEAD, ids[1], *names, part, timeout=600)
+            await db.execute(_FILL, DEEP, ids[0], DEAD, ids[1], *names, part, begin, jobs, timeout=600)
             say(f"{begin + part:,} of {jobs:,} jobs")
     finally:
         await db.close()
