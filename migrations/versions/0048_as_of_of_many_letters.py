@@ -12,7 +12,8 @@ branch_labels = None
 depends_on = None
 
 NAME = "holdfast.as_of(text,integer,timestamptz)"
-# Whether a dead letter has gone from its topic by then was asked for each one by a look at all of them: 25 s of 20,000.
+# Whether a dead letter has gone from its topic by then was asked for each one by a look at all of them: more than
+# 25 s of 20,000.
 # Of several that came of one job, the last one answers for all.
 OF_EACH = """        ), own AS (
             SELECT p.seq, p.since,

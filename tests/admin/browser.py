@@ -14,6 +14,9 @@ from typing import Any, Final, Literal
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
 
+from tests.api.people import PASSWORD
+from tests.conftest import Running
+
 ROOT: Final = Path(__file__).parents[2]
 SHOTS: Final = ROOT / "var/screens"
 PATIENCE_MS: Final = 25_000
@@ -160,6 +163,20 @@ async def visitor(browser: Browser, *, proxied: bool = True) -> AsyncIterator[Br
         yield context
     finally:
         await context.close()
+
+
+@asynccontextmanager
+async def signed_in(browser: Browser, service: Running, name: str) -> AsyncIterator[BrowserContext]:
+    """A viewer who has signed in as a user."""
+    async with visitor(browser) as context:
+        answer = await context.request.post(
+            f"{service.url}/admin/sign-in",
+            form={"name": name, "secret": PASSWORD},
+            headers={"origin": service.url},
+            max_redirects=0,
+        )
+        assert answer.status == 303
+        yield context
 
 
 @asynccontextmanager

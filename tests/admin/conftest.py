@@ -11,11 +11,11 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, async_playwright
 
-from tests.admin.browser import chromium, visitor
+from tests.admin.browser import chromium, signed_in, visitor
 from tests.api import minutes
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, bearer, client
-from tests.api.people import PASSWORD, add_user
+from tests.api.people import add_user
 from tests.conftest import Running
 
 if TYPE_CHECKING:
@@ -65,12 +65,7 @@ async def small(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Run
 @pytest.fixture(scope="module")
 async def boss(browser: Browser, small: Running) -> AsyncIterator[BrowserContext]:
     """A viewer who has signed in as the admin."""
-    async with visitor(browser) as context:
-        form: dict[str, str | float | bool] = {"name": BOSS, "secret": PASSWORD}
-        answer = await context.request.post(
-            f"{small.url}/admin/sign-in", form=form, headers={"origin": small.url}, max_redirects=0
-        )
-        assert answer.status == 303
+    async with signed_in(browser, small, BOSS) as context:
         yield context
 
 

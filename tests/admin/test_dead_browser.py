@@ -13,13 +13,13 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, expect
 
-from tests.admin.browser import PATIENCE_MS, Hand, tab, visitor
+from tests.admin.browser import PATIENCE_MS, Hand, signed_in, tab
 from tests.admin.conftest import BOSS, HOSTILE, READER
 from tests.admin.test_browser import sign_in
 from tests.api import minutes
 from tests.api.dialect import Body, Topic, eventually
 from tests.api.keyring import Services, bearer, client, make
-from tests.api.people import PASSWORD, add_user
+from tests.api.people import add_user
 from tests.conftest import Running
 
 if TYPE_CHECKING:
@@ -75,12 +75,7 @@ async def failing(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> R
 @pytest.fixture(scope="module")
 async def operator(browser: Browser, failing: Running) -> AsyncIterator[BrowserContext]:
     """A viewer who has signed in as the admin."""
-    async with visitor(browser) as context:
-        form: dict[str, str | float | bool] = {"name": BOSS, "secret": PASSWORD}
-        answer = await context.request.post(
-            f"{failing.url}/admin/sign-in", form=form, headers={"origin": failing.url}, max_redirects=0
-        )
-        assert answer.status == 303
+    async with signed_in(browser, failing, BOSS) as context:
         yield context
 
 

@@ -73,6 +73,12 @@ async def read(context: Context, policy: Policy) -> list[Cluster] | None:
     return sorted(clusters, key=lambda one: (one.lately or 0, one.failure.count, one.failure.last_ms), reverse=True)
 
 
+async def find(context: Context, policy: Policy, cluster: str) -> Cluster | None:
+    """A cluster, if it is among those that are shown; none by the name of ""."""
+    known = (await read(context, policy) or []) if cluster else []
+    return next((one for one in known if one.failure.cluster == cluster), None)
+
+
 def _cluster(one: Failure, lately: Failure | None, cut: bool) -> Cluster:
     since_ms = (time.time() - LATELY.total_seconds()) * 1000
     return Cluster(

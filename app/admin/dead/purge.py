@@ -11,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 
 from app.admin.dead import clusters
 from app.admin.dead.asked import Asked, asked_of
-from app.admin.dead.clusters import Cluster
 from app.admin.frame import tabs
 from app.admin.permissions import PURGE, must_be_allowed
 from app.admin.render import page
@@ -76,7 +75,7 @@ async def _form(
         base=base,
         back=Asked(cluster=cluster).address(f"{base}/jobs") if cluster else base,
         cluster=cluster,
-        kind=await _kind(context, policy, cluster),
+        kind=await clusters.find(context, policy, cluster),
         statuses=[(one.value, counts.of(one), chosen is None or one in chosen) for one in offered],
         dead_letter=policy.config.dead_letter,
         typed=typed,
@@ -88,9 +87,3 @@ async def _offered(context: Context, policy: Policy) -> Sequence[Status]:
     """What a purge may take of a topic that holds others' dead letters, and of one that doesn't."""
     topic = policy.topic
     return tuple(Status) if await context.engine.redrives.holds_letters((topic.name, topic.id)) else _OF_SOURCE
-
-
-async def _kind(context: Context, policy: Policy, cluster: str) -> Cluster | None:
-    """A cluster, if it is among those that are shown."""
-    known = (await clusters.read(context, policy) or []) if cluster else []
-    return next((one for one in known if one.failure.cluster == cluster), None)

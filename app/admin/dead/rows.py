@@ -53,8 +53,7 @@ async def show(request: Request) -> Response:
         raise Forbidden("The topic's dead letters are in a topic that you may not see.")
     places, following = await context.engine.redrives.page(await wanted(context, policy, asked), behind, MOST)
     rows = await _rows(context.pools.rest, policy, places)
-    known = (await clusters.read(context, policy) or []) if asked.cluster else []
-    cluster = next((one for one in known if one.failure.cluster == asked.cluster), None)
+    cluster = await clusters.find(context, policy, asked.cluster)
     chosen = given.get("at", "")
     newest = [] if cluster is None else [f"{cluster.failure.topic}:{cluster.failure.seq}"]
     one = None
