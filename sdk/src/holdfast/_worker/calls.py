@@ -45,7 +45,9 @@ class Caller:
         self._client = client
         self._objects = client._sender.objects
         self._encode = encode
-        self._pool: Executor | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._processes: set[ProcessPoolExecutor] = set()
+        self._idle: list[ProcessPoolExecutor] = []
         self._http: httpx.Client | None = None
         self._making = threading.Lock()
         self.stopping = asyncio.Event()
@@ -66,9 +68,10 @@ class Caller:
         return self._call(taken, data)
 
     def close(self) -> None:
-        """Threads that run a handler end with that."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        """Threads and processes that run a handler end with that."""
+        pools: set[Executor] = {*self._processes, *([self._pool] if self._pool else [])}
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
         if self._http is not None:
             self._http.close()
 
@@ -115,22 +118,27 @@ class Caller:
         return taken.within(Context(sender, self._handler.topic, taken.body, self._encode))
 
     async def _in_process(self, taken: Taken, data: Any) -> Judged:
-        pool = self._pool
-        if pool is None:
-            pool = self._pool = ProcessPoolExecutor(self._handler.concurrency, SPAWN, in_child)
+        # A pool for each process: a death then tells which job it was, and costs no other. A pool of several watches a
+        # process that it starts for a job only from the next job on, so that its death may go unseen for ever.
+        process = self._idle.pop() if self._idle else ProcessPoolExecutor(1, SPAWN, in_child)
+        self._processes.add(process)
         order = self._order(taken, data)
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, perform, order)
+            judged: Judged = await asyncio.get_running_loop().run_in_executor(process, perform, order)
         except BrokenProcessPool:
-            if self._pool is pool:
-                self._pool = None
-        # A process of it was killed, and the others with it. Which job it was is not known: all of them are suspects.
+            self._processes.remove(process)
+        except Exception:  # what can't be pickled
+            self._idle.append(process)
+            raise
+        else:
+            self._idle.append(process)
+            return judged
         if await self._stops() or taken.over:
             return Judged(RELEASE)
         isolation = self._handler.isolate
         if isolation is None:
-            log.warning("A process died of the pool that ran job %d of %s", taken.seq, order.topic)
-            return Judged(Verdict("nack"), "a process died of the pool that ran it")
+            log.warning("The process died that ran job %d of %s", taken.seq, order.topic)
+            return Judged(Verdict("nack"), "the process that ran it died")
         taken.body["suspected_poison"] = True
         return await self._run_alone(order, isolation)
 
