@@ -109,13 +109,14 @@ class Files:
         """A new folder, for one attempt of this database (its epoch) to archive a day."""
         return self._day(part) / f"{_prefix(database)}{token_hex(6)}"
 
-    def sweep(self, part: Part, database: str) -> None:
-        """Remove what this database's attempts have left unfinished. For whoever has the right to mark the day, which
-        is not marked: no other run can mark one of these any more. Finished ones stay: a copy of the database, which
-        has the same epoch, may have marked them."""
+    def sweep(self, part: Part, database: str, marked: str | None) -> None:
+        """Remove what this database's attempts have left unfinished, but for what is `marked`, whatever it has become.
+        For whoever has the right to mark the day: no other run can mark one of these any more. Finished ones stay: a
+        copy of the database, which has the same epoch, may have marked them."""
         day = self._day(part)
+        kept = (marked or "").rpartition("/")[2]
         for name in day.names():
-            if name.startswith(_prefix(database)) and (day / name).read(MANIFEST) is None:
+            if name.startswith(_prefix(database)) and name != kept and (day / name).read(MANIFEST) is None:
                 (day / name).delete()
 
     def write(self, folder: Folder, frame: DataFrame, time: str) -> None:

@@ -37,10 +37,11 @@ _WRITERS: Final = """
       AND l.pid IS DISTINCT FROM pg_backend_pid()
     GROUP BY l.virtualtransaction
 """
-_PARTS: Final = "SELECT of_table, day, partition FROM holdfast.day_partitions WHERE over AND NOT archived ORDER BY 2, 1"
+_PARTS: Final = "SELECT of_table, day FROM holdfast.day_partitions WHERE over AND archived = %s ORDER BY 2, 1"
 _MARKS: Final = """
     SELECT of_table, day, rows, checksum, location FROM holdfast.archived_days ORDER BY day, of_table
 """
+_LOCATION: Final = "SELECT location FROM holdfast.archived_days WHERE of_table = %s AND day = %s"
 _MARK: Final = """
     INSERT INTO holdfast.archived_days (of_table, day, rows, checksum, location) VALUES (%s, %s, %s, %s, %s)
 """
@@ -105,8 +106,14 @@ def unmarked(dsn: str) -> tuple[list[Part], list[Writer]]:
     that hold one are waited for; of those that are still there after PATIENCE_SECONDS the caller is told.
     """
     with connect(dsn, read_only=True, purpose="archive") as db:
-        parts = [Part(day, table) for table, day, _ in db.execute(_PARTS)]
+        parts = [Part(day, table) for table, day in db.execute(_PARTS, [False])]
         return parts, settled(db) if parts else []
+
+
+def marked(dsn: str) -> list[Part]:
+    """Days that are marked, and in the database still."""
+    with connect(dsn, read_only=True, purpose="archive") as db:
+        return [Part(day, table) for table, day in db.execute(_PARTS, [True])]
 
 
 def settled(db: Connection, patience: float | None = None) -> list[Writer]:
@@ -165,13 +172,16 @@ def sums(db: Connection, part: Part, schema: StructType, done: Callable[[int], N
 class Marking:
     """The right to archive one day: whoever has it holds a lock, and marks in the same transaction.
 
-    `database` tells this database from others that archive into the same folder.
+    `database` tells this database from others that archive into the same folder; `location` is where the day is that is
+    marked, None if it is not.
     """
 
     def __init__(self, db: Connection, part: Part) -> None:
         self._db = db
         self._part = part
         self.database = epochs.current(db)
+        found = db.execute(_LOCATION, [part.table, part.day]).fetchone()
+        self.location: str | None = None if found is None else found[0]
 
     def mark(self, held: Sum, location: str) -> None:
         """Raises what the database raises; so it does if the lock was lost meanwhile."""
@@ -180,18 +190,12 @@ class Marking:
 
 @contextmanager
 def marking(dsn: str, part: Part) -> Iterator[Marking | None]:
-    """None if another run has this day, or has marked it."""
+    """None if another run has this day."""
     with connect(dsn, read_only=False, purpose="archive") as db, db.transaction():
         db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         name = f"holdfast archive {part}"
         [(is_ours,)] = db.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [name])
-        is_marked = (
-            is_ours
-            and db.execute(
-                "SELECT 1 FROM holdfast.archived_days WHERE of_table = %s AND day = %s", [part.table, part.day]
-            ).fetchone()
-        )
-        yield Marking(db, part) if is_ours and not is_marked else None
+        yield Marking(db, part) if is_ours else None
 
 
 @contextmanager

@@ -65,7 +65,8 @@ class Left(Exception):
 
 
 def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
-    """Archive every day that is closed and not marked, the oldest first; a line for each on stdout."""
+    """Archive every day that is closed and not marked, the oldest first; a line for each on stdout. Then remove what
+    runs that stalled and were killed have left of days that others have marked."""
     parts, writers = day_partitions.unmarked(dsn)
     parts = [part for part in parts if only.covers(part)]
     left = 0
@@ -82,7 +83,19 @@ def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
                 left += 1
                 progress.say(f"{part}: {reason(error)}")
             progress.advance()
+        for part in filter(only.covers, day_partitions.marked(dsn)):
+            try:
+                sweep(dsn, files, part)
+            except (psycopg.Error, OSError, *SPARKS) as error:
+                progress.say(f"{part}: what runs have left there: {reason(error)}")
     return 1 if left else 0
+
+
+def sweep(dsn: str, files: Files, part: Part) -> None:
+    """Remove what runs that were killed have left of a day, unless another run has it."""
+    with day_partitions.marking(dsn, part) as marking:
+        if marking is not None:
+            files.sweep(part, marking.database, marking.location)
 
 
 def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum]:
@@ -91,9 +104,9 @@ def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[
     Raises Left, and what the database, the file system and Spark raise.
     """
     with day_partitions.marking(dsn, part) as marking:
-        if marking is None:
+        if marking is None or marking.location is not None:
             raise Left("another run has it")
-        files.sweep(part, marking.database)
+        files.sweep(part, marking.database, None)
         for _ in range(ATTEMPTS):
             frame = extract(spark, dsn, part)
             day = Day(files.attempt(part, marking.database), Manifest(frame.schema, _sums(dsn, part, frame.schema)))

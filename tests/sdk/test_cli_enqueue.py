@@ -66,12 +66,13 @@ async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
         ('{"data": 1, "run_at": ["2100-01-01T00:00:00Z"]}', "is no time, such as "),
         ('{"data": 1, "run_at": "2100-01-01T00:00:00"}', "has no time zone: end it with Z"),
         ('{"data": 1, "meta": [1]}', "meta is an object"),
+        ('{"data": ["\\uD83D\\uDE00", "\\ud83d"]}', "'\\ud83d' is in no Unicode text"),
     ):
         said = (await cli("enqueue", queue.name, "--lines", "record", stdin="\n" + line, code=Exit.USAGE)).err
         assert why in said
         assert "error: bad_line: stdin, line 2, where the file ends: " in said
-    said = (await cli("enqueue", queue.name, stdin='"\\ud800"', code=Exit.USAGE)).err
-    assert "in no Unicode text" in said
+    said = (await cli("enqueue", queue.name, stdin='1\n"\\ud800"\n', code=Exit.USAGE)).err
+    assert "error: bad_line: stdin, line 2: '\\ud800' is in no Unicode text" in said
 
 
 async def test_a_file_that_was_cut_off(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:

@@ -199,10 +199,29 @@ async def test_the_command(
     assert len(store.keys()) == 1
 
     def unreadable(*_: Any, **__: Any) -> Any:
-        raise PermissionError("not for you")
+        raise PermissionError("not for you, https://key:hunter2@store/x?sig=hunter2 says\n{uri: hunter2}")
 
     monkeypatch.setattr(obstore, "list", unreadable)
     away = await asyncio.to_thread(run)
-    assert (away.exit_code, "the store fails: not for you" in away.stderr) == (1, True), away.output
+    assert away.exit_code == 1, away.output
+    assert "the store fails: not for you, https://store/x says." in away.stderr
+    assert "hunter2" not in away.output
     for words in (("--older-than", "1m"), ("--prefix", "../x")):
         assert (await asyncio.to_thread(run, *words)).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "az://key:hunter2@payloads",
+        "s4://key:hun/ter2@payloads?sig=hunter2",
+        "//key:hun ter2@payloads",
+        "payloads?hunter2",
+    ],
+)
+def test_a_store_that_is_none_is_named_without_its_secrets(url: str) -> None:
+    ran = CliRunner().invoke(app, ["objects", "gc", url, "--json"], env={"HOLDFAST_URL": "http://127.0.0.1:9"})
+    error = json.loads(ran.stderr)["error"]
+    assert (ran.exit_code, error["code"]) == (2, "bad_store")
+    assert error["message"].partition(" ")[0].removeprefix("//") == "payloads"
+    assert "ter2" not in ran.output

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import BrokerQueue, HeartbeatManager, Job
 from tests.conftest import Running
-from tests.sdk.test_pages import examples, run
+from tests.sdk.pages import examples, run
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast.testing import ServiceMissing, _home
 from tests.launch import answers
 from tests.processes import until
-from tests.sdk.test_pages import ROOT, examples
+from tests.sdk.pages import ROOT, examples
 from tests.sdk.test_wheel import uv
 
 STARTS = """

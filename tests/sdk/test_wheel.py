@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -13,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.keyring import Services
-from tests.sdk.conftest import Serve
-from tests.sdk.test_pages import examples
+from tests.launch import services
+from tests.sdk.pages import ROOT
 
-ROOT = Path(__file__).parents[2]
 USER_PROGRAM = ROOT / "tests/sdk/user_program.py"
 
 pytestmark = pytest.mark.index
@@ -67,30 +64,27 @@ def test_the_command_says_what_it_needs(python: Path) -> None:
     assert (ran.returncode, ran.stderr) == (1, "The command line needs the package's extra: cli\n")
 
 
-async def test_the_programs_of_the_pages_run_with_nothing_but_the_wheel(
-    python: Path, serve: Serve, new_database: Callable[[], Awaitable[str]]
+async def test_the_pages_hold_with_nothing_but_the_wheel_and_a_service_that_has_just_been_started(
+    python: Path, new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:
-    service = await (await Services.make(serve, new_database)).start()
-    pages = [(ROOT / page).read_text() for page in ("sdk/README.md", "docs/sdk.md")]
-    programs = [example for page in pages for example in examples(page) if "asyncio.run(" in example.code]
-    assert len(programs) == 2
-    for example in programs:
-        code = example.code.replace("http://127.0.0.1:8080", service.url)
-        assert await asyncio.to_thread(output_of, python, code) == example.prints
+    with services(tmp_path) as start:
+        url = start(DATABASE_URL=await new_database()).up()
+        for page in ("docs/sdk.md", "sdk/README.md"):
+            words = [python, "-I", ROOT / "tests/sdk/pages.py", ROOT / page, url]
+            ran = subprocess.run(
+                words, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path, env=without_ours()
+            )
+            assert ran.returncode == 0, f"{page}: {ran.stderr}"
 
 
-def output_of(python: Path, code: str) -> str:
-    ran = subprocess.run(
-        [python, "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60, cwd=python.parent
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+def without_ours() -> dict[str, str]:
+    """The environment, without what has Python find packages of this repository."""
+    return {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
 
 
 def test_a_users_program_is_typed_against_the_wheel(python: Path, tmp_path: Path) -> None:
     program = shutil.copy(USER_PROGRAM, tmp_path)
     words = ["--strict", "--config-file=", f"--python-executable={python}", f"--cache-dir={tmp_path / 'cache'}"]
-    env = {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
     ran = subprocess.run(
         [sys.executable, "-m", "mypy", *words, program],
         capture_output=True,
@@ -98,6 +92,6 @@ def test_a_users_program_is_typed_against_the_wheel(python: Path, tmp_path: Path
         check=False,
         timeout=240,
         cwd=tmp_path,
-        env=env,
+        env=without_ours(),
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -218,6 +218,18 @@ async def test_what_attempts_have_left_is_removed_if_none_can_have_marked_it(
     there = files.days("results", day_partitions.marks(world.dsn))
     assert await aside(files.frame("results", there.values()).count) == 14
 
+    # Also of a day that is marked: of a run that stalled, and was killed when another one had marked it. What is marked
+    # stays, though its manifest was lost.
+    (left / "topic=orders").mkdir(parents=True)
+    marked = Path(there[day].folder.path.removeprefix("file:"))
+    (marked / MANIFEST).unlink()
+    with day_partitions.marking(world.dsn, part):
+        assert await run(spark, world, folder, "--table", "results") == 0
+        assert left.exists(), "another run has the day"
+    assert await run(spark, world, folder, "--table", "results") == 0
+    assert [one.exists() for one in (left, finished, others)] == [False, True, True]
+    assert list(marked.glob("topic=*/*.parquet"))
+
 
 async def test_what_earlier_versions_wrote_is_read_beside_what_this_one_writes(
     spark: SparkSession, world: World, day: date, folder: Path
@@ -255,8 +267,8 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
     days = files.days("results", day_partitions.marks(world.dsn))
     assert list(days) == [yesterday]
     assert files.frame("results", days.values()).count() == 0
-    with day_partitions.marking(world.dsn, Part(yesterday, "results")) as marked:
-        assert marked is None, "what is marked is nobody's"
+    with pytest.raises(archive.Left, match="another run has it"):
+        archive.archive(spark, world.dsn, files, Part(yesterday, "results"))
     await world.pools.rest.execute(f"DROP TABLE holdfast.results_{yesterday:%Y%m%d}")
 
 

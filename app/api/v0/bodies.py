@@ -215,6 +215,7 @@ class JobShown(msgspec.Struct, kw_only=True):
     failures: int | UnsetType = UNSET
     suspected_poison: bool | UnsetType = UNSET
     data: Raw
+    content_type: str | UnsetType = UNSET
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
     key: str | UnsetType = UNSET
     group: str | UnsetType = UNSET

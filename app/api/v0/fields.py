@@ -48,10 +48,11 @@ def job_fields(topic: str, job: Job) -> bytes:
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
     key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
     group = b"" if job.group is None else b'"group":%b,' % encode(job.group)
+    kind = b"" if job.content_type is None else b'"content_type":%b,' % encode(job.content_type)
     tenant = b'"tenant":%b,' % encode(job.tenant) if job.tenant else b""
     meta = meta_of(job)
     return (
-        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b%b%b"deliveries":%d,%b"token":"%b:%d:lease_%b","data":%b%b'
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b%b%b%b"deliveries":%d,%b"token":"%b:%d:lease_%b","data":%b%b'
         % (
             job.seq,
             lease := job.lease.encode(),
@@ -61,6 +62,7 @@ def job_fields(topic: str, job: Job) -> bytes:
             key,
             group,
             tenant,
+            kind,
             job.deliveries,
             history(job.deliveries - 1, job.crashes, job.original_crashes),
             topic.encode(),

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast._decode import payload
+from holdfast._msgpack import is_msgpack, pack
 from holdfast._wire import encode, said
 from holdfast.models.records import Record
 
@@ -23,8 +24,10 @@ def fields_of(value: Any) -> dict[str, Any]:
     )
 
 
-def data_of(data: Any) -> Any:
+def data_of(data: Any, content_type: str | None = None) -> Any:
     """What a job is to carry, as it is sent: bytes have a form of their own."""
+    if is_msgpack(content_type):
+        data, _ = content_of(data, content_type)
     if isinstance(data, (bytes, bytearray, memoryview)):
         return {"$base64": base64.b64encode(data).decode()}
     return data
@@ -37,6 +40,8 @@ def content_of(data: Any, content_type: str | None) -> tuple[bytes, str]:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data), content_type or "application/octet-stream"
     kind = content_type or "application/json"
+    if is_msgpack(kind):
+        return pack(data), kind
     if is_json(kind):
         return encode(data), kind
     if is_text(kind) and isinstance(data, str):
@@ -66,7 +71,8 @@ def record_of(record: Any, trace: Mapping[str, str]) -> dict[str, Any]:
         record = Record(data=record)
     meta = {**trace, **(record.meta or {})} if trace else record.meta
     said_of_it = fields_of(dataclasses.replace(record, data=None, meta=None, run_at=None))
-    return {"data": data_of(record.data)} | said_of_it | said({"meta": meta, "run_at": moment_of(record.run_at)})
+    data = data_of(record.data, record.content_type)
+    return {"data": data} | said_of_it | said({"meta": meta, "run_at": moment_of(record.run_at)})
 
 
 def records_of(records: Iterable[Any], trace: Mapping[str, str]) -> list[dict[str, Any]]:

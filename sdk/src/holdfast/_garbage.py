@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from holdfast.models.page import Page
 
 AT_ONCE: Final = 200_000  # objects that are looked for at once: some 50 MB
 LEAST_AGE: Final = timedelta(hours=1)  # an object is there before its job is, and that may be in an open transaction
+_SECRET: Final = re.compile(r"(?<=://)\S*@|\?\S*")  # of a URL: user and password, and what is asked for
 
 Tell = Callable[[str, int], None]
 
@@ -86,7 +88,8 @@ def _of_the_store() -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        raise errors.ObjectError(f"the store fails: {error}") from error
+        said = _SECRET.sub("", str(error).partition("\n")[0])  # what follows is obstore's look into itself
+        raise errors.ObjectError(f"the store fails: {said}") from error
 
 
 def _objects_of(objects: Objects) -> Iterator[Any]:

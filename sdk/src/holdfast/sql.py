@@ -20,7 +20,7 @@ from holdfast import _trace, errors
 from holdfast._body import content_of, moment_of
 from holdfast._wire import encode as encoded
 from holdfast._worker import running
-from holdfast._worker.payloads import Encoder, plain
+from holdfast._worker.payloads import Encoder, plain, sent
 
 if TYPE_CHECKING:
     from sqlalchemy import TextClause
@@ -132,7 +132,7 @@ def enqueue(
     bytes; `encode` makes one of these of what is none. The rest is as in `topic.enqueue`; in a handler, `user_id` is
     whom its job is for, if absent. Raises TypeError or ValueError for what can't be sent; the database refuses the
     rest, and fails the transaction."""
-    payload, kind = content_of(plain(data, encode), content_type)
+    payload, kind = content_of(sent(data, content_type, encode), content_type)
     described = {**_trace.context(traceparent), **(meta or {})}
     moment_of(run_at)
     return Call(
@@ -165,14 +165,14 @@ def assert_lease(token: str) -> Call:
 
 
 def complete(token: str, *, result: Any = None) -> Call:
-    """Ack the job, if and only if your transaction commits; fail that if the lease has ended. `result`, which has a
-    JSON, is what `topic.result(seq)` gives.
+    """Ack the job, if and only if your transaction commits; fail that if the lease has ended. `result`, as
+    Result has it, is what `topic.result(seq)` gives.
 
     In a handler, with its own job's token, the worker knows of it from now on: it does not ack the job, and a handler
     that returns although its transaction was not committed gives the job back."""
     call = Call(
         "complete",
-        {"token": ("text", token), "result": ("text json", None if result is None else _json(result))},
+        {"token": ("text", token), "result": ("text json", None if result is None else _json(plain(result)))},
         _job_id(token),
     )
     running.completes(token)

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from enum import StrEnum
 from typing import Any, BinaryIO, Final
 
 from holdfast import models
+from holdfast._wire import encode
 
 MAX_BATCH_BYTES: Final = 8 << 20
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _FIELDS: Final = {field.name for field in dataclasses.fields(models.Record)}
 
 
@@ -105,11 +108,16 @@ def key_of(run: str, source: str, first: Line) -> str:
 
 
 def loads(text: str) -> Any:
-    """JSON, as it is defined: NaN and infinities are none. Raises ValueError."""
+    """JSON, as it is defined: NaN and infinities are none, and halves of surrogate pairs no text. Raises ValueError."""
     try:
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        if _HALF.search(text):  # maybe of a pair
+            encode(value)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{error.object[error.start : error.end]!r} is in no Unicode text") from error
+    return value
 
 
 def _finite(text: str) -> float:

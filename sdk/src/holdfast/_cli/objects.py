@@ -64,6 +64,11 @@ def _objects(url: str, prefix: str) -> Objects:
         raise Refused("no_obstore", "This needs the package's extra: objects.", exit=Exit.USAGE) from None
     try:
         store: Any = from_url(url)
+    except Exception:  # the store's are of many kinds, and their words may have the password
+        shown = url.rpartition("@")[2].partition("?")[0]
+        why = f"{shown} is no object storage: that is s3://bucket, gs://bucket, az://container or file:///folder."
+        raise Refused("bad_store", why, exit=Exit.USAGE) from None
+    try:
         return Objects(store, prefix=prefix)
-    except Exception as error:  # the store's are of many kinds
-        raise Refused("bad_store", f"{url} is no object storage: {error}.", exit=Exit.USAGE) from error
+    except ValueError as error:
+        raise typer.BadParameter(f"--prefix: {error}") from error

@@ -93,7 +93,9 @@ class TopicJobs(NamedTopic[S]):
     ) -> Request[models.Job]:
         """Change one that waits, else NotPending. What is not given stays; None takes `meta` and `tag` away."""
         changes = {
-            "data": data if data is UNCHANGED else data_of(data),
+            "data": data
+            if data is UNCHANGED
+            else data_of(data, content_type if isinstance(content_type, str) else None),
             "content_type": content_type,
             "meta": meta,
             "tag": tag,

@@ -80,6 +80,7 @@ class Caller:
             raise ObjectError(f"the payload is {reference.key} of an object storage: give the queue Objects(…)")
         data = await self._objects.get_async(reference.data())
         taken.key = reference.key
+        taken.body["content_type"] = reference.content_type
         if taken.signalled is not None:
             raise asyncio.CancelledError("its time was over before it began")
         return await self._call(taken, data)
@@ -90,8 +91,7 @@ class Caller:
             return self._run_alone(self._order(taken, data), isolation)
         if handler.runs == "process":
             return self._in_process(taken, data)
-        if handler.decode is not None:
-            data = handler.decode(data)
+        data = handler.decode(data, taken.body.get("content_type"))
         if handler.runs == "thread":
             return asyncio.get_running_loop().run_in_executor(self._pool, self._in_thread, taken, data)
         RUNNING.set((taken, self._context))

@@ -95,8 +95,7 @@ async def _run_async(order: Order, taken: Taken) -> Any:
 
 def _call(order: Order, taken: Taken, sender: SyncSender | AsyncSender) -> Any:
     wants_context, hint = parameters(order.function)
-    decode = decoder(hint)
-    arguments = [order.data if decode is None else decode(order.data)]
+    arguments = [decoder(hint)(order.data, order.body.get("content_type"))]
     context: Context[Any] = Context(sender, order.topic, order.body, order.encode)
     RUNNING.set((taken, lambda _: context))
     if wants_context:

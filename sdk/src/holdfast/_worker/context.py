@@ -13,7 +13,7 @@ from holdfast._resources.users import Users
 from holdfast._transport import AsyncSender, SyncSender
 from holdfast._verbs import Resource, S, verb
 from holdfast._wire import Reply, Request
-from holdfast._worker.payloads import Encoder, plain
+from holdfast._worker.payloads import Encoder, plain, sent
 
 Why = Literal["timeout", "cancelled", "lost", "stopping"]
 
@@ -78,15 +78,17 @@ class Target(Resource[S]):
         tenant: str | None = None,
         ttl_ms: int | None = None,
         meta: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
     ) -> Request[str]:
-        """Put a job in; its id. Objects are JSON, str is text, bytes are bytes. A topic that is not there is a
-        TopicNotFound, one that ends in .fifo without a group an InvalidRequest."""
+        """Put a job in; its id. Objects are JSON, or what `content_type` says, application/msgpack; str is text, bytes
+        are bytes. A topic that is not there is a TopicNotFound, one that ends in .fifo without a group an
+        InvalidRequest."""
         more = {
             **{"delay_ms": delay_ms, "run_at": run_at, "priority": priority, "key": key, "tag": tag},
-            **{"tenant": tenant, "ttl_ms": ttl_ms, "meta": meta},
+            **{"tenant": tenant, "ttl_ms": ttl_ms, "meta": meta, "content_type": content_type},
         }
         topic = Topic(self._sender, self.topic)
-        request = Topic.enqueue(topic, plain(payload, self._encode), **more, **self._fields)
+        request = Topic.enqueue(topic, sent(payload, content_type, self._encode), **more, **self._fields)
 
         def pushed(reply: Reply) -> str:
             return str(request.read(reply).seq)

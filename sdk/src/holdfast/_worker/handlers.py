@@ -63,7 +63,7 @@ class Handler:
     isolate: Isolation | None
     runs: Literal["async", "thread", "process"]
     wants_context: bool
-    decode: Decoder | None
+    decode: Decoder
 
 
 class Queue:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal
 
 from holdfast._wire import encode
+from holdfast._worker.payloads import plain
 
 DAY_SECONDS: Final = 86_400  # the service makes no longer pause
 MAX_ERROR_BYTES: Final = 8_000  # the service takes 8,192
@@ -38,7 +39,8 @@ class Dead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The job is done, and this, which has a JSON, is what came of it: `topic.result(seq)` has it."""
+    """The job is done, and this, which has a JSON or is a dataclass, a model or a struct, is what came of it:
+    `topic.result(seq)` has it."""
 
     value: Any
 
@@ -85,10 +87,10 @@ def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judge
             return value
         case Result():
             try:
-                encode(value.value)
+                encode(result := plain(value.value))
             except (TypeError, ValueError, RecursionError) as error:
                 return _failed(f"its result has no JSON: {error}", retry, deliveries)
-            return Judged(ACK, value.value)
+            return Judged(ACK, result)
         case Dead():
             return Judged(FAIL, why(value.reason))
         case Retry(after=float() | int() as seconds):

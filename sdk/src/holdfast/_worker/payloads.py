@@ -15,7 +15,9 @@ from enum import Enum
 from typing import Any, Final, Literal
 from uuid import UUID
 
-Decoder = Callable[[Any], Any]
+from holdfast._msgpack import is_msgpack, pack, unpack
+
+Decoder = Callable[[Any, str | None], Any]  # of a payload, and of its content type
 Encoder = Callable[[Any], Any]
 
 _ANYTHING: Final = (Any, object, inspect.Parameter.empty)
@@ -29,19 +31,26 @@ class PayloadError(ValueError):
     """A payload that is not what its handler's hint says."""
 
 
-def decoder(hint: Any) -> Decoder | None:
-    """How a payload becomes what a parameter of this hint takes; None where it is taken as it comes."""
-    if hint in _ANYTHING:
-        return None
+def decoder(hint: Any) -> Decoder:
+    """How a payload becomes what a parameter of this hint takes. Raises PayloadError for one that does not fit."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         _hints(hint)  # one that can't be read is better known now
-    return functools.partial(_top, hint)
+    return _bytes if hint is bytes else functools.partial(_top, hint)
 
 
-def _top(hint: Any, value: Any) -> Any:
-    if hint is bytes and not isinstance(value, bytes):
-        return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
-    return made(hint, value, "payload")
+def _bytes(value: Any, _: str | None) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+
+
+def _top(hint: Any, value: Any, content_type: str | None) -> Any:
+    if type(value) is bytes and is_msgpack(content_type):
+        try:
+            value = unpack(value)
+        except Exception as error:  # msgspec's
+            raise PayloadError(f"payload is no {content_type}: {error}") from error
+    return value if hint in _ANYTHING else made(hint, value, "payload")
 
 
 def made(hint: Any, value: Any, where: str) -> Any:
@@ -130,6 +139,13 @@ def _checked(fits: bool, value: Any, hint: Any, where: str) -> Any:
 
 def _name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def sent(value: Any, content_type: str | None, hook: Encoder | None = None) -> Any:
+    """What is pushed, as it is enqueued: bytes of MessagePack where its type is that, else as `plain` has it."""
+    if is_msgpack(content_type) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return pack(value, hook)
+    return plain(value, hook)
 
 
 def plain(value: Any, hook: Encoder | None = None) -> Any:  # noqa: PLR0911

@@ -22,7 +22,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """A job, leased to `node` until `deadline`. `token` is for holdfast.complete and holdfast.assert_lease in SQL."""
+    """A job, leased to `node` until `deadline`. `token` is for holdfast.complete and holdfast.assert_lease in SQL.
+    `content_type`: of its data; None is JSON."""
 
     topic: str
     node: str
@@ -33,6 +34,7 @@ class ClaimedJob:
     deliveries: int
     data: Annotated[Any, PAYLOAD]
     token: str
+    content_type: str | None = None
     meta: Mapping[str, Any] | None = None
     tag: Annotated[str | None, Named("$tag")] = None
     key: str | None = None

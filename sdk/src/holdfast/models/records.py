@@ -12,7 +12,8 @@ from typing import Any
 class Record:
     """One job, or one record of a log, which has `data`, `tag`, `node` and `meta` only.
 
-    `data` is anything that has a JSON, or bytes, which come back as bytes. docs/v0.md says what each field does.
+    `data` is anything that has a JSON, or bytes, which come back as bytes; where `content_type` is application/msgpack,
+    anything that msgspec knows. docs/v0.md says what each field does.
     """
 
     data: Any
