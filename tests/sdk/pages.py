@@ -42,8 +42,8 @@ def examples(page: str) -> list[Example]:
 
 
 async def run_page(page: str, url: str, package: str = SOURCE) -> None:
-    """Its examples, from the top down, in one session. `package`: a folder that has the package holdfast, "" where it is
-    installed."""
+    """Its examples, from the top down, in one session. `package`: a folder that has the package holdfast, "" where that
+    is installed."""
     names: dict[str, Any] = {}
     found = examples(page)
     assert found

@@ -70,7 +70,7 @@ async def test_the_pages_hold_with_nothing_but_the_wheel_and_a_service_that_has_
     with services(tmp_path) as start:
         url = start(DATABASE_URL=await new_database()).up()
         for page in ("docs/sdk.md", "sdk/README.md"):
-            words = [python, "-I", ROOT / "tests/sdk/pages.py", ROOT / page, url]
+            words: list[str | Path] = [python, "-I", ROOT / "tests/sdk/pages.py", ROOT / page, url]
             ran = subprocess.run(
                 words, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path, env=without_ours()
             )

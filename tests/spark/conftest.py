@@ -23,6 +23,8 @@ from tests.spark.past import World
 ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
 # Of JVMs that live for seconds: a fifth of their start is the look at whether Spark's own classes are sound.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+# To compile a plan takes longer than to run it on so little. What test_kills.py kills is compiled, as everywhere else.
+UNCOMPILED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 LIVED_EVENTS = 4_000
 
 
@@ -35,6 +37,8 @@ def spark() -> Iterator[SparkSession]:
     assert not lacking, f"{' and '.join(lacking)} not installed: ./test says how, or leaves it out by --allow-missing"
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK)  # of those that tests start, too
     with session("tests", master="local[2]") as spark:
+        for setting, value in UNCOMPILED.items():
+            spark.conf.set(setting, value)
         yield spark
 
 

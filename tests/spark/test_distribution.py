@@ -24,7 +24,7 @@ from app.settings import Settings
 from spark import pipelines
 from spark.session import PACKAGE, driver_jar, zipped
 from tests.conftest import Running
-from tests.spark.conftest import QUICK, Lived
+from tests.spark.conftest import QUICK, UNCOMPILED, Lived
 from tests.spark.past import World, shift
 from tests.spark.told import tell
 
@@ -34,8 +34,7 @@ SECONDS = 600  # some 40 on a machine that does nothing else
 SETTINGS = (
     "spark.ui.enabled=false",
     "spark.sql.shuffle.partitions=2",
-    "spark.sql.codegen.wholeStage=false",  # to compile a plan takes longer than to run it on so little
-    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+    *(f"{name}={value}" for name, value in UNCOMPILED.items()),
     "spark.driver.host=127.0.0.1",
     f"spark.driver.extraJavaOptions={QUICK}",
     f"spark.executor.extraJavaOptions={QUICK}",
