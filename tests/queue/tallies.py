@@ -24,7 +24,12 @@ SELECT j::text AS jobs, s::text AS sums FROM jobs j, sums s
 
 async def tallied(db: Connection, policy: Policy) -> bool:
     """Whether they are; fails with both where they are not."""
-    found = await db.fetchrow(_OFF, policy.topic.name, policy.topic.id)
+    return await are_tallied(db, policy.topic.name, policy.topic.id)
+
+
+async def are_tallied(db: Connection, topic: str, topic_id: int) -> bool:
+    """The same, of a topic by its name and its id."""
+    found = await db.fetchrow(_OFF, topic, topic_id)
     assert found is not None
     assert found["jobs"] == found["sums"]
     return True

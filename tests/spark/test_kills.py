@@ -1,18 +1,20 @@
-"""Pipelines that are killed where it hurts, by SIGKILL, and run again: nothing is lost, nothing comes twice."""
+"""Pipelines and a stream, killed where it hurts by SIGKILL and run again: nothing is lost, nothing comes twice."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,11 +24,16 @@ from spark.archive.day_partitions import Part
 from spark.pipelines import archive, replay
 from spark.windows import Window
 from tests.processes import until
+from tests.queue.tallies import are_tallied
+from tests.spark.dying import follow
 from tests.spark.past import World, aside, connected
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 120
-JOBS = 40
+ENV = os.environ | {"PYTHONPATH": str(ROOT)}
+SECONDS = 240
+JOBS, LINES = 40, 100
+SESSIONS = "FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'holdfast spark %'"
+THERE = {"holdfast spark archive": 1, "holdfast spark commit": 2}
 
 
 @pytest.fixture(scope="module")
@@ -37,78 +44,72 @@ async def day(world: World) -> date:
     return await world.move(2)
 
 
-@contextmanager
-def running(world: World, *words: str) -> Iterator[Callable[[Callable[[], object]], None]]:
-    """A pipeline in a process of its own; what is yielded kills it, and its JVM with it, once a fact is the case."""
-    command = [sys.executable, "-m", "spark", "--dsn", world.dsn, "--master", "local[2]", *words]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-
-        def kill_once(fact: Callable[[], object]) -> None:
-            until(lambda: fact() or process.poll() is not None, SECONDS)
-            assert process.poll() is None, "it ended by itself"
-            os.killpg(process.pid, signal.SIGKILL)
-
-        yield kill_once
-        process.wait(SECONDS)
-
-
-def killed(world: World, words: tuple[str, ...], lock: str, purpose: str) -> None:
-    """Run a pipeline until it waits for what is locked here, and kill it there."""
-    with connected(world.dsn) as holder, connected(world.dsn) as looks:
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
-        with running(world, *words) as kill_once, holder.transaction():
-            holder.execute(lock)
-            kill_once(lambda: looks.execute(waits, [f"holdfast spark {purpose}"]).fetchone() != (0,))
-        # The server ends what it was asked, or finds that nobody asks any more: either way that is over.
-        there = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
-        until(lambda: looks.execute(there, [f"holdfast spark {purpose}"]).fetchone() == (0,), SECONDS)
-
-
 @dataclass(frozen=True, slots=True)
-class Deaths:
-    """Both pipelines, killed side by side: what takes time is the start of their JVMs."""
+class Died:
+    """What three writes have left that were killed side by side: what takes time is the start of a JVM. The archive
+    was about to mark: every file of rows is there, and what says that they are whole is not. The replay and the stream
+    had staged all, and were about to commit."""
 
-    folder: Path
-    of_archive: asyncio.Task[None]
-    of_replay: asyncio.Task[None]
+    files: Path
+    lines: Path
+    checkpoint: Path
 
 
 @pytest.fixture(scope="module")
-async def deaths(world: World, day: date, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deaths]:
-    folder = tmp_path_factory.mktemp("killed") / "files"
-    threads = [asyncio.to_thread(archive_dies, world, folder), asyncio.to_thread(replay_dies, world, day)]
-    tasks = [asyncio.create_task(thread) for thread in threads]
-    yield Deaths(folder, *tasks)
-    await asyncio.gather(*tasks)
+async def died(world: World, day: date, tmp_path_factory: pytest.TempPathFactory) -> Died:
+    folder = tmp_path_factory.mktemp("killed")
+    died = Died(folder / "files", folder / "lines", folder / "checkpoint")
+    died.lines.mkdir()
+    (died.lines / "0.txt").write_text("".join(f"{n}\n" for n in range(LINES)))
+    await world.topic("lines")
+    await asyncio.to_thread(kill, world, day, died)
+    return died
 
 
-def archive_dies(world: World, folder: Path) -> None:
-    """Where it marks: every file of rows is there, and what says that they are whole is not."""
-    words = ("archive", "--to", str(folder), "--table", "results")
-    killed(world, words, "LOCK TABLE holdfast.archived_days IN SHARE MODE", "archive")
+def kill(world: World, day: date, died: Died) -> None:
+    """Run them until they wait for what is locked here, and kill them there, with their JVM."""
+    pipelines = [
+        ["archive", "--to", str(died.files), "--table", "results"],
+        ["replay", "--topic", "source", "--into", "target", "--day", str(day)],
+    ]
+    asked = [[["--dsn", world.dsn, *words] for words in pipelines], stream(world, died)]
+    command = [sys.executable, "-m", "tests.spark.dying", json.dumps(asked)]
+    with connected(world.dsn) as looks, connected(world.dsn) as holder, holder.transaction():
+        holder.execute("LOCK TABLE holdfast.archived_days, holdfast.writes IN SHARE MODE")
+        there = partial(waiting, looks)
+        with subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+            try:
+                until(lambda: there() == THERE or process.poll() is not None, SECONDS, or_show=there)
+                assert process.poll() is None, "it ended by itself"
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+        # PostgreSQL would go on with what it was told by those that are dead.
+        looks.execute(f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS}")
+        until(lambda: looks.execute(f"SELECT pid {SESSIONS}").fetchall() == [], SECONDS)
 
 
-def replay_dies(world: World, day: date) -> None:
-    """In its commit."""
-    words = ("replay", "--topic", "source", "--into", "target", "--day", str(day))
-    killed(world, words, "LOCK TABLE holdfast.writes IN SHARE MODE", "commit")
+def waiting(db: psycopg.Connection[tuple[Any, ...]]) -> dict[str, int]:
+    """How many sessions of Spark wait for a lock, by their names."""
+    waits = f"SELECT application_name, count(*) {SESSIONS} AND wait_event_type = 'Lock' GROUP BY 1"
+    return dict(db.execute(waits).fetchall())
+
+
+def stream(world: World, died: Died) -> list[str]:
+    return [str(died.lines), str(died.checkpoint), world.dsn, "lines"]
 
 
 async def test_an_archive_that_is_killed_before_it_marks(
-    spark: SparkSession, world: World, day: date, deaths: Deaths
+    spark: SparkSession, world: World, day: date, died: Died
 ) -> None:
-    await deaths.of_archive
     assert await world.marks() == []
-    assert list(deaths.folder.rglob(MANIFEST)) == []
-    assert len(list(deaths.folder.rglob("attempt=*"))) == 1
+    assert list(died.files.rglob(MANIFEST)) == []
+    assert len(list(died.files.rglob("attempt=*"))) == 1
 
-    files = Files(spark, str(deaths.folder))
+    files = Files(spark, str(died.files))
     only = archive.Only(table="results")
     assert await aside(archive.run, spark, world.dsn, files, only) == 0
     assert await world.marks() == [("results", day, JOBS)]
-    assert len(list(deaths.folder.rglob("attempt=*"))) == 1, "what the first has left is gone"
+    assert len(list(died.files.rglob("attempt=*"))) == 1, "what the first has left is gone"
     assert await aside(archive.verify, world.dsn, files) == 0
     there = files.days("results", day_partitions.marks(world.dsn)).values()
     results = await aside(files.frame("results", there).select("result").collect)
@@ -116,13 +117,31 @@ async def test_an_archive_that_is_killed_before_it_marks(
 
 
 async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
-    spark: SparkSession, world: World, day: date, deaths: Deaths
+    spark: SparkSession, world: World, day: date, died: Died
 ) -> None:
-    await deaths.of_replay
-    payloads = "SELECT convert_from(payload, 'UTF8')::integer FROM holdfast.jobs WHERE topic = 'target' ORDER BY 1"
-    assert len(await world.rows(payloads)) in (0, JOBS), "all or nothing"
+    assert await payloads(world, "target") == []
     part = Part(day, "archive")
     asked = replay.Asked("source", "target", Window(part.start, part.end))
     for _ in range(2):
         assert await aside(replay.run, spark, world.dsn, asked) == 0
-    assert await world.rows(payloads) == [(n,) for n in range(JOBS)]
+    assert sorted(await payloads(world, "target")) == list(range(JOBS))
+
+
+async def test_a_stream_that_is_killed_between_staging_and_commit(
+    spark: SparkSession, world: World, died: Died
+) -> None:
+    staged = "SELECT count(*) FROM holdfast.staged WHERE topic = 'lines'"
+    assert await payloads(world, "lines") == []
+    assert await world.rows(staged) == [(LINES,)]
+    await aside(follow, spark, *stream(world, died))
+    assert await payloads(world, "lines") == list(range(LINES))
+    assert await world.rows(staged) == [(0,)]
+    [(topic_id,)] = await world.rows("SELECT id FROM holdfast.topics WHERE name = 'lines'")
+    async with world.pools.rest.acquire() as db:
+        assert await are_tallied(db, "lines", topic_id)
+
+
+async def payloads(world: World, topic: str) -> list[int]:
+    """Of a topic's jobs, in their order."""
+    jobs = f"SELECT convert_from(payload, 'UTF8')::integer FROM holdfast.jobs WHERE topic = '{topic}' ORDER BY seq"
+    return [n for (n,) in await world.rows(jobs)]

@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from app.topics.config import Policy
-from spark import source
-from tests.queue.calls import Session, until
+from tests.queue.calls import Session
 from tests.queue.tallies import tallied
-
-ROOT = Path(__file__).parents[2]
-PATIENCE = 120  # seconds
-DRIVER = """
-import sys
-from spark.session import session
-from tests.spark.test_write_stream import follow
-with session("to be killed", master="local[1]") as spark:
-    follow(spark, *sys.argv[1:])
-"""
-# Its commit waits for somebody's lock.
-AT_COMMIT = """
-    SELECT count(*) > 0 FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'holdfast spark commit' AND wait_event_type = 'Lock'
-"""
-
-
-def follow(spark: SparkSession, folder: str, checkpoint: str, dsn: str, topic: str) -> None:
-    """Puts the lines of the folder's files into a topic, a file in each micro-batch, up to the last one."""
-    source.register(spark)
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(folder).selectExpr("value AS payload")
-    options = {"dsn": dsn, "topic": topic, "checkpointLocation": checkpoint}
-    query = lines.writeStream.format("holdfast").options(**options).trigger(availableNow=True).start()
-    assert query.awaitTermination(PATIENCE), "it goes on and on"
+from tests.spark.dying import follow
 
 
 @pytest.fixture
@@ -89,46 +60,3 @@ async def test_a_batch_that_is_run_again_changes_nothing(
     )
     assert tuple(written) == (2, 2)
     assert await tallied(db, queue)
-
-
-async def test_a_driver_that_dies_between_staging_and_commit(
-    spark: SparkSession, connect: Callable[[], Awaitable[Session]], queue: Policy, database_url: str, *, folder: Path
-) -> None:
-    db, holder = await connect(), await connect()
-    run = (str(folder), str(folder.with_name("checkpoint")), database_url, queue.topic.name)
-    (folder / "0.txt").write_text("".join(f"{n}\n" for n in range(100)))
-    async with holder.transaction():
-        await holder.execute("LOCK TABLE holdfast.writes IN SHARE MODE")
-        with _driver(*run) as driver:
-            await until(lambda: db.fetchval(AT_COMMIT), "all is staged, and the commit waits", PATIENCE)
-            for process in _all_of(driver.pid):
-                os.kill(process, signal.SIGKILL)
-            # PostgreSQL would go on with what it was told by one that is dead.
-            await db.execute(AT_COMMIT.replace("count(*) > 0", "pg_terminate_backend(pid, 5000)"))
-    assert await payloads(db, queue) == []
-    assert await staged(db, queue) == 100
-    follow(spark, *run)
-    assert await payloads(db, queue) == list(range(100))
-    assert await staged(db, queue) == 0
-    assert await tallied(db, queue)
-
-
-@contextmanager
-def _driver(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], cwd=ROOT, env=environment)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _all_of(pid: int) -> list[int]:
-    """The process, and all that it and those have started."""
-    listed = subprocess.run(["ps", "-A", "-o", "ppid=,pid="], capture_output=True, text=True, check=True).stdout
-    started = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found = [pid]
-    for one in found:
-        found += [child for parent, child in started if parent == one]
-    return found
