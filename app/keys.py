@@ -16,6 +16,8 @@ from typing import Final
 END: Final = "$"
 # How the names of topics begin that the service keeps for itself.
 OWN: Final = "holdfast."
+# What is written of a key or grant that lets nobody see payloads.
+HIDDEN: Final = "hidden"
 
 
 class Scope(Flag):
@@ -50,7 +52,7 @@ class Key:
     """What is kept of a key: never its text. One of the environment has neither id nor name.
 
     `until`: of the process's monotonic clock; from then on it is good no more. None: no end is known. `tenant`: it sees
-    and touches jobs of this tenant alone; None: of all.
+    and touches jobs of this tenant alone; None: of all. `hides_payloads`: it sees jobs, and not what is in them.
     """
 
     digest: bytes
@@ -60,6 +62,7 @@ class Key:
     name: str = ""
     until: float | None = None
     tenant: str | None = field(default=None, kw_only=True)
+    hides_payloads: bool = field(default=False, kw_only=True)
 
     def covers(self, topic: str) -> bool:
         """Whether the key may touch this topic at all; the service's own take admin."""
@@ -67,11 +70,19 @@ class Key:
             return False
         return not self.prefixes or (topic + END).startswith(self.prefixes)
 
-    def may_grant(self, scopes: Scope, prefixes: Iterable[str]) -> bool:
+    def sees_payloads(self, topic: str) -> bool:
+        """Whether it may see what is in the jobs of a topic."""
+        return not self.hides_payloads
+
+    def sees_payloads_below(self, starts: Iterable[str]) -> bool:
+        """Whether it may see what is in the jobs of all topics whose names begin so; "" is how every one does."""
+        return not self.hides_payloads
+
+    def may_grant(self, scopes: Scope, prefixes: Iterable[str], *, hides_payloads: bool = True) -> bool:
         """Whether this key can do all that a key with these could."""
         prefixes = list(prefixes)
         within = not self.prefixes or (bool(prefixes) and all(one.startswith(self.prefixes) for one in prefixes))
-        return not scopes & ~self.scopes and within
+        return not scopes & ~self.scopes and within and (hides_payloads or self.sees_payloads_below(prefixes or ("",)))
 
 
 def covers(key: Key | None) -> Callable[[str], bool]:

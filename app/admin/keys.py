@@ -36,6 +36,7 @@ class Row(msgspec.Struct, frozen=True):
     scopes: list[str]
     prefixes: tuple[str, ...]
     tenant: str | None
+    hides_payloads: bool
     created_ms: int
     created_by: str
     rotated_ms: int | None
@@ -122,6 +123,7 @@ def _asked(fields: dict[str, str]) -> Asked:
         tuple(fields.get("prefixes", "").split()),
         int(days) * DAY_MS if days else None,
         fields.get("tenant") or None,
+        "hides_payloads" in fields,
     )
 
 
@@ -137,6 +139,7 @@ def _row(kept: Kept) -> Row:
         scopes=kept.scopes.words,
         prefixes=kept.prefixes,
         tenant=kept.tenant,
+        hides_payloads=kept.hides_payloads,
         created_ms=ms(kept.created_at),
         created_by=kept.created_by,
         rotated_ms=ms_or_none(kept.rotated_at),

@@ -96,6 +96,7 @@ PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("GET", "/topics/{topic}/asof", SEE, asof.show),
     ("GET", "/horizon", SEE_SERVER, horizon.show),
     ("GET", "/reapers", SEE_SERVER, reapers.show),
+    ("GET", "/reapers/{name}", SEE_SERVER, reapers.earlier),
     ("POST", "/reapers/{name}/run", REAP, reapers.run),
     ("POST", "/reapers/delete/schedule", REAP, reapers.reschedule),
     ("GET", "/webhooks", SEE_SERVER, webhooks.show),

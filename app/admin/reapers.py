@@ -1,4 +1,4 @@
-"""/admin/reapers: the sweeps of the background, how they went last, and run now."""
+"""/admin/reapers: the sweeps of the background, how they went last and earlier, and run now."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from app.db.horizon import duration
 from app.edge.context import context_of
 from app.errors import InvalidSchedule
 from app.reapers.loop import DELETE, State
+from app.reapers.runs import MOST_KEPT, Last
 
 WAIT_SECONDS: Final = 2.0  # for the end of a run; what takes longer is seen to run
 MOVES: Final = {
@@ -74,6 +75,21 @@ async def reschedule(request: Request) -> Response:
     return RedirectResponse("/admin/reapers", 303)
 
 
+async def earlier(request: Request) -> Response:
+    """What a sweep's earlier runs moved. Raises NotFound."""
+    name: str = request.path_params["name"]
+    found = await context_of(request).reapers.earlier(name)
+    return page(
+        request,
+        "reaper.html",
+        title=name,
+        name=name,
+        moves=MOVES[name],
+        rows=[_of_run(name, "", one) for one in found],
+        most=MOST_KEPT,
+    )
+
+
 async def _page(request: Request, status: int = 200, form: Form | None = None) -> Response:
     reapers = context_of(request).reapers
     schedule = await reapers.deletion.get()
@@ -94,6 +110,10 @@ def _row(state: State, schedule: str) -> Row:
     pace = (schedule or "never") if sweep is DELETE else every
     if last is None:
         return Row(sweep.name, MOVES[sweep.name], pace, "never ran", "")
+    return _of_run(sweep.name, pace, last)
+
+
+def _of_run(name: str, pace: str, last: Last) -> Row:
     if last.running:
         outcome, level = "running", "ok"
     elif last.finished_at is None:
@@ -102,8 +122,8 @@ def _row(state: State, schedule: str) -> Row:
         outcome, level = ("failed", "bad") if last.error else ("done", "")
     ended = ms_or_none(last.finished_at)
     return Row(
-        name=sweep.name,
-        moves=MOVES[sweep.name],
+        name=name,
+        moves=MOVES[name],
         pace=pace,
         outcome=outcome,
         level=level,

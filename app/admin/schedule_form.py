@@ -12,7 +12,8 @@ from app.admin.render import page
 from app.admin.session import MOST_BYTES, fields_of
 from app.edge import schedules
 from app.edge.access import must_cover
-from app.errors import AlreadyExists, HoldfastError, NotAQueue, Throttled, TopicNotFound
+from app.edge.sight import WHY
+from app.errors import AlreadyExists, Forbidden, HoldfastError, NotAQueue, Throttled, TopicNotFound
 from app.queue.forms import as_json
 from app.queue.schedules import Missed, Schedule, Wanted
 from app.topics.config import check_name
@@ -54,14 +55,14 @@ async def make(request: Request) -> Response:
 
 
 async def edit(request: Request) -> Response:
-    """The form with what it is. Raises NotFound."""
-    one = await schedules.get(request)
+    """The form with what it is. Raises NotFound; Forbidden where its record is hidden."""
+    one = await _seen(request)
     return _form(request, _typed(one), one)
 
 
 async def change(request: Request) -> Response:
-    """Replace it, unless it was changed since the form was made. Raises NotFound."""
-    one, fields, errors = await schedules.get(request), await fields_of(request), dict[str, str]()
+    """Replace it, unless it was changed since the form was made. Raises as edit."""
+    one, fields, errors = await _seen(request), await fields_of(request), dict[str, str]()
 
     def check(before: Schedule | None) -> None:
         if before is None or _stamp(before) != fields.get("was"):
@@ -72,8 +73,15 @@ async def change(request: Request) -> Response:
         if wanted is None or not await _kept(request, (one.name, wanted), check, errors):
             return _form(request, fields, one, errors=errors)
     except _ChangedMeanwhileError:
-        return _form(request, fields, await schedules.get(request), meanwhile=True)
+        return _form(request, fields, await _seen(request), meanwhile=True)
     return RedirectResponse(f"/admin/schedules/{one.name}", 303)
+
+
+async def _seen(request: Request) -> Schedule:
+    one = await schedules.get(request)
+    if one.hidden:
+        raise Forbidden(WHY)
+    return one
 
 
 async def _kept(

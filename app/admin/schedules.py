@@ -14,6 +14,7 @@ from app.admin.permissions import SCHEDULE, SEE_SCHEDULES, allows, must_be_allow
 from app.admin.render import page
 from app.edge import schedules
 from app.edge.context import context_of
+from app.edge.sight import WHY
 from app.errors import InvalidRequest
 from app.queue.forms import as_json
 from app.queue.schedules import Schedule
@@ -62,7 +63,7 @@ async def show(request: Request) -> Response:
 async def one(request: Request) -> Response:
     """A schedule: what it makes, when it did last, and when it will. Raises InvalidRequest, NotFound."""
     found = await schedules.get(request)
-    text = as_json(*schedules.payload_of(found)).decode()
+    text = "" if found.hidden else as_json(*schedules.payload_of(found)).decode()
     return page(
         request,
         "schedule.html",
@@ -70,6 +71,7 @@ async def one(request: Request) -> Response:
         row=row(found),
         error_ms=_ms(found.error_at),
         fires=[_ms(at) for at in schedules.next_fires(found)],
+        hidden=WHY if found.hidden else "",
         payload=text[:MOST_TEXT],
         cut=max(len(text) - MOST_TEXT, 0),
         fields={name: bytes(value).decode() for name, value in schedules.fields_of(found).items()},

@@ -205,6 +205,7 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[C
     flow = [
         _line("enqueued", "ready", rate(lambda step: step.enqueued)),
         _line("completed", "in-flight", rate(lambda step: step.completed)),
+        _line("retried", "scheduled", rate(lambda step: step.retried)),
         _line("failed", "dead", rate(lambda step: step.failed)),
     ]
     waits = [

@@ -106,7 +106,8 @@ async def grant(request: Request) -> Response:
     user_id: str = request.path_params["id"]
     try:
         right = _right(fields.get("action", ""))
-        await rights.grant(context, user_id, right, fields.get("topic_pattern", "").strip(), by)
+        pattern, hides = fields.get("topic_pattern", "").strip(), "hides_payloads" in fields
+        await rights.grant(context, user_id, right, pattern, by, hides_payloads=hides)
     except FAULTS as error:
         return await _page(request, error.status, granting=refused(fields, error))
     return RedirectResponse(f"/admin/users/{user_id}", 303)

@@ -17,6 +17,7 @@ from app.api.fields import check_text
 from app.api.openapi import query
 from app.edge.context import context_of
 from app.edge.payloads import check_depth
+from app.edge.sight import as_seen
 from app.errors import InvalidRequest, RecordTooLarge, Unauthorized
 from app.keys import Key, covers
 from app.queue.results import MAX_BYTES, Progress
@@ -96,10 +97,11 @@ async def outcome_of(request: Request, key: Key | None, policy: Policy, seq: int
     context = context_of(request)
     outcomes = context.engine.outcomes
     if not wait_ms:
-        return await outcomes.of(policy, seq, covers=covers(key))
+        outcome = await outcomes.of(policy, seq, covers=covers(key))
+        return None if outcome is None else as_seen(key, policy.topic.name, outcome)
     count_as(request, "result_wait")  # its time is the wait's
     await request.body()
     outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covers(key)))
     if not context.access.still_good(key):
         raise Unauthorized("This key was revoked or has expired.")
-    return outcome
+    return None if outcome is None else as_seen(key, policy.topic.name, outcome)

@@ -14,7 +14,7 @@ import asyncpg
 from app.audit import trail
 from app.db.pool import REST_TIMEOUTS
 from app.errors import HoldfastError
-from app.keys import Scope, scopes_of
+from app.keys import HIDDEN, Scope, scopes_of
 from app.signin import store
 from app.signin.store import Asked, Changer, Kept
 from app.topics import bus
@@ -53,6 +53,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--expires-in", type=_duration(TEN_YEARS_MS), metavar="TIME", help="such as 90d or 12h; never if left out"
     )
     made.add_argument("--tenant", help="whose jobs it is for, and no others; all tenants' if left out")
+    made.add_argument(
+        "--hide-payloads", action="store_true", help="it sees jobs and not what is in them, and takes none"
+    )
     add("list", "List all keys, the newest first, without their secrets.")
     rotated = add("rotate", "Give a key another secret, and print it.")
     rotated.add_argument("id", help="key_…, as `keys list` shows it")
@@ -91,7 +94,7 @@ async def run(url: str, redis_url: str | None, args: argparse.Namespace) -> int:
 
 
 async def _add(pool: Pool, args: argparse.Namespace) -> None:
-    asked = Asked(args.name, args.scopes, args.prefixes, args.expires_in, args.tenant)
+    asked = Asked(args.name, args.scopes, args.prefixes, args.expires_in, args.tenant, args.hide_payloads)
     first = not await store.page(pool, _END, 1, _BY)
     kept, secret = await store.create(pool, asked, _BY)
     print(secret)
@@ -103,7 +106,9 @@ async def _add(pool: Pool, args: argparse.Namespace) -> None:
 
 
 async def _list(pool: Pool, _args: argparse.Namespace) -> None:
-    rows: list[tuple[str, ...]] = [("ID", "STATE", "SCOPES", "PREFIXES", "TENANT", "MADE", "EXPIRES", "NAME")]
+    rows: list[tuple[str, ...]] = [
+        ("ID", "STATE", "SCOPES", "PREFIXES", "TENANT", "PAYLOADS", "MADE", "EXPIRES", "NAME")
+    ]
     before = _END
     while found := await store.page(pool, before, _PAGE, _BY):
         rows += [_row(kept) for kept in found]
@@ -132,7 +137,8 @@ def _row(kept: Kept) -> tuple[str, ...]:
     scopes, prefixes = "+".join(kept.scopes.words), "|".join(kept.prefixes) or "(every topic)"
     made, expires = _minute(kept.created_at), _minute(kept.expires_at) if kept.expires_at else "never"
     tenant = "(all)" if kept.tenant is None else ascii(kept.tenant)
-    return (kept.id, kept.state.value, scopes, prefixes, tenant, made, expires, kept.name)
+    payloads = HIDDEN if kept.hides_payloads else "shown"
+    return (kept.id, kept.state.value, scopes, prefixes, tenant, payloads, made, expires, kept.name)
 
 
 def _minute(time: datetime) -> str:

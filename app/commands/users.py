@@ -18,6 +18,7 @@ from app.signin import passwords, users
 from app.signin.passwords import LEAST_CHARACTERS, MOST_BYTES, Passwords
 from app.signin.people import EVERYTHING, Right
 from app.signin.store import Changer
+from app.signin.users import Grant
 from app.topics import bus
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         granted = add(name, text, "name")
         granted.add_argument("action", choices=[right.value for right in Right], help="write includes consume")
         granted.add_argument("pattern", nargs="?", default=EVERYTHING, metavar="PATTERN", help=_PATTERN)
+        if name == "grant":
+            granted.add_argument(
+                "--hide-payloads", action="store_true", help="without seeing what is in jobs, nor taking them"
+            )
     return parser.parse_args(argv)
 
 
@@ -106,7 +111,7 @@ async def _list(pool: Pool, _args: argparse.Namespace, _hashes: Passwords) -> No
     after = ""
     while found := await users.page(pool, after, _PAGE):
         for account in found:
-            granted = [f"{g.action.value} {g.topic_pattern}" for g in await users.grants(pool, account.id)]
+            granted = [_words(grant) for grant in await users.grants(pool, account.id)]
             may = "everything (admin)" if account.is_admin else ", ".join(granted) or "nothing yet"
             rows.append((account.id, account.username, f"{account.created_at:%Y-%m-%d %H:%M}", may))
         after = found[-1].username
@@ -131,8 +136,9 @@ async def _delete(pool: Pool, args: argparse.Namespace, _hashes: Passwords) -> N
 
 
 async def _grant(pool: Pool, args: argparse.Namespace, _hashes: Passwords) -> None:
-    await users.grant(pool, await _id_of(pool, args.name), Right(args.action), args.pattern, _BY)
-    _say(f"{args.name} may {args.action} in {args.pattern}.")
+    user_id, hides = await _id_of(pool, args.name), args.hide_payloads
+    made = await users.grant(pool, user_id, Right(args.action), args.pattern, _BY, hides_payloads=hides)
+    _say(f"{args.name} may {_words(made)}.")
 
 
 async def _revoke(pool: Pool, args: argparse.Namespace, _hashes: Passwords) -> None:
@@ -150,6 +156,11 @@ async def _id_of(pool: Pool, name: str) -> str:
     if found is None:
         raise NotFound(f"There is no user {name!r}.")
     return found.id
+
+
+def _words(grant: Grant) -> str:
+    hidden = " (payloads hidden)" if grant.hides_payloads else ""
+    return f"{grant.action.value} {grant.topic_pattern}{hidden}"
 
 
 def _password(name: str) -> str:

@@ -86,6 +86,8 @@ class Access:
             raise Forbidden("This key is for the jobs of one tenant, and this is about more.")
         if topic is not None:
             must_cover(key, topic)
+        if consumes and key.hides_payloads:
+            raise Forbidden("Payloads are hidden from this key, so it takes no jobs and settles none.")
         if self._quota.requests_per_key:
             self._quota.take_request(request.scope, key)
         return key
@@ -127,7 +129,8 @@ class Access:
         if user is None or user.epoch != key.epoch or (key.until is not None and time.monotonic() >= key.until):
             return False
         try:
-            return user.key(key.asked, consumes=key.consumes).may_grant(Scope(0), key.prefixes)
+            now = user.key(key.asked, consumes=key.consumes)
+            return now.may_grant(Scope(0), key.prefixes) and now.sees_payloads_below(key.sight)
         except Forbidden:
             return False
 

@@ -86,9 +86,11 @@ async def delete_user(context: Context, user_id: str, by: Changer) -> None:
     await context.access.directory.changed(user=user_id.lower())
 
 
-async def grant(context: Context, user_id: str, right: Right, pattern: str, by: Changer) -> Grant:
+async def grant(
+    context: Context, user_id: str, right: Right, pattern: str, by: Changer, *, hides_payloads: bool = False
+) -> Grant:
     """Grant a user an action in the topics of a pattern. Raises as users.grant."""
-    made = await users.grant(context.pools.rest, user_id, right, pattern, by)
+    made = await users.grant(context.pools.rest, user_id, right, pattern, by, hides_payloads=hides_payloads)
     await context.access.directory.changed()
     return made
 

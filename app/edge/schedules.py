@@ -12,6 +12,7 @@ from starlette.requests import Request
 from app import cron
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
+from app.edge.sight import as_seen
 from app.engine.schedules import Run
 from app.errors import InvalidRequest, InvalidSchedule
 from app.keys import Key, Scope, covers
@@ -78,13 +79,15 @@ async def put(
     """
     context, key = let_in(request)
     must_cover(key, check_name(wanted.topic))
-    return await context.engine.schedules.put(name, wanted, context.access.actor(request), covers(key), check)
+    kept, made = await context.engine.schedules.put(name, wanted, context.access.actor(request), covers(key), check)
+    return as_seen(key, kept.topic, kept), made
 
 
 async def get(request: Request) -> Schedule:
     """The schedule in the path. Raises Unauthorized, Forbidden, NotFound."""
     context, key = let_in(request)
-    return await context.engine.schedules.get(name_in(request), covers(key))
+    kept = await context.engine.schedules.get(name_in(request), covers(key))
+    return as_seen(key, kept.topic, kept)
 
 
 async def delete(request: Request) -> None:
@@ -97,7 +100,8 @@ async def pause(request: Request, *, paused: bool) -> Schedule:
     """Pause the schedule in the path, or let it go on: as it is then. Raises as get."""
     context, key = let_in(request)
     actor = context.access.actor(request)
-    return await context.engine.schedules.pause(name_in(request), actor, covers(key), paused=paused)
+    kept = await context.engine.schedules.pause(name_in(request), actor, covers(key), paused=paused)
+    return as_seen(key, kept.topic, kept)
 
 
 async def run(request: Request) -> Run:

@@ -47,7 +47,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `state` is pending, or its end; `at_ms` is when that was. `result` is the text of JSON, None where a job was
     completed without one; `expires_ms` until when it is kept, None for ever. `letter`: the topic and seq of a dead
-    letter that is still there. `progress`: of a pending job, as far as its holder has said.
+    letter that is still there. `progress`: of a pending job, as far as its holder has said. `hidden`: the result is,
+    from whoever looks.
     """
 
     state: str
@@ -57,6 +58,7 @@ class Outcome(msgspec.Struct, frozen=True):
     error: str | None = None
     letter: tuple[str, int] | None = None
     progress: Progress | None = None
+    hidden: bool = False
 
 
 class Outcomes:

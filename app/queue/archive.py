@@ -44,7 +44,7 @@ class Part(msgspec.Struct, frozen=True):
 
 class Archived(msgspec.Struct, frozen=True):
     """A completed job. `metadata` is the text of a JSON object; times are aware; `first_*`: the job that a dead letter
-    was at first. `more`: it has one after it."""
+    was at first. `more`: it has one after it. `hidden`: what is in it is, from whoever looks."""
 
     seq: int
     created_at: datetime
@@ -59,6 +59,7 @@ class Archived(msgspec.Struct, frozen=True):
     metadata: str | None
     payload: bytes
     more: bool
+    hidden: bool = False
 
 
 async def page(db: Connection, topic: Topic, part: Part, limit: int) -> list[Archived]:

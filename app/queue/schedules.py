@@ -71,7 +71,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 class Schedule(msgspec.Struct, frozen=True):
     """A schedule. `next_fire`: the time that it is fired for next, None while it is paused; `last_fire` and `last_seq`:
-    of the last job. `error_*`: why nothing came of the last try. `payload` is empty in a list."""
+    of the last job. `error_*`: why nothing came of the last try. `payload` is empty in a list. `hidden`: the job
+    is, from whoever looks."""
 
     name: str
     topic: str
@@ -90,6 +91,7 @@ class Schedule(msgspec.Struct, frozen=True):
     updated_at: datetime
     payload: bytes = b""
     fields: str = "{}"
+    hidden: bool = False
 
 
 class Due(msgspec.Struct, frozen=True):

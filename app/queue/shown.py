@@ -65,7 +65,8 @@ class Shown(msgspec.Struct, frozen=True):
     expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
     since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
     `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter before it was one;
-    `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`."""
+    `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`; `hidden`: what is
+    in it is hidden from whoever looks."""
 
     topic: str
     topic_id: int
@@ -100,6 +101,7 @@ class Shown(msgspec.Struct, frozen=True):
     percent: int | None
     note: str | None
     progress_ms: int | None
+    hidden: bool = False
 
     @property
     def status(self) -> Status:

@@ -103,6 +103,10 @@ class Reapers:
         last = await runs.read(self._pools.rest, [sweep.name for sweep in SWEEPS], self.runner.times.dead_after)
         return [State(sweep, last.get(sweep.name)) for sweep in SWEEPS]
 
+    async def earlier(self, name: str) -> list[Last]:
+        """Its last runs that moved something, or failed, in whichever process, the last one first. Raises NotFound."""
+        return await runs.earlier(self._pools.rest, named(name).name)
+
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
         for name, last in self.runner.last.items():
             yield catalogue.SWEEP_LAST, (name,), last

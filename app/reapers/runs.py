@@ -19,11 +19,13 @@ from app.queue.model import Connection
 _BEGIN = sql.load(__package__, "begin_run")
 _BEAT = sql.load(__package__, "beat")
 _END = sql.load(__package__, "end_run")
+_EARLIER = sql.load(__package__, "earlier_runs")
 _LEAVE = sql.load(__package__, "leave_run")
 _READ = sql.load(__package__, "read_runs")
 _READ_SCHEDULE = sql.load(__package__, "read_schedule")
 _WRITE_SCHEDULE = sql.load(__package__, "write_schedule")
 
+MOST_KEPT: Final = 50  # runs of a sweep
 MOST_ERROR: Final = 500  # characters
 NONE: Final = timedelta(0)
 
@@ -78,7 +80,8 @@ async def beat(db: Connection, name: str, run: UUID, moved: int) -> bool:
 
 async def end(db: Connection, name: str, run: UUID, moved: int, error: str | None = None) -> None:
     """It has ended; `error` says why it failed."""
-    await db.fetchval(_END, name, run, moved, None if error is None else error[:MOST_ERROR].replace("\0", ""))
+    why = None if error is None else error[:MOST_ERROR].replace("\0", "")
+    await db.fetchval(_END, name, run, moved, why, MOST_KEPT)
 
 
 async def leave(db: Connection, name: str, run: UUID, moved: int | None) -> None:
@@ -89,6 +92,11 @@ async def leave(db: Connection, name: str, run: UUID, moved: int | None) -> None
 async def read(db: Connection, names: Sequence[str], dead: timedelta) -> dict[str, Last]:
     """The last run of each of these that has ever run."""
     return {row["name"]: Last(**row) for row in await db.fetch(_READ, list(names), dead)}
+
+
+async def earlier(db: Connection, name: str) -> list[Last]:
+    """The last MOST_KEPT runs of a sweep that moved something, or failed, the last one first."""
+    return [Last(**row) for row in await db.fetch(_EARLIER, name, MOST_KEPT)]
 
 
 async def schedule(db: Connection, name: str, dead: timedelta) -> Kept:

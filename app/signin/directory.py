@@ -166,7 +166,9 @@ class Directory:
         for row in rows:
             until = None if row["seconds"] is None else asked_at + row["seconds"]
             scopes, prefixes = scopes_of(row["scopes"]), tuple(row["prefixes"])
-            key = Key(row["digest"], scopes, prefixes, row["id"], row["name"], until, tenant=row["tenant"])
+            named = row["id"], row["name"], until
+            limits = {"tenant": row["tenant"], "hides_payloads": row["hides_payloads"]}
+            key = Key(row["digest"], scopes, prefixes, *named, **limits)
             known[key.digest] = key
         users = await self._load_users()
         if not self.guarded:
@@ -180,7 +182,7 @@ class Directory:
     async def _load_users(self) -> dict[str, User]:
         users = {}
         for row in await self._pool.fetch(_PEOPLE, MOST_USERS):
-            grants = zip(map(Right, row["actions"]), row["patterns"], strict=True)
+            grants = zip(map(Right, row["actions"]), row["patterns"], row["hides"], strict=True)
             user = User(row["id"], row["username"], row["epoch"], is_admin=row["is_admin"], grants=grants)
             users[user.id] = user
         if users or self.tokens is not None:

@@ -47,26 +47,47 @@ class NotGranted(Forbidden):
 class UserKey(Key):
     """What a user may do of what one request needs: a key to the topics for which they are granted all of it.
 
-    `epoch`: of the password that they signed in with; `asked` and `consumes`: what the request needs.
+    `epoch`: of the password that they signed in with; `asked` and `consumes`: what the request needs; `sight`: how the
+    names of those topics begin whose payloads they may see, "" for all.
     """
 
     epoch: int = 0
     asked: Scope = NOTHING
     consumes: bool = False
+    sight: tuple[str, ...] = ("",)
+
+    def sees_payloads(self, topic: str) -> bool:
+        """Whether they may see what is in the jobs of a topic."""
+        return (topic + END).startswith(self.sight)
+
+    def sees_payloads_below(self, starts: Iterable[str]) -> bool:
+        """Whether they may see what is in the jobs of all topics whose names begin so; "" is how every one does."""
+        return all(start.startswith(self.sight) for start in starts)
 
 
 class User:
     """A user as a process knows them; never another one, but made anew with each load."""
 
-    def __init__(self, user_id: str, name: str, epoch: int, *, is_admin: bool, grants: Iterable[tuple[Right, str]]):
+    def __init__(
+        self, user_id: str, name: str, epoch: int, *, is_admin: bool, grants: Iterable[tuple[Right, str, bool]]
+    ):
+        """`grants`: of an action in the topics of a pattern, and whether it hides payloads. Such a one lets take no
+        jobs."""
         self.id = user_id
         self.name = name
         self.epoch = epoch
         self.is_admin = is_admin
         starts: dict[Right, set[str]] = {right: set() for right in Right}
-        for right, pattern in grants:
-            starts[right].add(_start(pattern))
-        self._consume = starts[Right.WRITE] | starts[Right.CONSUME]
+        sight, takes = set[str](), set[str]()
+        for right, pattern, hides in grants:
+            start = _start(pattern)
+            starts[right].add(start)
+            if not hides:
+                sight.add(start)
+                if right in {Right.WRITE, Right.CONSUME}:
+                    takes.add(start)
+        self._consume = takes
+        self._sight = ("",) if is_admin else tuple(sorted(sight))
         admin = starts[Right.ADMIN]
         self._starts = {
             Scope.READ: starts[Right.READ],
@@ -88,7 +109,7 @@ class User:
 
     def _made(self, scopes: Scope, consumes: bool) -> UserKey:
         if self.is_admin:
-            return UserKey(b"", Scope.ALL, (), self.id, self.name, None, self.epoch, scopes, consumes)
+            return self._key(Scope.ALL, (), scopes, consumes)
         reach = {""}
         for granted in [self._consume] if consumes else [self._starts[scope] for scope in scopes]:
             reach = {max(a, b, key=len) for a in reach for b in granted if a.startswith(b) or b.startswith(a)}
@@ -99,7 +120,10 @@ class User:
         for scope, starts in self._starts.items():
             if all(one.startswith(tuple(starts)) for one in reach):
                 may |= scope
-        return UserKey(b"", may, _prefixes(reach), self.id, self.name, None, self.epoch, scopes, consumes)
+        return self._key(may, _prefixes(reach), scopes, consumes)
+
+    def _key(self, may: Scope, prefixes: tuple[str, ...], asked: Scope, consumes: bool) -> UserKey:
+        return UserKey(b"", may, prefixes, self.id, self.name, None, self.epoch, asked, consumes, self._sight)
 
 
 def check_pattern(text: str) -> str:

@@ -15,7 +15,7 @@ from app.audit import trail
 from app.audit.trail import Action, Actor
 from app.db import sql
 from app.errors import Forbidden, InvalidRequest, KeyNotLive, NotFound, Throttled, Unauthorized
-from app.keys import Key, Scope, digest_of, scopes_of
+from app.keys import HIDDEN, Key, Scope, digest_of, scopes_of
 from app.queue.model import Connection
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Kept(msgspec.Struct, frozen=True):
     scopes: Scope
     prefixes: tuple[str, ...]
     tenant: str | None
+    hides_payloads: bool
     created_at: datetime
     created_by: str
     rotated_at: datetime | None
@@ -65,13 +66,14 @@ class Kept(msgspec.Struct, frozen=True):
 
 class Asked(msgspec.Struct, frozen=True):
     """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it is
-    for; None for all."""
+    for; None for all. `hides_payloads`: it sees jobs, and not what is in them."""
 
     name: str
     scopes: Scope
     prefixes: tuple[str, ...] = ()
     expires_in_ms: int | None = None
     tenant: str | None = None
+    hides_payloads: bool = False
 
 
 class Changer(msgspec.Struct, frozen=True):
@@ -85,9 +87,9 @@ class Changer(msgspec.Struct, frozen=True):
     def in_the_open(self) -> bool:
         return self.actor.id == trail.OPEN
 
-    def reaches(self, scopes: Scope, prefixes: Sequence[str]) -> bool:
+    def reaches(self, scopes: Scope, prefixes: Sequence[str], *, hides_payloads: bool) -> bool:
         """Whether a key with these is within what the changer may do itself."""
-        return self.key is None or self.key.may_grant(scopes, prefixes)
+        return self.key is None or self.key.may_grant(scopes, prefixes, hides_payloads=hides_payloads)
 
 
 async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
@@ -97,7 +99,7 @@ async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
     Throttled where MOST_KEYS are live.
     """
     _check(asked)
-    if not by.reaches(asked.scopes, asked.prefixes):
+    if not by.reaches(asked.scopes, asked.prefixes, hides_payloads=asked.hides_payloads):
         raise Forbidden("This key can't make one that may do more than itself.")
     key_id, secret = f"key_{secrets.token_hex(8)}", _new_secret()
     scopes, prefixes = asked.scopes.words, list(asked.prefixes)
@@ -108,18 +110,21 @@ async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
         if by.in_the_open:
             if count["kept"]:
                 raise needs_sign_in()
-            if Scope.ADMIN not in asked.scopes or asked.prefixes:
+            if Scope.ADMIN not in asked.scopes or asked.prefixes or asked.hides_payloads:
                 raise InvalidRequest(
-                    "The first key must have the scope admin and no prefixes: from then on every route needs a key, "
-                    "and only such a one can make the others."
+                    "The first key must have the scope admin and no prefixes, and see payloads: from then on every "
+                    "route needs a key, and only such a one can make the others."
                 )
         if count["live"] >= MOST_KEYS:
             raise Throttled(f"At most {MOST_KEYS} keys can be live.", {"limit": "max_keys", "max": MOST_KEYS})
         digest, expires, maker = digest_of(secret.encode()), asked.expires_in_ms, by.actor.id
-        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker, asked.tenant)
+        limits = asked.tenant, asked.hides_payloads
+        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker, *limits)
         detail = {"name": asked.name, "scopes": scopes, "prefixes": prefixes, "expires_in_ms": expires}
         if asked.tenant is not None:
             detail["tenant"] = asked.tenant
+        if asked.hides_payloads:
+            detail["payloads"] = HIDDEN
         await trail.record(db, by.actor, Action.KEY_MADE, key_id, detail)
         return await get(db, key_id, by), secret
 
@@ -128,7 +133,7 @@ async def get(db: Connection, key_id: str, by: Changer) -> Kept:
     """A key. Raises NotFound, also for one beyond the changer's reach."""
     row = await db.fetchrow(_GET, key_id) if _ID.match(key_id) else None
     kept = None if row is None else _kept(row)
-    if kept is None or not by.reaches(kept.scopes, kept.prefixes):
+    if kept is None or not by.reaches(kept.scopes, kept.prefixes, hides_payloads=kept.hides_payloads):
         raise NotFound("There is no such key.", {"id": key_id[:100]})
     return kept
 
@@ -136,7 +141,8 @@ async def get(db: Connection, key_id: str, by: Changer) -> Kept:
 async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Changer) -> list[Kept]:
     """Up to `limit` keys within the changer's reach that were made before one, the newest first."""
     scopes, prefixes = (Scope.ALL, ()) if by.key is None else (by.key.scopes, by.key.prefixes)
-    return [_kept(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes))]
+    sees = by.key is None or by.key.sees_payloads_below(prefixes or ("",))
+    return [_kept(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes), sees)]
 
 
 async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:

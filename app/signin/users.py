@@ -15,7 +15,7 @@ from app.audit import trail
 from app.audit.trail import Action
 from app.db import sql
 from app.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound, Throttled
-from app.keys import Scope
+from app.keys import HIDDEN, Scope
 from app.queue.model import Connection
 from app.signin.people import Right, check_pattern
 from app.signin.store import Changer, needs_sign_in
@@ -53,12 +53,14 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """An action that a user may do in the topics of a pattern."""
+    """An action that a user may do in the topics of a pattern. `hides_payloads`: without seeing what is in jobs, unless
+    another grant lets them."""
 
     id: str
     user_id: str
     action: Right
     topic_pattern: str
+    hides_payloads: bool
     created_at: datetime
 
 
@@ -84,7 +86,7 @@ async def create(pool: Pool, name: str, password_hash: str, by: Changer, *, is_a
     """
     check_name(name)
     if is_admin:
-        _must_reach(by, Scope.ALL)
+        _must_reach(by, Scope.ALL, hides_payloads=False)
     user_id = str(uuid.uuid4())
     async with pool.acquire() as db, db.transaction():
         await db.execute(_LOCK)
@@ -137,7 +139,7 @@ async def change(
     async with pool.acquire() as db, db.transaction():
         account = await _held(db, user_id, by)
         if is_admin:
-            _must_reach(by, Scope.ALL)
+            _must_reach(by, Scope.ALL, hides_payloads=False)
         if is_admin is False and account.is_admin and _is_self(by, account):
             raise InvalidRequest("An admin stays one until another admin says otherwise.")
         try:
@@ -150,7 +152,7 @@ async def change(
         if password_hash is not None:
             changes |= {"password": "changed"}  # that it was, and nothing of it
         if changes:
-            detail = {"username": account.username, **changes}
+            detail: dict[str, object] = {"username": account.username, **changes}
             await trail.record(db, by.actor, Action.USER_CHANGED, account.id, detail)
         return after
 
@@ -171,18 +173,23 @@ async def grants(db: Connection, user_id: str) -> list[Grant]:
     return [_grant(row) for row in await db.fetch(_GRANTS, account.id)]
 
 
-async def grant(pool: Pool, user_id: str, right: Right, pattern: str, by: Changer) -> Grant:
+async def grant(
+    pool: Pool, user_id: str, right: Right, pattern: str, by: Changer, *, hides_payloads: bool = False
+) -> Grant:
     """Grant a user an action in the topics of a pattern.
 
     Raises NotFound; InvalidRequest; AlreadyExists; Forbidden for more than the changer may do; Throttled.
     """
     check_pattern(pattern)
+    if hides_payloads and right is Right.CONSUME:
+        raise InvalidRequest("Who takes jobs sees their payloads: consume can't hide them.", {"field": "payloads"})
     async with pool.acquire() as db, db.transaction():
         account = await _held(db, user_id, by)
-        _must_reach(by, right.scopes)
+        _must_reach(by, right.scopes, hides_payloads=hides_payloads)
         if len(await db.fetch(_GRANTS, account.id)) >= MOST_GRANTS:
             raise Throttled(f"A user has {MOST_GRANTS} grants at most.", {"limit": "max_grants", "max": MOST_GRANTS})
-        row = await db.fetchrow(_INSERT_GRANT, str(uuid.uuid4()), account.id, right.value, pattern, by.actor.id)
+        given = str(uuid.uuid4()), account.id, right.value, pattern, by.actor.id, hides_payloads
+        row = await db.fetchrow(_INSERT_GRANT, *given)
         if row is None:
             raise AlreadyExists(f"This user has the grant of {right.value} on {pattern} already.")
         made = _grant(row)
@@ -218,8 +225,12 @@ async def _held(db: Connection, user_id: str, by: Changer) -> Account:
     if by.in_the_open:
         raise needs_sign_in()
     account = Account(**row)
-    granted = [] if by.key is None else [_grant(row).action for row in await db.fetch(_GRANTS, account.id)]
-    _must_reach(by, Scope.ALL if account.is_admin else _scopes(granted))
+    granted = [] if by.key is None else [_grant(row) for row in await db.fetch(_GRANTS, account.id)]
+    if account.is_admin:
+        _must_reach(by, Scope.ALL, hides_payloads=False)
+    else:
+        scopes = _scopes(one.action for one in granted)
+        _must_reach(by, scopes, hides_payloads=all(one.hides_payloads for one in granted))
     return account
 
 
@@ -230,8 +241,8 @@ def _scopes(rights: Iterable[Right]) -> Scope:
     return scopes
 
 
-def _must_reach(by: Changer, scopes: Scope) -> None:
-    if not by.reaches(scopes, ()):
+def _must_reach(by: Changer, scopes: Scope, *, hides_payloads: bool) -> None:
+    if not by.reaches(scopes, (), hides_payloads=hides_payloads):
         raise Forbidden("Nobody can grant more than they may do, nor change a user who may do more.")
 
 
@@ -244,7 +255,8 @@ def _fields(account: Account) -> dict[str, object]:
 
 
 def _detail(account: Account, made: Grant) -> dict[str, object]:
-    return {"username": account.username, "action": made.action.value, "topic_pattern": made.topic_pattern}
+    detail = {"username": account.username, "action": made.action.value, "topic_pattern": made.topic_pattern}
+    return detail | ({"payloads": HIDDEN} if made.hides_payloads else {})
 
 
 def _grant(row: asyncpg.Record) -> Grant:

@@ -12,8 +12,10 @@ R, W, D, A = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 
 
 def user(*grants: str, is_admin: bool = False) -> User:
-    pairs = [(Right(grant.partition(" ")[0]), grant.partition(" ")[2]) for grant in grants]
-    return User("id", "name", 1, is_admin=is_admin, grants=pairs)
+    """`grants` such as "read mail.*"; with "hidden" behind it, one that hides payloads."""
+    given = [grant.split(" ") for grant in grants]
+    triples = [(Right(one[0]), one[1], "hidden" in one[2:]) for one in given]
+    return User("id", "name", 1, is_admin=is_admin, grants=triples)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,7 @@ def test_a_key_is_to_the_topics_for_which_all_is_granted(
         (["read *", "write *"], A, False),
         (["read a.*", "write b.*"], R | W, False),  # of no topic both: an empty list must not mean every topic
         (["read a", "write a.*"], R | W, False),
+        (["write * hidden"], R | W, True),  # who takes a job sees what is in it
     ],
 )
 def test_what_is_granted_nowhere_is_refused(grants: list[str], scopes: Scope, consumes: bool) -> None:
@@ -68,6 +71,30 @@ def test_a_user_makes_keys_within_what_is_granted_to_them() -> None:
     assert not key.may_grant(R, ["other"])
     assert not key.may_grant(R, [])
     assert not key.may_grant(W, ["mail.x"])  # less than all that it is to
+
+
+@pytest.mark.parametrize(
+    ("grants", "seen", "hidden"),
+    [
+        (["read *"], ["a"], []),
+        (["read * hidden"], [], ["a", "mail.x"]),
+        (["read * hidden", "read mail.*"], ["mail.x"], ["a", "mail"]),
+        (["read * hidden", "consume mail"], ["mail"], ["a", "mail.x"]),
+        (["read * hidden", "write mail hidden"], [], ["mail"]),
+    ],
+)
+def test_payloads_are_seen_where_one_grant_lets(grants: list[str], seen: list[str], hidden: list[str]) -> None:
+    key = user(*grants).key(R)
+    assert [topic for topic in seen + hidden if key.sees_payloads(topic)] == seen
+
+
+def test_nobody_makes_a_key_that_sees_more_than_they_do() -> None:
+    key = user("admin * hidden", "read * hidden", "read mail.*").key(A | R)
+    assert key.may_grant(R, [], hides_payloads=True)
+    assert not key.may_grant(R, [], hides_payloads=False)
+    assert key.may_grant(R, ["mail.x"], hides_payloads=False)
+    assert not key.may_grant(R, ["mail.x", "post"], hides_payloads=False)
+    assert not Key(b"", Scope.ALL, (), hides_payloads=True).may_grant(R, ["mail"], hides_payloads=False)
 
 
 def test_a_whole_name_grants_no_start_of_names() -> None:

@@ -8,8 +8,9 @@ import msgspec
 from starlette.requests import Request
 
 from app.admin.dead.compare import Pair, pairs, text_of
-from app.admin.permissions import SEE, SEE_COMPLETED, allows
+from app.admin.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed
 from app.edge.context import Context, context_of
+from app.edge.sight import WHY, as_seen, sees_payloads
 from app.errors import NotAQueue, TopicNotFound
 from app.queue import archive, ledger, shown
 from app.queue.archive import Part
@@ -33,7 +34,8 @@ class Good(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """`worker`: who had it last, "" for not known. `cut`: there is more of the payloads than `lines` has."""
+    """`worker`: who had it last, "" for not known. `cut`: there is more of the payloads than `lines` has. `hidden`: why
+    there are none, "" where there are."""
 
     job: Shown
     out_ms: int
@@ -42,6 +44,7 @@ class Example(msgspec.Struct, frozen=True):
     worker: str
     deliveries: int
     seq: int | None
+    hidden: str
     good: Good | None
     lines: list[Pair]
     same: bool
@@ -68,7 +71,10 @@ async def read(request: Request, policy: Policy, place: Place) -> Example | None
             return None
         source = await _source(request, policy, job)
         worker = "" if source is None else await _worker(context, source, job)
-        good = None if source is None else await _good(request, source)
+        key = must_be_allowed(request, SEE, job.topic)
+        job = as_seen(key, job.topic, job)  # noqa: PLW2901
+        compares = source is not None and not job.hidden and sees_payloads(key, source.topic.name)
+        good = await _good(request, source) if source is not None and compares else None
         bad = text_of(job.payload, job.content_type)
         other = None if good is None else text_of(good.payload, good.content_type)
         lines = pairs(bad.lines, bad.lines if other is None else other.lines)
@@ -81,6 +87,7 @@ async def read(request: Request, policy: Policy, place: Place) -> Example | None
             worker=worker,
             deliveries=job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0,
             seq=seq_in(policy, job),
+            hidden=WHY if job.hidden else "",
             good=good,
             lines=lines,
             same=not any(line.differs for line in lines),

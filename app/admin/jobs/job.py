@@ -20,6 +20,7 @@ from app.admin.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
 from app.admin.render import page
 from app.edge.context import context_of
 from app.edge.jobs import seq_in
+from app.edge.sight import WHY, as_seen
 from app.engine.changes import no_job
 from app.engine.outcomes import Outcome
 from app.keys import covers
@@ -60,14 +61,18 @@ async def show(request: Request) -> Response:
 async def show_with(request: Request, said: Said) -> Response:
     """The page, with what is said of the form that was sent from it."""
     context, name, seq = context_of(request), check_name(request.path_params["topic"]), seq_in(request)
-    may_name = covers(must_be_allowed(request, SEE, name))
+    key = must_be_allowed(request, SEE, name)
+    may_name = covers(key)
     policy = await context.policies.queue(name)
     db, topic = context.pools.rest, policy.topic
     job = next(iter(await shown.show(db, [Place(topic.name, topic.id, seq)])), None)
     found = await context.engine.explain.job(policy, seq, covers=may_name)
     if found is None:
         raise no_job(policy, seq)
+    job = None if job is None else as_seen(key, name, job)
     outcome = await context.engine.outcomes.of(policy, seq, covers=may_name)
+    outcome = None if outcome is None else as_seen(key, name, outcome)
+    seen = job if job is not None and not job.hidden else None
     events = await ledger.last(db, topic, seq, MOST_EVENTS + 1)
     now_ms = round(time.time() * 1000) if found.row is None else found.row.now_ms
     steps = timeline.steps(events[MOST_EVENTS - 1 :: -1], now_ms, may_name)
@@ -98,11 +103,12 @@ async def show_with(request: Request, said: Said) -> Response:
         origin=job is not None and job.original_topic is not None and may_name(job.original_topic),
         texts=() if job is None else _texts(job),
         times=() if job is None else _times(job),
+        hidden=WHY,
         payload=None if job is None else partial(payloads.shown, job.payload, job.content_type),
-        edited=None if job is None else partial(payloads.editable, job.payload, job.content_type),
+        edited=None if seen is None else partial(payloads.editable, seen.payload, seen.content_type),
         print_of=print_of,
         metadata=None if job is None or job.metadata is None else partial(_json, job.metadata),
-        command=None if job is None else partial(again.command, _base(request), name, job, guarded=guarded),
+        command=None if seen is None else partial(again.command, _base(request), name, seen, guarded=guarded),
         guarded=guarded,
         said=said,
     )

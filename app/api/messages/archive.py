@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
+from app.api.bounds import about
 from app.api.calls import LEFT, ended_with
 from app.api.departure import while_connected
 from app.api.fields import time_of, topic_in
@@ -23,6 +24,7 @@ from app.api.paging import CURSOR, cursor_of, cursor_to
 from app.audit import trail
 from app.audit.trail import Action
 from app.edge.context import context_of
+from app.edge.sight import WHY, as_seen
 from app.errors import InvalidRequest, InvalidTime
 from app.keys import Scope
 from app.queue import archive
@@ -68,10 +70,11 @@ class LoggedMessage(msgspec.Struct, omit_defaults=True):
 
     id: str
     topic: str
-    payload: str
     retry_count: int
     created_at: datetime
     acked_at: datetime
+    payload: str | None = None
+    hidden: Annotated[str | None, about("Why payload is not shown.")] = None
     key: str | None = None
     original_topic: str | None = None
 
@@ -167,7 +170,7 @@ async def message_log(request: Request) -> Response:
     """Messages of a replayable topic that were acknowledged within its replay window, the last acknowledged first."""
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.ADMIN | Scope.READ, name)
+    key = context.access.check(request, Scope.ADMIN | Scope.READ, name)
     check_name(name)
     limit = min(max(_whole(request, "limit", 50), 1), 200)
     offset = _whole(request, "offset", 0)
@@ -182,7 +185,7 @@ async def message_log(request: Request) -> Response:
     more = rows[-1] if rows and rows[-1].more else None
     return _json(
         LogAnswer(
-            [_shown(policy, row) for row in rows],
+            [_shown(policy, as_seen(key, name, row)) for row in rows],
             total,
             limit,
             offset,
@@ -226,7 +229,8 @@ def _shown(policy: Policy, row: Archived) -> LoggedMessage:
     return LoggedMessage(
         id=id_of(topic_id, row.seq if row.first_seq is None else row.first_seq),
         topic=policy.topic.name,
-        payload=base64.b64encode(row.payload).decode(),
+        payload=None if row.hidden else base64.b64encode(row.payload).decode(),
+        hidden=WHY if row.hidden else None,
         retry_count=row.deliveries - 1,
         created_at=row.created_at,
         acked_at=row.finished_at,

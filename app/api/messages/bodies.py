@@ -270,10 +270,11 @@ class Message(msgspec.Struct, kw_only=True):
     key: str | UnsetType = UNSET
     group: str | UnsetType = UNSET
     tenant: str | UnsetType = UNSET
-    payload: str
+    payload: str | UnsetType = UNSET
     encoding: Literal["base64"] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET
-    metadata: dict[str, str]
+    metadata: dict[str, str] | UnsetType = UNSET
+    hidden: Annotated[str | UnsetType, about("Why payload and metadata are not shown.")] = UNSET
     status: Literal["pending", "processing", "failed", "expired"]
     retry_count: int
     crashes: int | UnsetType = UNSET

@@ -16,6 +16,7 @@ from app.api.messages.users import USER
 from app.api.openapi import path
 from app.edge import rights
 from app.edge.context import context_of
+from app.keys import HIDDEN
 from app.signin import users
 from app.signin.people import EVERYTHING, Right
 
@@ -56,7 +57,9 @@ async def make(request: Request) -> Response:
     by = await rights.changer_of_users(request)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     pattern = EVERYTHING if body.topic_pattern is None else body.topic_pattern
-    made = await rights.grant(context, request.path_params["id"], Right(body.action), pattern, by)
+    user_id: str = request.path_params["id"]
+    hides = body.payloads == HIDDEN
+    made = await rights.grant(context, user_id, Right(body.action), pattern, by, hides_payloads=hides)
     return _answer(grant_shown(made), 201)
 
 

@@ -21,8 +21,9 @@ from app.api.openapi import NAME, query
 from app.api.paging import CURSOR, cursor_of, cursor_to
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
+from app.edge.sight import as_seen
 from app.errors import Forbidden, InvalidRequest, MethodNotAllowed, TopicNotFound
-from app.keys import Scope
+from app.keys import Key, Scope
 from app.queue import shown as jobs
 from app.queue.shown import Place, Status
 from app.topics import store
@@ -84,7 +85,7 @@ async def page(request: Request) -> Response:
         if status is not None or below is not None or suspected:
             raise InvalidRequest("status, suspected_poison and cursor need a topic.")
         places = await jobs.newest(context.pools.rest, limit, offset)
-        items, _ = await _items(context, places, base64=base64)
+        items, _ = await _items(context, key, places, base64=base64)
         total = await jobs.count_all(context.pools.rest)
         return _page(items, max(total, len(items)), limit, offset, None)
     must_cover(key, check_name(name))
@@ -100,7 +101,7 @@ async def page(request: Request) -> Response:
         context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset, suspected=suspected
     )
     places = [Place(name, policy.topic.id, seq) for seq in found.seqs]
-    items, last = await _items(context, places, base64=base64)
+    items, last = await _items(context, key, places, base64=base64)
     below_next = found.next_below if last is None or last == found.seqs[-1] else last
     if found.matched is not None:
         return _page(items, found.matched, limit, offset, below_next)
@@ -128,7 +129,7 @@ async def get(request: Request) -> Response:
             continue
         policy, seq = found
         for item in await jobs.show(context.pools.rest, [Place(policy.topic.name, policy.topic.id, seq)]):
-            return _json(shown(policy, item, base64=base64))
+            return _json(shown(policy, as_seen(key, item.topic, item), base64=base64))
     raise no_message(message_id)
 
 
@@ -158,7 +159,9 @@ async def stats(request: Request) -> Response:
         after = policies[-1].topic.name
 
 
-async def _items(context: Context, places: list[Place], *, base64: bool) -> tuple[list[bytes], int | None]:
+async def _items(
+    context: Context, key: Key | None, places: list[Place], *, base64: bool
+) -> tuple[list[bytes], int | None]:
     """Those of them that there are, as far as their payloads fit into an answer, and the last one's seq."""
     items, last = [], None
     for item in await jobs.show(context.pools.rest, places):
@@ -167,7 +170,7 @@ async def _items(context: Context, places: list[Place], *, base64: bool) -> tupl
             policy = await context.policies.queue(item.topic)
         except TopicNotFound:
             continue  # deleted at this moment
-        items.append(shown(policy, item, base64=base64))
+        items.append(shown(policy, as_seen(key, item.topic, item), base64=base64))
     return items, last
 
 

@@ -20,6 +20,7 @@ from app.api.messages.settlements import ID
 from app.api.messages.show import progress_of, time_of
 from app.api.results import WAIT_MS, State, outcome_of, wait_ms_of
 from app.edge.context import context_of
+from app.edge.sight import WHY
 from app.engine.outcomes import COMPLETED, PENDING, Outcome
 from app.keys import Scope
 
@@ -32,6 +33,7 @@ class MessageResult(msgspec.Struct, kw_only=True):
     id: str
     state: State
     result: Annotated[Raw | UnsetType, about("Of a completed one: what was handed in, null if nothing was.")] = UNSET
+    hidden: Annotated[str | UnsetType, about("Why the result of a completed one is not shown.")] = UNSET
     completed_at: str | UnsetType = UNSET
     expires_at: Annotated[str | UnsetType, about("Until when the result is kept. Absent: for ever.")] = UNSET
     ended_at: Annotated[str | UnsetType, about("When it ended otherwise.")] = UNSET
@@ -64,6 +66,8 @@ def _shown(outcome: Outcome) -> dict[str, Any]:
     if outcome.state == PENDING:
         return {} if outcome.progress is None else {"progress": progress_of(outcome.progress)}
     at = time_of(outcome.at_ms or 0).decode()
+    if outcome.state == COMPLETED and outcome.hidden:
+        return {"hidden": WHY, "completed_at": at}
     shown: dict[str, Any] = {"result": Raw((outcome.result or "null").encode()), "completed_at": at}
     if outcome.state != COMPLETED:
         shown = {"ended_at": at}

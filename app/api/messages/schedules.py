@@ -22,6 +22,7 @@ from app.api.openapi import query
 from app.api.paging import CURSOR
 from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When, error_of, page_of, put_when
 from app.edge import schedules
+from app.edge.sight import WHY
 from app.queue.ids import id_of
 from app.queue.schedules import Schedule
 
@@ -59,7 +60,8 @@ class MessagesScheduleItem(msgspec.Struct, kw_only=True):
 class MessagesSchedule(MessagesScheduleItem, kw_only=True):
     """A schedule, its message, and the next five times."""
 
-    message: dict[str, Any]
+    message: dict[str, Any] | UnsetType = UNSET
+    hidden: Annotated[str | UnsetType, about("Why the message is not shown.")] = UNSET
     next_fires: list[str]
 
 
@@ -195,6 +197,9 @@ def _item(one: Schedule) -> MessagesScheduleItem:
 
 
 def _shown(one: Schedule) -> MessagesSchedule:
+    item, next_fires = msgspec.structs.asdict(_item(one)), [_time(at) for at in schedules.next_fires(one)]
+    if one.hidden:
+        return MessagesSchedule(**item, hidden=WHY, next_fires=next_fires)
     fields = schedules.fields_of(one)
     metadata = bytes(fields["meta"]).decode() if "meta" in fields else None
     shown = unsent(*schedules.payload_of(one), metadata)
@@ -203,8 +208,7 @@ def _shown(one: Schedule) -> MessagesSchedule:
         if f"{name}_ms" in fields:
             message[f"{name}_seconds"] = msgspec.json.decode(fields[f"{name}_ms"], type=int) / 1000
     message |= {name: value for name, value in fields.items() if name not in _OTHERS}
-    next_fires = [_time(at) for at in schedules.next_fires(one)]
-    return MessagesSchedule(**msgspec.structs.asdict(_item(one)), message=message, next_fires=next_fires)
+    return MessagesSchedule(**item, message=message, next_fires=next_fires)
 
 
 def _time(at: datetime) -> str:

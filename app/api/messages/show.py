@@ -11,6 +11,7 @@ from msgspec import UNSET
 from app.api.fields import encode, history
 from app.api.messages.bodies import MessageProgress
 from app.edge.payloads import to_base64
+from app.edge.sight import WHY
 from app.queue.forms import Form, form_of, is_utf8
 from app.queue.ids import id_of
 from app.queue.model import Job
@@ -56,13 +57,12 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
     """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
     held = job.status is Status.PROCESSING
     return (
-        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b%b}'
+        b'{"id":"%b","topic":"%b"%b,%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b%b}'
         % (
             id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
             job.topic.encode(),
             _names(job),
-            _payload(job.payload, job.content_type, base64=base64),
-            _metadata(job.metadata),
+            _content(job, base64=base64),
             job.status.value.encode(),
             job.deliveries - held,
             history(job.deliveries - held, job.crashes, job.original_crashes),
@@ -78,6 +78,12 @@ def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
             b"" if job.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(job.dlq_moved_ms),
         )
     )
+
+
+def _content(job: Shown, *, base64: bool) -> bytes:
+    if job.hidden:
+        return b'"hidden":%b' % encode(WHY)
+    return b'%b,"metadata":%b' % (_payload(job.payload, job.content_type, base64=base64), _metadata(job.metadata))
 
 
 def unsent(payload: bytes, content_type: str | None, metadata: str | None) -> bytes:

@@ -81,15 +81,20 @@ class MakeGrantBody(msgspec.Struct):
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
         about("Every topic (*), those whose names start so (mail.*), or one (mail).", EVERYTHING),
     ] = None
+    payloads: Annotated[
+        Literal["shown", "hidden"] | None,
+        about("hidden: without seeing what is in messages, nor taking them.", "shown"),
+    ] = None
 
 
-class GrantShown(msgspec.Struct):
+class GrantShown(msgspec.Struct, kw_only=True):
     """An action that a user may do in the topics of a pattern."""
 
     id: str
     user_id: str
     action: ActionWord
     topic_pattern: str
+    payloads: Annotated[Literal["hidden"] | UnsetType, about("Absent: they are shown.")] = UNSET
     created_at: str
 
 
@@ -107,7 +112,14 @@ def user_shown(account: Account) -> UserShown:
 
 def grant_shown(grant: Grant) -> GrantShown:
     """A grant as the dialect shows it."""
-    return GrantShown(grant.id, grant.user_id, grant.action.value, grant.topic_pattern, _time(grant.created_at))
+    return GrantShown(
+        id=grant.id,
+        user_id=grant.user_id,
+        action=grant.action.value,
+        topic_pattern=grant.topic_pattern,
+        payloads="hidden" if grant.hides_payloads else UNSET,
+        created_at=_time(grant.created_at),
+    )
 
 
 def _time(time: datetime) -> str:

@@ -43,6 +43,10 @@ class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
     tenant: Annotated[
         Tenant | None, about("Whose jobs it is for, and no others; then its scopes are read and write at most.")
     ] = None
+    payloads: Annotated[
+        Literal["shown", "hidden"],
+        about("hidden: it sees jobs and not what is in them, and takes none."),
+    ] = "shown"
 
 
 class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,6 +64,7 @@ class KeyShown(msgspec.Struct):
     scopes: list[str]
     prefixes: list[str]
     tenant: str | None
+    payloads: Literal["shown", "hidden"]
     state: Literal["live", "expired", "revoked"]
     created_at: int
     created_by: str
@@ -125,6 +130,7 @@ def shown(kept: Kept) -> KeyShown:
         scopes=kept.scopes.words,
         prefixes=list(kept.prefixes),
         tenant=kept.tenant,
+        payloads="hidden" if kept.hides_payloads else "shown",
         state=kept.state.value,
         created_at=_ms(kept.created_at),
         created_by=kept.created_by,

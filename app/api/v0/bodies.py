@@ -61,6 +61,7 @@ class DiffBody(msgspec.Struct):
     node: Nodes = None
     include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
     include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
+    include_data: Annotated[bool | None, about("Whether to show data.", True)] = None
     wait_ms: Annotated[Count | None, about("How long to wait if there is nothing, clamped to 30000.", 0)] = None
     max_batch_bytes: Annotated[
         Count | None, about("Most bytes of data and meta; 0 is the default, clamped to 8 MiB.", 1024 * 1024)

@@ -21,6 +21,7 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.edge.sight import must_see_payloads
 from app.engine.diffs import Diff
 from app.errors import InvalidRequest, Unauthorized
 from app.keys import Scope
@@ -59,6 +60,8 @@ async def diff(request: Request) -> Response:
     key = context.access.check(request, Scope.READ, name)
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     check_name(name)
+    if body.include_data is not False or body.include_meta is not False:
+        must_see_payloads(key, name)
     nodes = nodes_of(body.node)
     diffs = context.engine.diffs
 
@@ -100,6 +103,7 @@ def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
         without=nodes if policy.config.dedupe_node else (),
         tags=bool(body.include_tags),
         metadata=body.include_meta is not False,
+        payloads=body.include_data is not False,
     )
 
 

@@ -24,8 +24,9 @@ from app.api.v0.record_bodies import AppendBody, Record
 from app.edge.context import Context, context_of
 from app.edge.jobs import STATES, match_of, seq_in, whole
 from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
+from app.edge.sight import WHY, as_seen
 from app.errors import InvalidRequest
-from app.keys import Scope
+from app.keys import Key, Scope
 from app.queue import shown
 from app.queue.changes import Change, Payload
 from app.queue.forms import as_json
@@ -68,8 +69,9 @@ class JobInFull(msgspec.Struct):
     deliveries: int
     created_at: int
     updated_at: int
-    data: Annotated[Raw, about("As a claim has it.")]
+    data: Annotated[Raw | UnsetType, about("As a claim has it.")] = UNSET
     meta: Annotated[Raw, about("As a claim has it.", type="object")] | UnsetType = UNSET
+    hidden: Annotated[str, about("Why data and meta are not shown.")] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET
     tag: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
@@ -141,7 +143,8 @@ _change = msgspec.json.Decoder(ChangeBody)
 async def page(request: Request) -> Response:
     """A queue's jobs, the newest first, or the oldest."""
     began = time.perf_counter()
-    context, policy = await _asked(request, Scope.READ, {"order", "cursor", "limit", *(one["name"] for one in FILTERS)})
+    known = {"order", "cursor", "limit", *(one["name"] for one in FILTERS)}
+    context, key, policy = await _asked(request, Scope.READ, known)
     oldest = _order(request) == "oldest"
     limit = min(max(whole(request.query_params, "limit", 100), 1), MAX_LIMIT)
     place = cursor_of(request, dict[str, int])
@@ -150,10 +153,11 @@ async def page(request: Request) -> Response:
         raise foreign_cursor()
     db, match = context.pools.rest, match_of(request.query_params)
     listed = await shown.listed(db, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit)
+    jobs = [as_seen(key, policy.topic.name, job) for job in listed.jobs]
     last = listed.next_behind
     fields = b'"topic":"%b","jobs":[%b],"next_cursor":%b' % (
         policy.topic.name.encode(),
-        b",".join(b"{%b}" % job_fields(job) for job in listed.jobs),
+        b",".join(b"{%b}" % job_fields(job) for job in jobs),
         encode(None if last is None else cursor_to({"behind": last})),
     )
     return answer(fields, began)
@@ -167,8 +171,8 @@ async def page(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """A job, in whatever state; one that was acknowledged is gone."""
     began = time.perf_counter()
-    context, policy = await _asked(request, Scope.READ, ())
-    return _answer(policy, await context.engine.changes.show(policy, seq_in(request)), began)
+    context, key, policy = await _asked(request, Scope.READ, ())
+    return _answer(key, await context.engine.changes.show(policy, seq_in(request)), began)
 
 
 @router.patch(
@@ -187,12 +191,12 @@ async def change(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, Scope.WRITE, name)
+    key = context.access.check(request, Scope.WRITE, name)
     seq = seq_in(request)
     body = await read_json(request, _change, context.settings.max_body_bytes)
     to = _wanted(body)
     policy = await context.policies.queue(check_name(name))
-    return _answer(policy, await context.engine.changes.change(policy, seq, to), began)
+    return _answer(key, await context.engine.changes.change(policy, seq, to), began)
 
 
 def job_fields(job: Shown) -> bytes:
@@ -227,24 +231,27 @@ def job_fields(job: Shown) -> bytes:
         "dlq_moved_at": job.dlq_moved_ms,
     }
     numbers |= {name: value for name, value in given.items() if value is not None}
-    return b'%b,%b"data":%b%b' % (
+    content = b'"hidden":%b' % encode(WHY) if job.hidden else b'"data":%b' % as_json(job.payload, job.content_type)
+    return b"%b,%b%b%b" % (
         encode(numbers)[1:-1],
         history(ended, job.crashes, job.original_crashes),
-        as_json(job.payload, job.content_type),
+        content,
         b"" if job.metadata is None else b',"meta":%b' % job.metadata.encode(),
     )
 
 
-def _answer(policy: Policy, job: Shown, began: float) -> Response:
-    return answer(b'"topic":"%b",%b' % (policy.topic.name.encode(), job_fields(job)), began)
+def _answer(key: Key | None, job: Shown, began: float) -> Response:
+    return answer(b'"topic":"%b",%b' % (job.topic.encode(), job_fields(as_seen(key, job.topic, job))), began)
 
 
-async def _asked(request: Request, scope: Scope, parameters: set[str] | tuple[()]) -> tuple[Context, Policy]:
+async def _asked(
+    request: Request, scope: Scope, parameters: set[str] | tuple[()]
+) -> tuple[Context, Key | None, Policy]:
     context = context_of(request)
     name = topic_in(request)
-    context.access.check(request, scope, name)
+    key = context.access.check(request, scope, name)
     known_parameters(request, parameters)
-    return context, await context.policies.queue(check_name(name))
+    return context, key, await context.policies.queue(check_name(name))
 
 
 def _order(request: Request) -> str:

@@ -20,7 +20,7 @@ from app.api.v0.admin_bodies import KeyAnswer, KeysAnswer, MakeKeyBody, RotateKe
 from app.api.v0.fields import answer
 from app.edge import rights
 from app.edge.context import context_of
-from app.keys import scopes_of
+from app.keys import HIDDEN, scopes_of
 from app.signin import store
 from app.signin.store import Asked, Kept
 
@@ -50,7 +50,8 @@ async def make(request: Request) -> Response:
     context = context_of(request)
     by = await rights.changer(request)
     body = await read_json(request, _make_body, context.settings.max_body_bytes)
-    asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), body.expires_in_ms, body.tenant)
+    limits = body.expires_in_ms, body.tenant, body.payloads == HIDDEN
+    asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), *limits)
     kept, secret = await rights.make_key(context, asked, by)
     return _with_secret(kept, secret, began, 201)
 

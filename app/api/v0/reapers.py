@@ -64,6 +64,14 @@ class ReapersAnswer(msgspec.Struct):
     performance: Performance
 
 
+class ReaperRunsAnswer(msgspec.Struct):
+    """The runs of a reaper that moved something, or failed, the last one first: 50 are kept."""
+
+    name: str
+    runs: list[ReaperRun]
+    performance: Performance
+
+
 class RunReaperAnswer(msgspec.Struct):
     """What the run has moved: jobs, records, keys, partitions. 202, `running`: so far, and it goes on."""
 
@@ -89,6 +97,22 @@ async def page(request: Request) -> Response:
     schedule = await context.reapers.deletion.get()
     shown = [_shown(state, schedule) for state in await context.reapers.states()]
     return answer(b'"reapers":%b' % encode(shown), began)
+
+
+@router.get(
+    "/v0/admin/reapers/{name}/runs",
+    response_class=Response,
+    openapi_extra=operation(parameters=[NAME], answers={200: ReaperRunsAnswer}, errors=[400, 401, 403, 404, 503]),
+)
+async def earlier(request: Request) -> Response:
+    """What a reaper's runs moved and when: the last ones that moved something, or failed."""
+    began = time.perf_counter()
+    context = context_of(request)
+    context.access.check_server(request)
+    known_parameters(request, set())
+    name: str = request.path_params["name"]
+    found = await context.reapers.earlier(name)
+    return answer(encode({"name": name, "runs": [_run_shown(one) for one in found]})[1:-1], began)
 
 
 @router.post(

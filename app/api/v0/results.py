@@ -18,6 +18,7 @@ from app.api.results import WAIT_MS, State, outcome_of, wait_ms_of
 from app.api.v0.bodies import Performance
 from app.api.v0.explain import SEQ, job_asked, unknown
 from app.api.v0.fields import answer
+from app.edge.sight import WHY
 from app.engine.outcomes import COMPLETED, PENDING, Outcome
 
 router = direct.router("jobs")
@@ -45,6 +46,7 @@ class ResultAnswer(msgspec.Struct, kw_only=True):
     seq: int
     state: State
     result: Annotated[Raw | UnsetType, about("Of a completed job: what was handed in, null if nothing was.")] = UNSET
+    hidden: Annotated[str | UnsetType, about("Why the result of a completed one is not shown.")] = UNSET
     completed_at: int | UnsetType = UNSET
     expires_at: Annotated[int | UnsetType | None, about("Until when the result is kept; null: for ever.")] = UNSET
     ended_at: Annotated[int | UnsetType, about("When it ended otherwise.")] = UNSET
@@ -76,6 +78,8 @@ def _shown(outcome: Outcome) -> dict[str, Any]:
     if outcome.state == PENDING:
         said = outcome.progress
         return {} if said is None else {"progress": ShownProgress(said.percent, said.note, said.at_ms)}
+    if outcome.state == COMPLETED and outcome.hidden:
+        return {"hidden": WHY, "completed_at": outcome.at_ms}
     if outcome.state == COMPLETED:
         shown: dict[str, Any] = {"result": Raw((outcome.result or "null").encode()), "completed_at": outcome.at_ms}
         return shown if outcome.result is None else {**shown, "expires_at": outcome.expires_ms}

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +23,7 @@ from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer
 from app.api.v0.record_bodies import AppendBody, Record
 from app.edge import schedules
+from app.edge.sight import WHY
 from app.queue.forms import as_json
 from app.queue.schedules import Schedule
 
@@ -57,7 +59,8 @@ class TopicScheduleItem(msgspec.Struct, kw_only=True):
 class TopicSchedule(TopicScheduleItem, kw_only=True):
     """A schedule, its record, and the next five times."""
 
-    record: dict[str, Any]
+    record: dict[str, Any] | UnsetType = UNSET
+    hidden: Annotated[str | UnsetType, about("Why the record is not shown.")] = UNSET
     next_fires: list[int]
     performance: Performance
 
@@ -67,7 +70,7 @@ class TopicSchedules(msgspec.Struct):
 
     schedules: list[TopicScheduleItem]
     performance: Performance
-    next_cursor: str | msgspec.UnsetType = msgspec.UNSET
+    next_cursor: str | UnsetType = UNSET
 
 
 class ScheduleDeleted(msgspec.Struct):
@@ -198,9 +201,10 @@ async def run(request: Request) -> Response:
 
 
 def _answer(one: Schedule, began: float, status: int = 200) -> Response:
+    data = None if one.hidden else msgspec.Raw(as_json(*schedules.payload_of(one)))
     fields = {
         **msgspec.structs.asdict(_item(one)),
-        "record": {"data": msgspec.Raw(as_json(*schedules.payload_of(one))), **schedules.fields_of(one)},
+        **({"hidden": WHY} if data is None else {"record": {"data": data, **schedules.fields_of(one)}}),
         "next_fires": [_ms(at) for at in schedules.next_fires(one)],
     }
     return answer(encode(fields)[1:-1], began, status=status)

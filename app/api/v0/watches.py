@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -34,6 +34,7 @@ from app.api.v0.events import (
 from app.api.v0.fields import answer
 from app.api.v0.frames import WATCH
 from app.edge.context import context_of
+from app.edge.sight import must_see_payloads
 from app.engine.watches import Told, Watch, Watches
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
 from app.keys import Key, Scope
@@ -94,6 +95,7 @@ async def make_watch(request: Request) -> Response:
     options = _options(body)
     for name in body.topics:
         access.check(request, Scope.READ, check_name(name))
+    _must_see(key, body.topics, options)
     lenient = flag(request, "lenient", default=False)
     places: dict[str, Place] = {}
     shown: dict[str, WatchedTopic] = {}
@@ -142,6 +144,11 @@ async def watch(request: Request) -> Response:
     if foreign:  # a key of the environment, whose prefixes are others now
         await watches.leave(opened)
         raise Forbidden("This key is not for this topic.", {"topic": foreign[0]})
+    try:
+        _must_see(key, opened.places, opened.options)  # what a user may see is less by now, perhaps
+    except Forbidden:
+        await watches.leave(opened)
+        raise
     return WatchStream(watches, opened, context.access.watch(key, opened.end))
 
 
@@ -286,6 +293,14 @@ def _options(body: WatchBody) -> Options:
         metadata=body.include_meta is not False,
         data=body.include_data is not False,
     )
+
+
+def _must_see(key: Key | None, topics: Iterable[str], options: Options) -> None:
+    """Refuse a watch that would tell what is hidden: one of records without data and meta is for everybody. Raises
+    Forbidden."""
+    if options.data or options.metadata:
+        for name in topics:
+            must_see_payloads(key, name)
 
 
 def _owner(key: Key | None) -> str:

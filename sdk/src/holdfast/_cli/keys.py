@@ -31,7 +31,7 @@ def list_keys(limit: Limit = 1_000, as_json: Json = False) -> None:
     """List keys, without their secrets."""
     with session(as_json) as (client, out):
         found = itertools.islice(client.keys.list(), limit)
-        if not out.many(found, "id", "name", "scopes", "prefixes", "tenant", "state", "expires_at"):
+        if not out.many(found, "id", "name", "scopes", "prefixes", "tenant", "payloads", "state", "expires_at"):
             out.note("There are none.")
 
 
@@ -55,11 +55,21 @@ def make(
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this one's jobs.", show_default=False)] = None,
     expires_in: Annotated[int | None, time_option("It ends so much later.")] = None,
+    hide_payloads: Annotated[
+        bool, typer.Option("--hide-payloads", help="It sees jobs and not what is in them, and takes none.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make a key. The secret alone goes to stdout, and is not shown again."""
     with session(as_json) as (client, out):
-        made = client.keys.make(name, scopes, prefixes=prefix or None, tenant=tenant, expires_in_ms=expires_in)
+        made = client.keys.make(
+            name,
+            scopes,
+            prefixes=prefix or None,
+            tenant=tenant,
+            expires_in_ms=expires_in,
+            hide_payloads=hide_payloads,
+        )
         _tell(out, made)
 
 

@@ -53,6 +53,15 @@ class Admin(Resource[S]):
         )
 
     @verb
+    def reaper_runs(self, name: str) -> Request[tuple[models.ReaperRun, ...]]:
+        """Its last runs that moved something, or failed, the last one first."""
+        return Request(
+            "GET",
+            path("admin", "reapers", name, "runs"),
+            lambda reply: page_of(models.ReaperRun, "runs", reply.body).items,
+        )
+
+    @verb
     def run_reaper(self, name: str, *, wait_ms: int = 55_000) -> Request[models.RunReaper]:
         """Run a sweep now, or join one that runs; wait up to `wait_ms` (55,000) for its end."""
         return Request(

@@ -32,12 +32,13 @@ class Keys(Resource[S]):
         prefixes: Sequence[str] | None = None,
         tenant: str | None = None,
         expires_in_ms: int | None = None,
+        hide_payloads: bool = False,
     ) -> Request[models.Secret]:
         """Make a key: its secret is in this answer, and never again. With `prefixes` it is for topics that begin so,
-        with `tenant` for this one's jobs."""
+        with `tenant` for this one's jobs; with `hide_payloads` it sees jobs and not what is in them, and takes none."""
         body = {
             **{"name": name, "scopes": tuple(scopes), "prefixes": None if prefixes is None else tuple(prefixes)},
-            **{"tenant": tenant, "expires_in_ms": expires_in_ms},
+            **{"tenant": tenant, "expires_in_ms": expires_in_ms, "payloads": "hidden" if hide_payloads else None},
         }
         return Request(
             "POST",

@@ -101,7 +101,7 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaperRun:
-    """How a sweep's last run went."""
+    """How a run of a sweep went."""
 
     started_at: datetime
     finished_at: datetime | None

@@ -17,7 +17,8 @@ OutcomeState = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job that is there. `visible_at`: until when it is leased or scheduled. docs/jobs.md."""
+    """A job that is there. `visible_at`: until when it is leased or scheduled; `hidden`: why `data` and `meta`
+    are not shown, where that is so. docs/jobs.md."""
 
     topic: str
     seq: int
@@ -27,8 +28,9 @@ class Job:
     deliveries: int
     created_at: datetime
     updated_at: datetime
-    data: Annotated[Any, PAYLOAD]
+    data: Annotated[Any, PAYLOAD] = None
     meta: Mapping[str, Any] | None = None
+    hidden: str | None = None
     content_type: str | None = None
     tag: str | None = None
     key: str | None = None
@@ -91,7 +93,8 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a job. `result` is what was handed in, of a completed one. docs/results.md."""
+    """What came of a job. `result` is what was handed in, of a completed one; `hidden`: why it is not shown.
+    docs/results.md."""
 
     topic: str
     seq: int
@@ -103,6 +106,7 @@ class Outcome:
     error: str | None = None
     dead_letter: DeadLetterPlace | None = None
     progress: Reported | None = None
+    hidden: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ Scope = Literal["read", "write", "delete", "admin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An API key, without its secret. docs/keys.md."""
+    """An API key, without its secret. `payloads` hidden: it sees jobs and not what is in them. docs/keys.md."""
 
     id: str
     name: str
@@ -25,6 +25,7 @@ class Key:
     expires_at: datetime | None
     revoked_at: datetime | None
     old_secret_until: datetime | None
+    payloads: Literal["shown", "hidden"] = "shown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -40,10 +40,12 @@ class ScheduleSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(ScheduleSummary):
-    """A schedule, the record that it makes, as the service keeps it, and when it fires next."""
+    """A schedule, the record that it makes, as the service keeps it, and when it fires next. `hidden`: why the record
+    is not shown."""
 
-    record: Mapping[str, Any]
     next_fires: tuple[datetime, ...]
+    record: Mapping[str, Any] = field(default_factory=dict)
+    hidden: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,46 @@
+"""Who sees what is in jobs: their payloads, metadata and results. For whichever edge somebody looks by; ADR 0059.
+
+Whatever an edge shows of it goes through `as_seen`: what is hidden is taken out there, so that nothing that comes after
+can show it by mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from app.engine.outcomes import Outcome
+from app.errors import Forbidden
+from app.keys import Key
+from app.queue.archive import Archived
+from app.queue.schedules import Schedule
+from app.queue.shown import Shown
+
+WHY: Final = "Payloads are hidden from this key or user."
+_TAKEN_OUT: Final[dict[type, dict[str, Any]]] = {
+    Shown: {"payload": b"", "metadata": None},
+    Archived: {"payload": b"", "metadata": None},
+    Outcome: {"result": None},
+    Schedule: {"payload": b"", "fields": "{}"},
+}
+
+T = TypeVar("T", Shown, Archived, Outcome, Schedule)
+
+
+def sees_payloads(key: Key | None, topic: str) -> bool:
+    """Whether whoever showed this key may see what is in the jobs of a topic."""
+    return key is None or key.sees_payloads(topic)
+
+
+def must_see_payloads(key: Key | None, topic: str) -> None:
+    """Refuse what would be of no use without payloads, or would tell of them: records, a filter. Raises Forbidden."""
+    if not sees_payloads(key, topic):
+        raise Forbidden(WHY, {"topic": topic})
+
+
+def as_seen(key: Key | None, topic: str, what: T) -> T:
+    """What is of this topic, as whoever showed this key may see it: as it is, or `hidden`, without what is in it."""
+    if sees_payloads(key, topic):
+        return what
+    return replace(what, hidden=True, **_TAKEN_OUT[type(what)])
