@@ -255,8 +255,14 @@ def _fields(account: Account) -> dict[str, object]:
 
 
 def _detail(account: Account, made: Grant) -> dict[str, object]:
-    detail = {"username": account.username, "action": made.action.value, "topic_pattern": made.topic_pattern}
-    return detail | ({"payloads": HIDDEN} if made.hides_payloads else {})
+    detail: dict[str, object] = {
+        "username": account.username,
+        "action": made.action.value,
+        "topic_pattern": made.topic_pattern,
+    }
+    if made.hides_payloads:
+        detail["payloads"] = HIDDEN
+    return detail
 
 
 def _grant(row: asyncpg.Record) -> Grant:

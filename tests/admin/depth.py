@@ -106,6 +106,8 @@ PAGES: Final = {
     "topic, before an instant is chosen": f"/topics/{DEEP}/asof",
     "horizon": "/horizon",
     "reapers": "/reapers",
+    "a reaper": "/reapers/expiry",
+    "benchmarks": "/bench",
     "webhooks": "/webhooks",
     "keys": "/keys",
     "users": "/users",

@@ -274,3 +274,16 @@ async def test_the_cronjob_of_kubernetes_marks_and_deletes(
     gone = environ | {"HOLDFAST_URL": "http://127.0.0.1:1"}
     failed = await asyncio.to_thread(subprocess.run, command, env=gone, capture_output=True, text=True, timeout=60)
     assert failed.returncode != 0
+
+
+async def test_earlier_runs_say_what_they_moved(http: httpx.AsyncClient, services: Services) -> None:
+    topic = Topic(http, "earlier")
+    await topic.put()
+    await topic.append({"data": 1, "ttl_ms": 1})
+    await outlived(services, topic.name, 1)
+    moved = accepted(await http.post("/v0/admin/reapers/expiry/run", json={"wait_ms": 30_000}))["moved"]
+    (last, *_) = accepted(await http.get("/v0/admin/reapers/expiry/runs"))["runs"]
+    assert moved > 0
+    assert (last["moved"], last["running"], last["error"]) == (moved, False, None)
+    assert last["started_at"] <= last["finished_at"]
+    refused(await http.get("/v0/admin/reapers/nobody/runs"), 404, "not_found")

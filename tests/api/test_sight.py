@@ -106,7 +106,7 @@ async def test_no_route_and_no_page_shows_what_is_hidden(
 ) -> None:
     asked = await paths(root, jobs)
     assert await showing(root, asked) == SHOW
-    hidden = await make(root, **HIDDEN)
+    hidden = await make(root, payloads="hidden")
     assert hidden["payloads"] == "hidden"
     async with client(service, hidden["secret"]) as http:
         assert await showing(http, asked) == set()
@@ -115,7 +115,7 @@ async def test_no_route_and_no_page_shows_what_is_hidden(
 async def test_where_a_payload_would_stand_it_says_why(
     service: Running, root: httpx.AsyncClient, jobs: dict[str, int]
 ) -> None:
-    hidden = await make(root, **HIDDEN)
+    hidden = await make(root, payloads="hidden")
     async with client(service, hidden["secret"]) as http:
         job = accepted(await http.get(f"/v0/topics/mail/jobs/{jobs['waits']}"))
         assert "data" not in job
@@ -134,7 +134,7 @@ async def test_where_a_payload_would_stand_it_says_why(
 
 
 async def test_what_is_changed_is_not_shown(service: Running, root: httpx.AsyncClient, jobs: dict[str, int]) -> None:
-    hidden = await make(root, **HIDDEN)
+    hidden = await make(root, payloads="hidden")
     async with client(service, hidden["secret"]) as http:
         changed = accepted(await http.patch(f"/v0/topics/mail/jobs/{jobs['waits']}", json={"tag": "t"}))
         paused = accepted(await http.post("/v0/schedules/yearly/pause"))
@@ -145,7 +145,7 @@ async def test_what_is_changed_is_not_shown(service: Running, root: httpx.AsyncC
 async def test_who_sees_no_payloads_takes_no_jobs_and_reads_no_records(
     service: Running, root: httpx.AsyncClient, jobs: dict[str, int]
 ) -> None:
-    hidden = await make(root, **HIDDEN)
+    hidden = await make(root, payloads="hidden")
     without = {"include_data": False, "include_meta": False}
     async with client(service, hidden["secret"]) as http:
         asked: list[tuple[str, Body]] = [("claim", {}), ("ack", {"seqs": [jobs["waits"]]}), ("diff", {})]
@@ -164,7 +164,7 @@ async def test_who_sees_no_payloads_takes_no_jobs_and_reads_no_records(
 
 
 async def test_nobody_gives_the_sight_that_they_lack(service: Running, root: httpx.AsyncClient) -> None:
-    plain, hidden = await make(root, "plain"), await make(root, "hidden", **HIDDEN)
+    plain, hidden = await make(root, "plain"), await make(root, "hidden", payloads="hidden")
     user = await add_user(root, "read")
     async with client(service, hidden["secret"]) as http:
         refused(await http.post("/v0/keys", json={"name": "k", "scopes": ["read"]}), 403, "forbidden")

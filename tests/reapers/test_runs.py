@@ -227,3 +227,33 @@ async def test_a_run_rests_in_proportion_to_its_batches() -> None:
     began = now()
     await Pace(ease=4).batch(move)
     assert now() - began >= 0.1
+
+
+async def test_earlier_runs_are_kept_that_moved_something_or_failed(own: Pools, topic: str) -> None:
+    async def ran(moved: int, error: str | None = None) -> None:
+        run = uuid4()
+        assert await runs.begin(own.rest, topic, run, dead=DEAD) == 0
+        await runs.end(own.rest, topic, run, moved, error)
+
+    for moved in range(3):
+        await ran(moved)
+    await ran(0, "a mistake of ours")
+    found = await runs.earlier(own.rest, topic)
+    assert [(one.moved, one.error) for one in found] == [(0, "a mistake of ours"), (2, None), (1, None)]
+    assert all(one.finished_at is not None and one.finished_at >= one.started_at for one in found)
+    for moved in range(100, 100 + runs.MOST_KEPT):
+        await ran(moved)
+    kept = [one.moved for one in await runs.earlier(own.rest, topic)]
+    assert kept == [*range(99 + runs.MOST_KEPT, 99, -1)]
+    (count,) = await own.rest.fetch("SELECT count(*) AS n FROM holdfast.sweep_runs WHERE name = $1", topic)
+    assert count["n"] == runs.MOST_KEPT
+
+
+async def test_a_run_that_was_taken_over_is_kept_once(own: Pools, topic: str) -> None:
+    first, second = uuid4(), uuid4()
+    await runs.begin(own.rest, topic, first, dead=DEAD)
+    await runs.leave(own.rest, topic, first, 5)
+    assert await runs.begin(own.rest, topic, second, dead=DEAD) == 5
+    await runs.end(own.rest, topic, first, 6)  # its process comes late
+    await runs.end(own.rest, topic, second, 9)
+    assert [one.moved for one in await runs.earlier(own.rest, topic)] == [9]

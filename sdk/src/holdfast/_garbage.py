@@ -123,6 +123,8 @@ def _payloads(client: Client, topic: SyncTopic) -> Iterator[Any]:
     which may have taken dead letters."""
     try:
         for job in topic.jobs(order="oldest", limit=1_000):
+            if job.hidden is not None:
+                raise errors.ObjectError(f"what refers to an object is not to be seen: {job.hidden}")
             yield job.data
         yield from _acked(client, topic)
     except errors.NotAQueue:
@@ -140,6 +142,8 @@ def _acked(client: Client, topic: SyncTopic) -> Iterator[Any]:
         params={"limit": 200},
     )
     for item in client._sender.pages(first):
+        if "payload" not in item:
+            raise errors.ObjectError(f"what refers to an object is not to be seen: {item['hidden']}")
         try:
             yield json.loads(base64.b64decode(item["payload"]))
         except ValueError:

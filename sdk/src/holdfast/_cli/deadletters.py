@@ -55,7 +55,7 @@ def _row(topic: SyncTopic, job: models.Job) -> dict[str, Any]:
         "deliveries": job.original_deliveries if letter else job.deliveries,
         "went_out": job.dlq_moved_at or job.updated_at,
         "error": job.last_error,
-        "data": job.data,
+        "data": job.hidden or job.data,
     }
 
 
