@@ -2743,6 +2743,7 @@ CREATE TABLE holdfast.api_keys (
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
     tenant text,
+    hides_payloads boolean DEFAULT false NOT NULL,
     CONSTRAINT api_keys_check CHECK (((old_digest IS NULL) = (old_until IS NULL))),
     CONSTRAINT api_keys_digest_check CHECK ((octet_length(digest) = 32)),
     CONSTRAINT api_keys_id_check CHECK ((id ~ '^key_[0-9a-f]{16}$'::text)),
@@ -2824,6 +2825,19 @@ ALTER TABLE holdfast.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+--
+-- Name: benches; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.benches (
+    id uuid NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    finished_at timestamp with time zone,
+    actor text NOT NULL,
+    version text NOT NULL,
+    figures text
 );
 
 --
@@ -3023,6 +3037,7 @@ CREATE TABLE holdfast.grants (
     topic_pattern text NOT NULL COLLATE pg_catalog."C",
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     created_by text NOT NULL,
+    hides_payloads boolean DEFAULT false NOT NULL,
     CONSTRAINT grants_action_check CHECK ((action = ANY (ARRAY['read'::text, 'write'::text, 'consume'::text, 'admin'::text])))
 );
 
@@ -3502,6 +3517,19 @@ ALTER TABLE holdfast.stages ALTER COLUMN attempt ADD GENERATED ALWAYS AS IDENTIT
 );
 
 --
+-- Name: sweep_runs; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.sweep_runs (
+    name text NOT NULL,
+    run uuid NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
+    moved bigint NOT NULL,
+    error text
+);
+
+--
 -- Name: sweeps; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -3802,6 +3830,13 @@ ALTER TABLE ONLY holdfast.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
 --
+-- Name: benches benches_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.benches
+    ADD CONSTRAINT benches_pkey PRIMARY KEY (id);
+
+--
 -- Name: buckets buckets_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -3949,6 +3984,13 @@ ALTER TABLE ONLY holdfast.stages
     ADD CONSTRAINT stages_pkey PRIMARY KEY (attempt);
 
 --
+-- Name: sweep_runs sweep_runs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.sweep_runs
+    ADD CONSTRAINT sweep_runs_pkey PRIMARY KEY (name, finished_at, run);
+
+--
 -- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -4069,6 +4111,12 @@ CREATE INDEX archive_keyed ON ONLY holdfast.archive USING btree (topic, topic_id
 --
 
 CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
+
+--
+-- Name: benches_under_way; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE UNIQUE INDEX benches_under_way ON holdfast.benches USING btree ((true)) WHERE (finished_at IS NULL);
 
 --
 -- Name: dedupe_expiring; Type: INDEX; Schema: holdfast; Owner: -

@@ -4,6 +4,8 @@ None."""
 
 from holdfast.models.admin import (
     AuditEntry,
+    Bench,
+    BenchVerb,
     Health,
     Holder,
     Horizon,
@@ -92,6 +94,8 @@ __all__ = [
     "AsOf",
     "AuditEntry",
     "Backoff",
+    "Bench",
+    "BenchVerb",
     "Canary",
     "CancelFilter",
     "Cancelled",
