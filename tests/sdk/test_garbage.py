@@ -163,9 +163,13 @@ async def test_whoever_does_not_see_all_topics_removes_nothing(
     async with AsyncClient(service.url, root.secret) as client:
         keys = [await client.keys.make("some", ALL, prefixes=["mail"]), await client.keys.make("reads", ["read"])]
         blind = await client.keys.make("admin", ["admin"])
+        blindfold = await client.keys.make("sees no payloads", ALL, hide_payloads=True)
         await client.topic("mail").put()
+        await client.topic("mail").enqueue(1)
     await store.objects.put_async("mail", "garbage")
     store.age()
+    with pytest.raises(errors.ObjectError, match="not to be seen: Payloads are hidden"):
+        await sweep(service, store, key=blindfold.secret)
     for key in (*keys, blind):
         with pytest.raises(errors.Forbidden):
             await sweep(service, store, key=key.secret)
