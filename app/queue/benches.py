@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import asdict
 
 from app.db import sql
 from app.queue.model import Connection
@@ -35,7 +36,17 @@ class Figures(msgspec.Struct, frozen=True):
     max_ms: float | None
 
 
-class Bench(msgspec.Struct, frozen=True):
+class Measured(msgspec.Struct, frozen=True):
+    """What was asked for: so many jobs in all, a call, calls at once, and bytes of a payload; and what came of it."""
+
+    jobs: int
+    batch: int
+    clients: int
+    size: int
+    verbs: list[Figures]
+
+
+class Bench(Measured, frozen=True, kw_only=True):
     """A measurement: who asked for it, of which version."""
 
     id: UUID
@@ -43,21 +54,6 @@ class Bench(msgspec.Struct, frozen=True):
     finished_at: datetime
     actor: str
     version: str
-    jobs: int
-    batch: int
-    clients: int
-    size: int
-    verbs: list[Figures]
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """What was asked for, and what came of it."""
-
-    jobs: int
-    batch: int
-    clients: int
-    size: int
-    verbs: list[Figures]
 
 
 async def begin(db: Connection, bench: UUID, actor: str, version: str) -> bool:
@@ -77,9 +73,6 @@ async def left(db: Connection) -> list[UUID]:
 
 async def read(db: Connection) -> list[Bench]:
     """Those that have ended, the last one first: MOST_KEPT of them."""
-    return [_bench(dict(row)) for row in await db.fetch(_READ)]
-
-
-def _bench(row: dict[str, object]) -> Bench:
-    measured = msgspec.json.decode(str(row.pop("figures")), type=Measured)
-    return Bench(**row, **msgspec.structs.asdict(measured))  # type: ignore[arg-type]
+    found = [(msgspec.json.decode(row["figures"], type=Measured), row) for row in await db.fetch(_READ)]
+    columns = ("id", "started_at", "finished_at", "actor", "version")
+    return [Bench(**asdict(measured), **{name: row[name] for name in columns}) for measured, row in found]

@@ -129,7 +129,7 @@ def test_what_may_be_absent_has_a_default(schema: str) -> None:
     for field in dataclasses.fields(ANSWERS[schema]):
         notes = getattr(hints[field.name], "__metadata__", ())
         name = next((note.wire for note in notes if isinstance(note, Named)), field.name)
-        has_default = field.default is not dataclasses.MISSING
+        has_default = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
         assert has_default or name in required | {"node", "topic", "repeated", "seqs"}, name
 
 

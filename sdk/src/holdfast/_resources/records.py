@@ -118,6 +118,7 @@ class TopicRecords(NamedTopic[S]):
         node: str | Sequence[str] | None = None,
         include_tags: bool | None = None,
         include_meta: bool | None = None,
+        include_data: bool | None = None,
         wait_ms: int = 0,
         max_batch_bytes: int | None = None,
     ) -> Request[models.Diff]:
@@ -129,6 +130,7 @@ class TopicRecords(NamedTopic[S]):
             "node": node,
             "include_tags": include_tags,
             "include_meta": include_meta,
+            "include_data": include_data,
             "wait_ms": wait_ms,
             "max_batch_bytes": max_batch_bytes,
         }
