@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import httpx
 import pytest
 
 from app.admin import assets
+from app.admin.topic import curves
+from app.queue.stats import Step
 from tests.api.test_health import Link
 
 if TYPE_CHECKING:
@@ -105,3 +107,15 @@ async def test_without_its_database_the_page_says_so(serve: Serve, database_url:
     is_page(home, 200)
     assert "is away" in home.text
     assert "All is well." not in home.text
+
+
+def test_curves_show_deliveries_that_were_not_the_first() -> None:
+    nothing = dict.fromkeys(Step.__struct_fields__, 0)
+    chart, *_ = curves([60, 120], {60: Step(**{**nothing, "retried": 3})}, 60)
+    lines: Any = chart.data["lines"]
+    assert {line["name"]: line["y"] for line in lines} == {
+        "enqueued": [0, 0],
+        "completed": [0, 0],
+        "retried": [3, 0],
+        "failed": [0, 0],
+    }

@@ -59,7 +59,8 @@ STREAMS = ("/work", "/{wid}", "/users/{id}/events")
 PROBES = ("/healthz", "/v0/health", "/readyz", "/v0/ready")
 # Somebody makes the topic at this moment, as the other type; and what is set up in another test.
 TOO_MUCH = ("GET", "/v0/topics/{topic}/asof", "422")
-ELSEWHERE = {("POST", "/v0/topics/{topic}", "409"), TOO_MUCH, *(("GET", path, "401") for path in PROBES)}
+ONE_AT_A_TIME = ("POST", "/v0/admin/bench", "409")
+ELSEWHERE = {("POST", "/v0/topics/{topic}", "409"), TOO_MUCH, ONE_AT_A_TIME, *(("GET", path, "401") for path in PROBES)}
 
 
 @pytest.fixture(scope="module")
@@ -251,22 +252,25 @@ def good(topic: str) -> Callable[[str, str], Any]:
 
 
 async def reapers(http: httpx.AsyncClient) -> None:
-    """The reapers' routes; a run that lasts is in tests/api/test_reapers.py."""
+    """The reapers' routes, and the bench's; a run that lasts is in tests/api/test_reapers.py."""
     runs = ["/v0/admin/reapers/watches/run", *(f"/api/admin/{name}-reaper/run" for name in OF_MESSAGES)]
-    shown = ("/v0/admin/reapers", "/api/admin/delete-reaper/schedule")
-    schedule = shown[1]
+    bench, schedule = "/v0/admin/bench", "/api/admin/delete-reaper/schedule"
+    shown = ("/v0/admin/reapers", "/v0/admin/reapers/watches/runs", bench, schedule)
     for path in shown:
         for headers in ({"authorization": "Bearer wrong"}, LIMITED, KEY):
             await http.get(path, headers=headers)
-    refused(await http.get("/v0/admin/reapers?x=1"), 400, "invalid_request")
+    for path in shown[:3]:
+        refused(await http.get(f"{path}?x=1"), 400, "invalid_request")
+    refused(await http.get("/v0/admin/reapers/nobody/runs"), 404, "not_found")
     refused(await http.post("/v0/admin/reapers/nobody/run"), 404, "not_found")
-    for method, path in [*(("POST", path) for path in runs), ("PUT", schedule)]:
+    for method, path in [*(("POST", path) for path in (*runs, bench)), ("PUT", schedule)]:
         for headers in ({"authorization": "Bearer wrong"}, LIMITED):
             await http.request(method, path, headers=headers)
         for content, kind in ((b"[]", JSON["content-type"]), (b"{}", "text/plain"), (b"x" * 3_000, "text/plain")):
             await http.request(method, path, content=content, headers={"content-type": kind})
     for path in runs:
         assert (await http.post(path)).is_success
+    accepted(await http.post(bench, json={"jobs": 1, "clients": 1}))
     for text in ("0 3 * * *", "no", ""):
         await http.put(schedule, json={"schedule": text})
 
