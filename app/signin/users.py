@@ -152,7 +152,7 @@ async def change(
         if password_hash is not None:
             changes |= {"password": "changed"}  # that it was, and nothing of it
         if changes:
-            detail: dict[str, object] = {"username": account.username, **changes}
+            detail = {"username": account.username, **changes}
             await trail.record(db, by.actor, Action.USER_CHANGED, account.id, detail)
         return after
 
