@@ -57,7 +57,7 @@ _PAGES = (
     ("/v0/topics/{topic}/cancel", "docs/jobs.md"),
     ("/api/messages/{id}/cancel", "docs/jobs.md"),
     ("/v0/topics/{topic}/explain", "docs/explain.md"),
-    ("/v0/topics/{topic}/operations", "docs/dead-letters.md"),
+    ("/v0/topics/{topic}/operations", "docs/jobs.md"),
     ("/v0/topics/{topic}/asof", "docs/explain.md"),
     ("/v0/topics/{topic}/pause", "docs/control.md"),
     ("/v0/topics/{topic}/resume", "docs/control.md"),

@@ -62,6 +62,7 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
         ("GET", "jobs/1", None),
         ("PATCH", "jobs/2", {"data": 7, "tag": "u", "meta": {"b": 2}, "priority": 3, "delay_ms": 9}),
         ("POST", "cancel", {"seqs": [1, 3, 77]}),
+        ("POST", "operations", {"kind": "cancel", "filter": {"tag": "none"}, "dry_run": True}),
     ):
         path = f"{queue.path}/{end}"
         accepted(await http.request(method, path, json=body))
@@ -75,6 +76,7 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
             await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
     for seq in (1, 77):
         await http.patch(f"{queue.path}/jobs/{seq}", json={"tag": "u"})
+    await http.post(f"{queue.path}/operations", json={"kind": "cancel", "filter": {"tag": "none"}})
     accepted(await http.post(f"{queue.path}/cancel", json={"filter": {"older_than_ms": 0}}))
     accepted(await http.get(f"{queue.path}/jobs/1"))
     await http.get(f"{queue.path}/jobs/2")

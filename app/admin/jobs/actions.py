@@ -63,7 +63,7 @@ async def cancel_all(request: Request) -> Response:
     context, name = context_of(request), check_name(request.path_params["topic"])
     text = fields.get("q", "")
     values = language.parse(text)
-    match = match_of(language.parameters(values))
+    match = match_of(*language.parameters(values))
     if match.is_all or match.states is not None:
         raise InvalidRequest("A filter of what is to be cancelled has a tenant, tag, key, group or age, and no state.")
     policy = await context.policies.queue(name)

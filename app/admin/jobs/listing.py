@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
@@ -17,14 +19,18 @@ from app.admin.render import page
 from app.admin.topic import Holding, held_by
 from app.db.pool import TOO_SLOW
 from app.edge.context import Context, context_of
-from app.edge.jobs import STATES, match_of, whole
+from app.edge.jobs import STATES, match_of, path_of, whole
 from app.errors import InvalidRequest
 from app.queue import shown
+from app.queue.forms import Form, form_of
 from app.queue.shown import Listed, Match, Shown
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
 MOST: Final = 50
 SECONDS: Final = 3  # that a page may take to find
+SEEN: Final = 10  # jobs whose payloads and holders say what could be asked for
+_SMALL: Final = 16 * 1024  # bytes of a payload that is read for this
+_PATHS: Final = 12
 _NARROWING: Final = ("key", "tag", "tenant", "group")
 
 
@@ -104,7 +110,7 @@ async def show(request: Request) -> Response:
         base=address(name),
         may_cancel=asked.may_end and allows(request, CHANGE_JOBS, name),
         any=not asked.match.is_all,
-        completions=language.completions(asked.text),
+        completions=language.completions(asked.text, [] if found is None else _seen(found.jobs[:SEEN])),
         choices=_choices(asked, holding),
         rows=None if found is None else [_row(asked, one) for one in found.jobs],
         columns=[name for name in _NARROWING if found is not None and any(getattr(job, name) for job in found.jobs)],
@@ -130,7 +136,7 @@ def _asked(request: Request, name: str) -> Asked:
         return Asked(name, text, {}, Match(), order == "oldest", after)
     try:
         values = language.parse(text)
-        match = match_of(language.parameters(values))
+        match = match_of(*language.parameters(values))
     except InvalidRequest as error:
         return Asked(name, text, {}, Match(), order == "oldest", after, error.message)
     return Asked(name, text, values, match, order == "oldest", after)
@@ -146,6 +152,20 @@ async def _listed(context: Context, policy: Policy, asked: Asked) -> Listed | No
             )
     except TOO_SLOW:
         return None
+
+
+def _seen(jobs: Sequence[Shown]) -> list[str]:
+    """Words that these jobs would have."""
+    nodes = {f"node:{language.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
+    paths: dict[str, int] = {}
+    for job in jobs:
+        if len(job.payload) <= _SMALL and form_of(job.content_type) is Form.JSON:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                data = msgspec.json.decode(job.payload)
+                fields = data if isinstance(data, dict) else {}
+                plain = [key for key, value in fields.items() if key and not isinstance(value, dict | list)]
+                paths |= {f"{language.DATA}{path_of([key])}:": 0 for key in plain}
+    return [*nodes, *list(paths)[:_PATHS]]
 
 
 def _row(asked: Asked, job: Shown) -> Row:
