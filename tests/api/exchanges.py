@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 
+from app.signin.saved_views import MOST as MOST_VIEWS
 from tests.api.dialect import JSON, Topic, accepted, refused
 
 NOBODY = {"authorization": "Bearer wrong"}
@@ -81,6 +82,28 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
     accepted(await http.get(f"{queue.path}/jobs/1"))
     await http.get(f"{queue.path}/jobs/2")
     await http.patch(f"{strict.path}/jobs/1", json={"data": "no number"})
+
+
+async def every_exchange_about_views(http: httpx.AsyncClient, limited: dict[str, str]) -> None:
+    """Saved views: successes and refusals."""
+    body = {"address": "/admin/topics?q=a"}
+    for n in range(MOST_VIEWS + 1):
+        await http.put(f"/v0/views/view {n}", json=body)
+    for method, path, given in (
+        ("GET", "/v0/views", None),
+        ("PUT", "/v0/views/view 1", body),
+        ("DELETE", "/v0/views/view 1", None),
+        ("DELETE", "/v0/views/view 1", None),
+    ):
+        for headers in ({}, NOBODY, limited):
+            await http.request(method, path, json=given, headers=headers)
+    await http.get("/v0/views?nonsense=1")
+    await http.delete(f"/v0/views/{'x' * 81}")
+    await http.put("/v0/views/x", json={"address": "//elsewhere"})
+    await http.put("/v0/views/x", content=b"x" * 3_000, headers=JSON)
+    await http.put("/v0/views/x", content=b"{}", headers={"content-type": "text/plain"})
+    for n in range(MOST_VIEWS + 1):
+        await http.delete(f"/v0/views/view {n}")
 
 
 async def every_control_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
