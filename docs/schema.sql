@@ -1596,28 +1596,29 @@ CREATE FUNCTION holdfast.free_group() RETURNS trigger
     END $$;
 
 --
--- Name: has_data(bytea, text, json); Type: FUNCTION; Schema: holdfast; Owner: -
+-- Name: has_data(bytea, text, text[], integer[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
-CREATE FUNCTION holdfast.has_data(payload bytea, content_type text, wanted json) RETURNS boolean
+CREATE FUNCTION holdfast.has_data(payload bytea, content_type text, keys text[], ends integer[], wanted text[]) RETURNS boolean
     LANGUAGE plpgsql STABLE COST 1000
     AS $_$
     DECLARE
         document json;
+        there json;
+        kind text;
     BEGIN
         IF lower(btrim(split_part(content_type, ';', 1))) !~ '^application/json$|\+json$' THEN
             RETURN false;
         END IF;
         document := convert_from(payload, 'UTF8')::json;
-        RETURN NOT EXISTS (
-            SELECT 1 FROM json_array_elements(wanted) w
-            CROSS JOIN LATERAL (
-                SELECT document #> array(SELECT json_array_elements_text(w -> 'path')) AS there
-            ) f
-            WHERE CASE json_typeof(f.there) WHEN 'object' THEN true WHEN 'array' THEN true
-                                            WHEN 'null' THEN w ->> 'value' <> 'null'
-                                            ELSE f.there #>> '{}' <> w ->> 'value' END IS NOT FALSE
-        );
+        FOR n IN 1 .. cardinality(wanted) LOOP
+            there := document #> keys[coalesce(ends[n - 1], 0) + 1 : ends[n]];
+            kind := coalesce(json_typeof(there), 'object');
+            IF kind IN ('object', 'array') OR coalesce(there #>> '{}', 'null') <> wanted[n] THEN
+                RETURN false;
+            END IF;
+        END LOOP;
+        RETURN true;
     EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
         RETURN false;
     END $_$;

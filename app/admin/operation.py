@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.admin.forms import ms, ms_or_none
 from app.admin.frame import tabs
+from app.admin.jobs import language
 from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed
 from app.admin.render import page
 from app.edge.context import context_of
@@ -40,6 +41,7 @@ async def show(request: Request) -> Response:
         topic=name,
         tabs=tabs(request, name),
         here=address(found),
+        matches="" if found.wanted.cancels is None else language.words_of(found.wanted.cancels),
         one=found,
         said=SAID[found.state],
         over=found.ended_at is not None,

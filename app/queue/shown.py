@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
@@ -249,8 +250,10 @@ async def find(
 
 async def _with_data(db: Connection, topic: Topic, data: Sequence[Datum], among: Found, limit: int) -> Found:
     """Up to `limit` of them that have it in their payloads."""
-    wanted = msgspec.json.encode(data).decode()
-    row = await db.fetchrow(_FIND_DATA, topic.name, topic.id, among.seqs, wanted, PAGE_BYTES, limit)
+    keys = [key for one in data for key in one.path]
+    ends = list(itertools.accumulate(len(one.path) for one in data))
+    values = [one.value for one in data]
+    row = await db.fetchrow(_FIND_DATA, topic.name, topic.id, among.seqs, keys, ends, values, PAGE_BYTES, limit)
     assert row is not None, "it answers one row always"
     seqs: list[Seq] = row["seqs"]
     if len(seqs) == limit:

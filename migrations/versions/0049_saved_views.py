@@ -11,28 +11,31 @@ branch_labels = None
 depends_on = None
 
 UP = [
-    # Whether a payload is JSON that has all of this: [{"path": ["a", "0"], "value": "17"}, …]. A value is compared with
-    # the text of what is there: of a string what it says, of a number its own digits. An object or a list is no match,
-    # and neither is what can't be read.
+    # Whether a payload is JSON that has all of this: the path to wanted[n] is the keys behind ends[n - 1] up to
+    # ends[n]. A value is compared with the text of what is there: of a string what it says, of a number its own digits. An
+    # object or a list is no match, and neither is what can't be read.
     """
-    CREATE FUNCTION holdfast.has_data(payload bytea, content_type text, wanted json) RETURNS boolean
+    CREATE FUNCTION holdfast.has_data(
+        payload bytea, content_type text, keys text[], ends integer[], wanted text[]
+    ) RETURNS boolean
     LANGUAGE plpgsql STABLE COST 1000 AS $$
     DECLARE
         document json;
+        there json;
+        kind text;
     BEGIN
         IF lower(btrim(split_part(content_type, ';', 1))) !~ '^application/json$|\\+json$' THEN
             RETURN false;
         END IF;
         document := convert_from(payload, 'UTF8')::json;
-        RETURN NOT EXISTS (
-            SELECT 1 FROM json_array_elements(wanted) w
-            CROSS JOIN LATERAL (
-                SELECT document #> array(SELECT json_array_elements_text(w -> 'path')) AS there
-            ) f
-            WHERE CASE json_typeof(f.there) WHEN 'object' THEN true WHEN 'array' THEN true
-                                            WHEN 'null' THEN w ->> 'value' <> 'null'
-                                            ELSE f.there #>> '{}' <> w ->> 'value' END IS NOT FALSE
-        );
+        FOR n IN 1 .. cardinality(wanted) LOOP
+            there := document #> keys[coalesce(ends[n - 1], 0) + 1 : ends[n]];
+            kind := coalesce(json_typeof(there), 'object');
+            IF kind IN ('object', 'array') OR coalesce(there #>> '{}', 'null') <> wanted[n] THEN
+                RETURN false;
+            END IF;
+        END LOOP;
+        RETURN true;
     EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
         RETURN false;
     END $$

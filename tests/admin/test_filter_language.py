@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.admin.jobs import language
 from app.admin.jobs.language import WORDS
-from app.edge.jobs import data_of, path_of
+from app.edge.jobs import data_of, match_of, path_of
 from app.errors import InvalidRequest
 from app.queue.shown import Datum
 
@@ -105,3 +105,14 @@ def test_completions_know_what_was_seen() -> None:
     offered = language.completions("tag:a data.id:1", ["node:w1", "data.id:", "data.total:"])
     assert {"tag:a data.id:1 node:w1", "tag:a data.id:1 data.total:", "tag:a data.id:1 error:"} <= set(offered)
     assert "tag:a data.id:1 data.id:" not in offered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'state:leased priority:3 tag:"a b" node:w1 older:5000ms data.a:1',
+        'tenant:"" error:x data.x\\.y.0:"" data.b:"=1 "',
+    ],
+)
+def test_a_match_is_said_in_the_same_words(text: str) -> None:
+    assert language.words_of(match_of(*language.parameters(language.parse(text)))) == text

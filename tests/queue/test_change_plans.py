@@ -30,7 +30,7 @@ def _given(policy: Policy) -> dict[str, tuple[object, ...]]:
         "cancel_held": (topic.name, seqs, [str(uuid4())] * N, [None] * N),
         "change_job": (topic.name, topic.id, topic.sequence, N + 1, b"x", None, False, None, True, "t", 0, 5, None),
         "find_jobs": (topic.name, topic.id, *find),
-        "find_data": (topic.name, topic.id, seqs, '[{"path": ["a"], "value": "1"}]', 1_000_000, N),
+        "find_data": (topic.name, topic.id, seqs, ["a"], [1], ["1"], 1_000_000, N),
         "key_seqs": (topic.name, None, "k", N),
     }
 

@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.edge.jobs import STATES, data_of
+from app.edge.jobs import STATES, data_of, path_of
 from app.errors import InvalidRequest
+from app.queue.shown import Match
 
 WORDS: Final = ("state", "priority", "tenant", "tag", "key", "group", "node", "error", "older")
 DATA: Final = "data."  # how words begin that are about payloads; a path follows
@@ -61,6 +62,17 @@ def parameters(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         given["older_than_ms"] = str(milliseconds(values["older"]))
     data = [f"{name.removeprefix(DATA)}={value}" for name, value in values.items() if name.startswith(DATA)]
     return given, data
+
+
+def words_of(match: Match) -> str:
+    """The filter that says what a match does."""
+    names = ("priority", "tenant", "tag", "key", "group", "node", "error")
+    values = {name: str(value) for name in names if (value := getattr(match, name)) is not None}
+    if match.states is not None:
+        values["state"] = match.states[0]  # there is one, where a filter names any
+    if match.older_than_ms is not None:
+        values["older"] = f"{match.older_than_ms}ms"
+    return text_of(values | {f"{DATA}{path_of(one.path)}": one.value for one in match.data})
 
 
 def milliseconds(text: str) -> int:
