@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from app.queue.shown import Match
 
 LAST: Final = 9  # the stage behind all others
+SECONDS: Final = 1.0  # that a count may go on to its next page
 
 
 async def count(db: Connection, topic: tuple[str, int], match: Match, until: datetime, looks: int) -> Matched:
-    """How many live jobs match that were enqueued until then; looking at about `looks`, at least so many."""
-    jobs, behind = 0, 0
-    for _ in range(0, looks, shown.LOOKED_AT):
+    """How many live jobs match that were enqueued until then; after a look at `looks`, or SECONDS, at least so many."""
+    jobs, behind, end = 0, 0, time.monotonic() + SECONDS
+    for looked in range(0, looks, shown.LOOKED_AT):
+        if looked and time.monotonic() > end:
+            break
         found = await _find(db, topic, match, shown.LOOKED_AT, until=until, behind=behind)
         jobs += len(found.seqs)
         if found.next_behind is None:

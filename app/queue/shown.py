@@ -215,7 +215,7 @@ async def find(
 
     LOOKED_AT jobs are looked at, and PAGE_BYTES of payloads: a page may have fewer than there are, and another one
     follow. Those of a key, those that are leased, failed or expired are looked for by themselves: LOOKED_AT of them;
-    `one_by_one`: only those of a key are.
+    `one_by_one`: only those of a key are, and not if these are as many.
     """
     among = await _among(db, topic, match, one_by_one=one_by_one)
     looks = limit if match.is_all else LOOKED_AT
@@ -286,7 +286,7 @@ async def _among(db: Connection, topic: Topic, match: Match, *, one_by_one: bool
     seqs: list[Seq]
     if match.key is not None:
         seqs = await db.fetchval(_KEY_SEQS, topic.name, match.tenant, match.key, LOOKED_AT)
-        return seqs
+        return None if one_by_one and len(seqs) == LOOKED_AT else seqs
     if one_by_one:
         return None
     match ["leased"] if match.states is None and match.node is not None else match.states:

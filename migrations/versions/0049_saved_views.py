@@ -12,8 +12,8 @@ depends_on = None
 
 UP = [
     # Whether a payload is JSON that has all of this: the path to wanted[n] is the keys behind ends[n - 1] up to
-    # ends[n]. A value is compared with the text of what is there: of a string what it says, of a number its own digits. An
-    # object or a list is no match, and neither is what can't be read.
+    # ends[n]. A value is compared with the text of what is there: of a string what it says, of a number its own digits.
+    # An object or a list is no match, and neither is what can't be read.
     """
     CREATE FUNCTION holdfast.has_data(
         payload bytea, content_type text, keys text[], ends integer[], wanted text[]

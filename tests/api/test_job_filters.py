@@ -174,7 +174,7 @@ async def test_of_all_that_is_there_however_much_is_looked_at(queue: Topic, monk
     begun = await begin(queue, filter={"data": ["n=7"]})
     over = await ended(queue.http, begun["id"])
     assert (over["gone"], over["marked"]) == (2, 1)
-    begun = await begin(queue, filter={"node": "w1"})
+    begun = await begin(queue, filter={"node": "w1", "state": "leased"})
     over = await ended(queue.http, begun["id"])
     assert (over["matched"], over["exact"], over["gone"], over["marked"]) == (40, True, 0, 40)
     await queue.add(5)

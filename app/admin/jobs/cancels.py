@@ -13,7 +13,6 @@ from app.admin.session import fields_of
 from app.edge.context import context_of
 from app.edge.dead_letters import MAX_RATE
 from app.edge.jobs import cancels, match_of, whole
-from app.engine.redrives import COUNTED
 from app.queue.operations import Matched, Wanted
 from app.topics.config import check_name
 
@@ -61,7 +60,6 @@ def _form(
         text=text,
         back=listing.address(name, text),
         counted=counted,
-        looked_at=COUNTED,
         rate=rate,
         wrong=wrong or {},
     )
