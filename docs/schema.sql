@@ -1596,6 +1596,34 @@ CREATE FUNCTION holdfast.free_group() RETURNS trigger
     END $$;
 
 --
+-- Name: has_data(bytea, text, text[], integer[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
+--
+
+CREATE FUNCTION holdfast.has_data(payload bytea, content_type text, keys text[], ends integer[], wanted text[]) RETURNS boolean
+    LANGUAGE plpgsql STABLE COST 1000
+    AS $_$
+    DECLARE
+        document json;
+        there json;
+        kind text;
+    BEGIN
+        IF lower(btrim(split_part(content_type, ';', 1))) !~ '^application/json$|\+json$' THEN
+            RETURN false;
+        END IF;
+        document := convert_from(payload, 'UTF8')::json;
+        FOR n IN 1 .. cardinality(wanted) LOOP
+            there := document #> keys[coalesce(ends[n - 1], 0) + 1 : ends[n]];
+            kind := coalesce(json_typeof(there), 'object');
+            IF kind IN ('object', 'array') OR coalesce(there #>> '{}', 'null') <> wanted[n] THEN
+                RETURN false;
+            END IF;
+        END LOOP;
+        RETURN true;
+    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+        RETURN false;
+    END $_$;
+
+--
 -- Name: hold_stage(); Type: FUNCTION; Schema: holdfast; Owner: -
 --
 
@@ -3361,14 +3389,20 @@ CREATE TABLE holdfast.operations (
     reason text,
     seqs bigint[],
     starts text[] NOT NULL COLLATE pg_catalog."C",
-    filter json NOT NULL,
+    filter json,
     canary json,
     canary_jobs json DEFAULT '[]'::json NOT NULL,
     actor text NOT NULL,
     actor_name text,
     address text,
+    cancels json,
+    gone bigint DEFAULT 0 NOT NULL,
+    marked bigint DEFAULT 0 NOT NULL,
     CONSTRAINT operations_check CHECK (((dead_topic IS NULL) = (dead_id IS NULL))),
     CONSTRAINT operations_check1 CHECK (((ended_at IS NULL) = (state = ANY (ARRAY['canary'::text, 'running'::text])))),
+    CONSTRAINT operations_gone_check CHECK ((gone >= 0)),
+    CONSTRAINT operations_kind CHECK (((filter IS NULL) <> (cancels IS NULL))),
+    CONSTRAINT operations_marked_check CHECK ((marked >= 0)),
     CONSTRAINT operations_rate_check CHECK ((rate >= 0)),
     CONSTRAINT operations_requeued_check CHECK ((requeued >= 0)),
     CONSTRAINT operations_skipped_check CHECK ((skipped >= 0))
@@ -3412,6 +3446,19 @@ CREATE TABLE holdfast.replays (
     CONSTRAINT replays_skipped_check CHECK ((skipped >= 0))
 )
 WITH (fillfactor='50');
+
+--
+-- Name: saved_views; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.saved_views (
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    owner text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    address text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT saved_views_address_check CHECK (((octet_length(address) >= 1) AND (octet_length(address) <= 4096))),
+    CONSTRAINT saved_views_name_check CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 512)))
+);
 
 --
 -- Name: schedules; Type: TABLE; Schema: holdfast; Owner: -
@@ -3961,6 +4008,13 @@ ALTER TABLE ONLY holdfast.records
 
 ALTER TABLE ONLY holdfast.replays
     ADD CONSTRAINT replays_pkey PRIMARY KEY (topic, topic_id, asked_from);
+
+--
+-- Name: saved_views saved_views_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.saved_views
+    ADD CONSTRAINT saved_views_pkey PRIMARY KEY (owner, name);
 
 --
 -- Name: schedules schedules_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, 
 
 # What a form is shown again for; other errors are pages of their own.
 FAULTS: Final = (AlreadyExists, Forbidden, InvalidRequest, Throttled)
+Number = TypeVar("Number", int, float)
 _MS: Final = re.compile(r"[0-9]{1,15}\Z")
 
 
@@ -27,6 +28,21 @@ def refused(typed: Mapping[str, str], error: HoldfastError) -> Form:
     """The form to be shown again. An error that names its `field` stands beside that."""
     field = (error.detail or {}).get("field", "")
     return Form(typed, {str(field): error.message})
+
+
+def number(
+    kind: Callable[[str], Number], text: str, name: str, bounds: tuple[int, int], wrong: dict[str, str]
+) -> Number:
+    """What a field says. What is wrong with it is put down, and the least said in its place."""
+    low, high = bounds
+    try:
+        value = kind(text)
+        if low <= value <= high:
+            return value
+    except ValueError:
+        pass
+    wrong[name] = f"A {'whole ' if kind is int else ''}number from {low:,} to {high:,}."
+    return kind(str(low))
 
 
 def instant_of(text: str, field: str) -> datetime:

@@ -22,6 +22,7 @@ from app.admin import (
     home,
     horizon,
     keys,
+    operation,
     permissions,
     reapers,
     render,
@@ -33,14 +34,15 @@ from app.admin import (
     users,
     webhooks,
 )
-from app.admin.dead import clusters, operation, purge, requeue, rows
-from app.admin.jobs import actions, job, listing
+from app.admin.dead import clusters, purge, requeue, rows
+from app.admin.jobs import actions, cancels, job, listing, saved
 from app.admin.permissions import (
     CHANGE_JOBS,
     CHANGE_KEYS,
     CHANGE_USERS,
     CONFIGURE,
     CONTROL,
+    KEEP_VIEWS,
     MEASURE,
     PURGE,
     REAP,
@@ -65,8 +67,13 @@ PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("GET", "/topics", SEE, topics.show),
     ("GET", "/topics/{topic}", SEE, topic.show),
     ("GET", "/topics/{topic}/jobs", SEE, listing.show),
+    ("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.ask),
+    ("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.begin),
+    ("POST", "/topics/{topic}/jobs/views", KEEP_VIEWS, saved.save),
+    ("POST", "/topics/{topic}/jobs/views/delete", KEEP_VIEWS, saved.delete),
+    ("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation.show),
+    ("POST", "/topics/{topic}/jobs/operations/{id}/cancel", CHANGE_JOBS, operation.cancel),
     ("GET", "/topics/{topic}/jobs/{seq}", SEE, job.show),
-    ("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, actions.cancel_all),
     ("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, actions.cancel),
     ("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions.change),
     ("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions.clone),

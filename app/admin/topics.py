@@ -12,6 +12,7 @@ from starlette.responses import Response
 from app.admin.frame import side
 from app.admin.permissions import SEE, must_be_allowed
 from app.admin.render import page
+from app.edge import saved_views
 from app.edge.context import context_of
 from app.engine import overview
 from app.engine.overview import Seen, Sort
@@ -93,6 +94,7 @@ async def find(request: Request) -> Response:
         request,
         "found.html",
         title="Found",
+        views=[one for one in await saved_views.every(request) if wanted.lower() in one.name.lower()][:FOUND],
         pages=[(one.word, one.href) for one in side(request) if wanted.lower() in one.word.lower()],
         topics=list(dict.fromkeys(names))[:FOUND],
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from app.edge.jobs import MAX_PATH, MAX_VALUE
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
 from app.topics.config import BIGINT_MAX, Tenant
 
@@ -43,6 +44,11 @@ def seq_within(seq: int) -> int:
     """The seq, or the last one that there can be."""
     return min(seq, BIGINT_MAX)
 
+
+DATUM: Final = {  # of a filter of jobs: what is in a payload
+    "maxLength": MAX_PATH + 1 + MAX_VALUE,
+    "pattern": "^([^=\\\\.\\u0000]|\\\\[^\\u0000])+(\\.([^=\\\\.\\u0000]|\\\\[^\\u0000])+)*=[^\\u0000]*$",
+}
 
 Count = Annotated[int, Meta(ge=0)]
 Seq = Annotated[int, Meta(ge=0)]  # above what PostgreSQL can count to it means "beyond the end"

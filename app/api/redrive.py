@@ -76,7 +76,7 @@ class RequeueBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
 
 
-class RequeueCount(msgspec.Struct):
+class OperationCount(msgspec.Struct):
     """How many jobs match; unless `exact`, at least so many. `id`: the operation's, by which it can be asked for; null
     for a dry run."""
 
@@ -88,7 +88,7 @@ class RequeueCount(msgspec.Struct):
 _body = msgspec.json.Decoder(RequeueBody)
 
 
-async def begin(request: Request) -> RequeueCount:
+async def begin(request: Request) -> OperationCount:
     """Begin a requeue as the request asks for, or count for it. Raises InvalidRequest,
     BatchTooLarge, TopicNotFound, NotAQueue, Unauthorized, Forbidden, and what the database raises."""
     context = context_of(request)
@@ -99,9 +99,9 @@ async def begin(request: Request) -> RequeueCount:
     wanted = await _wanted(context, await context.policies.queue(name), body, key)
     redrives = context.engine.redrives
     if body.dry_run:
-        return _count(None, await redrives.count(wanted))
+        return counted_as(None, await redrives.count(wanted))
     which, matched = await redrives.begin(wanted, context.access.actor(request))
-    return _count(which, matched)
+    return counted_as(which, matched)
 
 
 async def read(request: Request) -> Operation:
@@ -157,5 +157,6 @@ def _canary(given: RequeueCanary) -> Canary:
     return Canary(given.first or 10, percent, given.timeout_ms or 600_000)
 
 
-def _count(which: UUID | None, matched: Matched) -> RequeueCount:
-    return RequeueCount(None if which is None else str(which), matched.count, matched.exact)
+def counted_as(which: UUID | None, matched: Matched) -> OperationCount:
+    """As it is answered; None: of a dry run."""
+    return OperationCount(None if which is None else str(which), matched.count, matched.exact)

@@ -48,6 +48,9 @@ class Action(Enum):
     REQUEUE_STARTED = "requeue.started"
     REQUEUE_CANCELLED = "requeue.cancelled"
     REQUEUE_ENDED = "requeue.ended"
+    CANCEL_STARTED = "cancel.started"
+    CANCEL_CANCELLED = "cancel.cancelled"
+    CANCEL_ENDED = "cancel.ended"
 
 
 _ACTIONS: Final = [action.value for action in Action]

@@ -15,7 +15,7 @@ from app.errors import Forbidden
 from app.keys import Key
 from app.queue.archive import Archived
 from app.queue.schedules import Schedule
-from app.queue.shown import Shown
+from app.queue.shown import Match, Shown
 
 WHY: Final = "Payloads are hidden from this key or user."
 _TAKEN_OUT: Final[dict[type, dict[str, Any]]] = {
@@ -37,6 +37,12 @@ def must_see_payloads(key: Key | None, topic: str) -> None:
     """Refuse what would be of no use without payloads, or would tell of them: records, a filter. Raises Forbidden."""
     if not sees_payloads(key, topic):
         raise Forbidden(WHY, {"topic": topic})
+
+
+def must_see_what_it_asks(key: Key | None, topic: str, match: Match) -> None:
+    """Refuse a filter by what is in payloads to who may not see that: what it finds would tell. Raises Forbidden."""
+    if match.data:
+        must_see_payloads(key, topic)
 
 
 def as_seen(key: Key | None, topic: str, what: T) -> T:

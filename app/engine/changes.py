@@ -42,10 +42,7 @@ class Changes:
     async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> Cancelled:
         """Cancel jobs: what waits is gone, what is leased is marked, and ends however its lease ends, but by an ack."""
         done = await tried_again(partial(changes.cancel, self._shared.verbs(policy), policy.topic, sorted(set(seqs))))
-        self._shared.moved(policy.topic, ready=-done.ready)
-        self._shared.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
-        if done.gone:
-            await self._shared.groups.left(policy)
+        await told(self._shared, policy, done)
         return done
 
     async def cancel_matching(self, policy: Policy, match: Match) -> Counted:
@@ -57,7 +54,7 @@ class Changes:
         behind: int | None = 0
         while drawn is not None and behind is not None and behind < drawn.drawn:
             found = await shown.find(
-                db, policy.topic, replace(match, states=LIVE), oldest_first=True, behind=behind, limit=BATCH
+                db, policy.topic, live(match), oldest_first=True, behind=behind, limit=BATCH, one_by_one=True
             )
             seqs = [seq for seq in found.seqs if seq <= drawn.drawn]
             if seqs:
@@ -104,6 +101,19 @@ class Changes:
         for job in await shown.show(self._shared.pools.rest, [place]):
             return job
         raise no_job(policy, seq)
+
+
+def live(match: Match) -> Match:
+    """Of what matches, what is not over."""
+    return match if match.states is not None else replace(match, states=LIVE)
+
+
+async def told(shared: Shared, policy: Policy, done: Cancelled) -> None:
+    """Count what was cancelled, and see to who waits behind it."""
+    shared.moved(policy.topic, ready=-done.ready)
+    shared.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
+    if done.gone:
+        await shared.groups.left(policy)
 
 
 def no_job(policy: Policy, seq: int) -> NotFound:

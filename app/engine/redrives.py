@@ -1,4 +1,5 @@
-"""Requeues: of single jobs at once, of many as operations, which go on in batches whoever asked for them has left.
+"""Requeues: of single jobs at once; of many, and cancels of many, as operations, which go on in batches whoever asked
+for them has left.
 
 An operation belongs to a process by its signs of life. What a batch does and how far the operation is by it are one
 transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0029-requeue.md.
@@ -22,9 +23,12 @@ import msgspec
 from app.audit import trail
 from app.audit.trail import Action, Actor
 from app.db.pool import LOST_RACE, TOO_SLOW, UNREACHABLE
+from app.engine import cancels
+from app.engine.cancels import LAST
 from app.engine.group import tried_again
 from app.errors import HoldfastError, TopicNotFound
 from app.queue import operations, redrive, shown
+from app.queue.changes import Cancelled
 from app.queue.model import Seq
 from app.queue.operations import Matched, Operation, State, Step, Wanted
 from app.queue.redrive import Outcome, Place, Requeued, Search
@@ -37,7 +41,6 @@ COUNTED: Final = 100_000  # jobs that are looked at to say how many match
 LISTED: Final = 20_000  # and for a page of them
 SAMPLE: Final = 100
 ADOPTED: Final = 100  # operations at a time
-_LAST: Final = 9  # the stage behind all others
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +92,7 @@ class Redrives:
         return done
 
     async def count(self, wanted: Wanted) -> Matched:
-        """How many jobs would be requeued now; of a deep topic, at least so many."""
+        """How many jobs would be requeued or cancelled now; of a deep topic, at least so many."""
         return await self._count(wanted, await self._until(wanted))
 
     async def page(self, wanted: Wanted, behind: Behind, limit: int) -> tuple[list[shown.Place], Behind | None]:
@@ -128,7 +131,8 @@ class Redrives:
         matched = await self._count(wanted, until)
         async with db.acquire() as one, one.transaction():
             await operations.begin(one, new, self._owner, wanted, until=until, matched=matched, actor=actor)
-            await trail.record(one, by, Action.REQUEUE_STARTED, wanted.topic[0], _asked(new, wanted, matched))
+            action = Action.REQUEUE_STARTED if wanted.cancels is None else Action.CANCEL_STARTED
+            await trail.record(one, by, action, wanted.topic[0], _asked(new, wanted, matched))
         self._start(new)
         return new, matched
 
@@ -142,7 +146,8 @@ class Redrives:
             asked = await operations.cancel(db, which)
             found = await operations.read(db, which)
             if asked and found is not None:
-                await trail.record(db, by, Action.REQUEUE_CANCELLED, found.wanted.topic[0], {"id": str(which)})
+                action = Action.REQUEUE_CANCELLED if found.wanted.cancels is None else Action.CANCEL_CANCELLED
+                await trail.record(db, by, action, found.wanted.topic[0], {"id": str(which)})
         return found
 
     async def adopt(self) -> int:
@@ -202,6 +207,7 @@ class Redrives:
     async def _step(self, which: UUID) -> float | None:
         """One transaction of it: after how many seconds the next one is due; None: there is none."""
         done: list[Requeued] = []
+        ended = Cancelled()
         async with self._shared.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is None:
@@ -211,24 +217,32 @@ class Redrives:
                 return None
             if run.first_until is not None and run.state is State.CANARY:
                 return await self._watch(db, run)
-            if run.stage == _LAST:
+            if run.stage == LAST:
                 await _end(db, run, State.DONE, None, run.failed_again)
                 return None
-            step, done = await self._batch(db, run)
+            if run.wanted.cancels is None:
+                step, done = await self._batch(db, run)
+            else:
+                step, ended = await cancels.batch(db, run, self._limit(run))
             await operations.advance(db, which, step)
-            pause: float | None = step.requeued / run.wanted.rate if run.wanted.rate else 0.0
-            if step.stage == _LAST and step.state is State.RUNNING:
+            pause: float | None = step.done / run.wanted.rate if run.wanted.rate else 0.0
+            if step.stage == LAST and step.state is State.RUNNING:
                 so_far = await operations.read(db, which)
                 assert so_far is not None, "it is locked"
                 await _end(db, so_far, State.DONE, None, run.failed_again)
                 pause = None
         await self._told(done)
+        if run.wanted.cancels is not None:
+            await cancels.told(self._shared, run.wanted.topic, ended)
         return pause
 
+    def _limit(self, run: Operation) -> int:
+        """Most jobs of a batch."""
+        tempo, rate = self.tempo, run.wanted.rate
+        return max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
+
     async def _batch(self, db: Connection, run: Operation) -> tuple[Step, list[Requeued]]:
-        wanted = run.wanted
-        tempo, rate = self.tempo, wanted.rate
-        limit = max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
+        wanted, limit = run.wanted, self._limit(run)
         canary = wanted.canary if run.state is State.CANARY else None
         if canary is not None:
             limit = min(limit, canary.first - len(run.first))
@@ -241,26 +255,33 @@ class Redrives:
                 for place, seqs in sorted((await redrive.find_out(db, wanted.topic, part, wanted.starts)).items()):
                     done += await ask(place, seqs)
                 missing, at = len(part) - len(done), Place(seq=part[-1])
-            stage = stage if len(part) == limit else _LAST
+            stage = stage if len(part) == limit else LAST
         else:
             searches = _searches(wanted, run.until)
             search = searches[stage]
-            found = await redrive.find(db, search, at, looks=tempo.looks, limit=limit)
+            found = await redrive.find(db, search, at, looks=self.tempo.looks, limit=limit)
             if found.seqs:
                 done = await ask(search.topic, found.seqs, only_from=search.only_from)
             missing, at = len(found.seqs) - len(done), found.last or at
             if not found.more:
-                stage, at = (_LAST if search is searches[-1] else stage + 1), Place()
+                stage, at = (LAST if search is searches[-1] else stage + 1), Place()
         moved = [one for one in done if one.outcome is Outcome.REQUEUED]
         first = [*run.first, *(one.job for one in moved if one.job is not None)] if canary is not None else run.first
         state, wait_ms = run.state, None
-        if canary is not None and (len(first) >= canary.first or stage == _LAST):
+        if canary is not None and (len(first) >= canary.first or stage == LAST):
             if first:
                 wait_ms = canary.timeout_ms
             else:
                 state = State.RUNNING
         skipped = len(done) - len(moved) + missing
-        return Step(state, stage, at, first, len(moved), skipped, run.failed_again, wait_ms), done
+        step = Step(
+            *(state, stage, at, first),
+            requeued=len(moved),
+            skipped=skipped,
+            failed_again=run.failed_again,
+            wait_ms=wait_ms,
+        )
+        return step, done
 
     async def _watch(self, db: Connection, run: Operation) -> float | None:
         """Look at the first jobs: is the rest to follow?"""
@@ -276,7 +297,7 @@ class Redrives:
             why = f"{jobs - failed - gone} of the first {jobs} had not ended within {canary.timeout_ms} ms"
             await _end(db, run, State.STOPPED, why, failed)
             return None
-        if state is State.RUNNING and run.stage == _LAST:
+        if state is State.RUNNING and run.stage == LAST:
             await _end(db, run, State.DONE, None, failed)
             return None
         await operations.advance(db, run.id, Step(state, run.stage, run.at, run.first, failed_again=failed))
@@ -291,10 +312,13 @@ class Redrives:
                 )
 
     async def _until(self, wanted: Wanted) -> datetime:
-        return await redrive.until_time(self._shared.pools.rest, wanted.match.older_than_ms)
+        older = wanted.match.older_than_ms if wanted.cancels is None else wanted.cancels.older_than_ms or 0
+        return await redrive.until_time(self._shared.pools.rest, older)
 
     async def _count(self, wanted: Wanted, until: datetime) -> Matched:
         db = self._shared.pools.rest
+        if wanted.cancels is not None:
+            return await cancels.count(db, wanted.topic, wanted.cancels, until, COUNTED)
         if wanted.seqs is not None:
             places = await redrive.find_out(db, wanted.topic, wanted.seqs, wanted.starts)
             return Matched(sum(map(len, places.values())), exact=True)
@@ -338,13 +362,20 @@ def _searches(wanted: Wanted, until: datetime) -> list[Search]:
 
 async def _end(db: Connection, run: Operation, state: State, reason: str | None, failed_again: int) -> None:
     if await operations.end(db, run.id, state, reason, failed_again):
-        counts = {"requeued": run.requeued, "skipped": run.skipped, "failed_again": failed_again}
+        if run.wanted.cancels is None:
+            action = Action.REQUEUE_ENDED
+            counts = {"requeued": run.requeued, "skipped": run.skipped, "failed_again": failed_again}
+        else:
+            action = Action.CANCEL_ENDED
+            counts = {"gone": run.gone, "marked": run.marked, "skipped": run.skipped}
         detail = {"id": str(run.id), "state": state.value, **counts, "reason": reason}
-        await trail.record(db, trail.SERVICE, Action.REQUEUE_ENDED, run.wanted.topic[0], detail)
+        await trail.record(db, trail.SERVICE, action, run.wanted.topic[0], detail)
 
 
 def _asked(new: UUID, wanted: Wanted, matched: Matched) -> dict[str, object]:
     asked: dict[str, object] = {"id": str(new), "matched": matched.count, "rate": wanted.rate}
+    if wanted.cancels is not None:
+        return asked | {"filter": msgspec.to_builtins(wanted.cancels)}
     if wanted.seqs is not None:
         asked["seqs"] = len(wanted.seqs)
     return asked | {

@@ -1,12 +1,12 @@
-"""Operations: requeues of many jobs, which go on for a while. A row says how far one is; it belongs to the process that
-gives signs of life for it, and to nobody once these have stopped."""
+"""Operations: requeues and cancels of many jobs, which go on for a while. A row says how far one is; it belongs to the
+process that gives signs of life for it, and to nobody once these have stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import asyncpg
@@ -15,6 +15,7 @@ import msgspec
 from app.db import sql
 from app.queue.model import Connection
 from app.queue.redrive import Filter, First, Place
+from app.queue.shown import Match
 
 _BEGIN = sql.load(__package__, "begin_operation")
 _READ = sql.load(__package__, "read_operation")
@@ -53,15 +54,22 @@ class Canary(msgspec.Struct, frozen=True):
 
 class Wanted(msgspec.Struct, frozen=True):
     """What somebody asks for: in a topic, and in the topic of its dead letters if it has one, by (name, id). `seqs`
-    None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search."""
+    None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search. `cancels`: what is to be
+    cancelled; None: it is a requeue, of what `match` says."""
 
     topic: tuple[str, int]
-    dead: tuple[str, int] | None
-    match: Filter
+    dead: tuple[str, int] | None = None
+    match: Filter = Filter()
     seqs: Sequence[int] | None = None
     rate: int = 0
     canary: Canary | None = None
     starts: Sequence[str] = ()
+    cancels: Match | None = None
+
+    @property
+    def kind(self) -> Literal["requeue", "cancel"]:
+        """In a word."""
+        return "requeue" if self.cancels is None else "cancel"
 
 
 class Matched(msgspec.Struct, frozen=True):
@@ -73,7 +81,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 class Operation(msgspec.Struct, frozen=True):
     """An operation. `failed_again` counts among the first jobs, `first`, of a canary; `late`: those were waited for
-    long enough. `stage` and `at`: how far it has come."""
+    long enough. `stage` and `at`: how far it has come. Of a cancel: `gone` and `marked`, as of Cancelled."""
 
     id: UUID
     wanted: Wanted
@@ -81,6 +89,8 @@ class Operation(msgspec.Struct, frozen=True):
     reason: str | None
     matched: Matched
     requeued: int
+    gone: int
+    marked: int
     skipped: int
     failed_again: int
     first: list[First]
@@ -93,6 +103,11 @@ class Operation(msgspec.Struct, frozen=True):
     started_at: datetime
     ended_at: datetime | None
     actor: tuple[str, str | None, str | None]  # id, name, address
+
+    @property
+    def done(self) -> int:
+        """How many jobs it has dealt with as it was to."""
+        return self.requeued + self.gone + self.marked
 
 
 async def begin(
@@ -110,8 +125,10 @@ async def begin(
     await db.execute(
         _BEGIN,
         *(new, owner, *wanted.topic, *(wanted.dead or (None, None)), until),
-        *(None if wanted.seqs is None else list(wanted.seqs), list(wanted.starts), _text(wanted.match)),
+        *(None if wanted.seqs is None else list(wanted.seqs), list(wanted.starts)),
+        None if wanted.cancels is not None else _text(wanted.match),
         *(wanted.rate, canary, matched.count, matched.exact, *actor),
+        None if wanted.cancels is None else _text(wanted.cancels),
     )
 
 
@@ -141,9 +158,16 @@ class Step(msgspec.Struct, frozen=True):
     at: Place
     first: Sequence[First]
     requeued: int = 0
+    gone: int = 0
+    marked: int = 0
     skipped: int = 0
     failed_again: int = 0
     wait_ms: int | None = None
+
+    @property
+    def done(self) -> int:
+        """How many jobs it has dealt with."""
+        return self.requeued + self.gone + self.marked
 
 
 async def advance(db: Connection, which: UUID, step: Step) -> None:
@@ -151,7 +175,7 @@ async def advance(db: Connection, which: UUID, step: Step) -> None:
     await db.execute(
         _ADVANCE,
         *(which, step.state.value, step.requeued, step.skipped, step.failed_again, step.stage),
-        *(step.at.time, step.at.seq, _text(step.first), step.wait_ms),
+        *(step.at.time, step.at.seq, _text(step.first), step.wait_ms, step.gone, step.marked),
     )
 
 
@@ -189,14 +213,18 @@ def _text(value: object) -> str:
 def _operation(row: asyncpg.Record) -> Operation:
     dead = None if row["dead_topic"] is None else (row["dead_topic"], row["dead_id"])
     canary = None if row["canary"] is None else msgspec.json.decode(row["canary"], type=Canary)
-    match = msgspec.json.decode(row["filter"], type=Filter)
+    match = Filter() if row["filter"] is None else msgspec.json.decode(row["filter"], type=Filter)
+    cancels = None if row["cancels"] is None else msgspec.json.decode(row["cancels"], type=Match)
+    topic = (row["topic"], row["topic_id"])
     return Operation(
         id=row["id"],
-        wanted=Wanted((row["topic"], row["topic_id"]), dead, match, row["seqs"], row["rate"], canary, row["starts"]),
+        wanted=Wanted(topic, dead, match, row["seqs"], row["rate"], canary, row["starts"], cancels),
         state=State(row["state"]),
         reason=row["reason"],
         matched=Matched(row["matched"], row["matched_exact"]),
         requeued=row["requeued"],
+        gone=row["gone"],
+        marked=row["marked"],
         skipped=row["skipped"],
         failed_again=row["failed_again"],
         first=msgspec.json.decode(row["canary_jobs"], type=list[First]),

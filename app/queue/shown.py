@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Final
 
@@ -12,6 +14,7 @@ from app.db import sql
 from app.queue.model import Connection, Seq, Topic
 
 _FIND = sql.load(__package__, "find_jobs")
+_FIND_DATA = sql.load(__package__, "find_data")
 _KEY_SEQS = sql.load(__package__, "key_seqs")
 _LIST_JOBS = sql.load(__package__, "list_jobs")
 _LIST_HELD = sql.load(__package__, "list_held")
@@ -160,8 +163,16 @@ async def page(
     return Page(seqs, seqs[-1] if len(seqs) == limit else None)
 
 
-class Match(msgspec.Struct, frozen=True):
-    """What jobs must have; None is any. `states` are those of Shown; `older_than_ms`: enqueued so long ago."""
+class Datum(msgspec.Struct, frozen=True):
+    """Something in a payload: keys, and places in lists, from the outside in; and what is there, by its text."""
+
+    path: tuple[str, ...]
+    value: str
+
+
+class Match(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What jobs must have; None is any. `states` are those of Shown; `older_than_ms`: enqueued so long ago; `node`: who
+    holds them; `error`: a part of the last one, letter by letter; `data`: in a payload that is JSON, all of it."""
 
     states: Sequence[str] | None = None
     tenant: str | None = None
@@ -169,6 +180,10 @@ class Match(msgspec.Struct, frozen=True):
     key: str | None = None
     group: str | None = None
     older_than_ms: int | None = None
+    priority: int | None = None
+    node: str | None = None
+    error: str | None = None
+    data: tuple[Datum, ...] = ()
 
     @property
     def is_all(self) -> bool:
@@ -187,14 +202,26 @@ class Found(msgspec.Struct, frozen=True):
     next_behind: int | None
 
 
-async def find(db: Connection, topic: Topic, match: Match, *, oldest_first: bool, behind: int, limit: int) -> Found:
-    """Up to `limit` jobs that match, behind a seq in the order that is asked for.
+async def find(
+    db: Connection,
+    topic: Topic,
+    match: Match,
+    *,
+    oldest_first: bool,
+    behind: int,
+    limit: int,
+    by: datetime | None = None,
+    one_by_one: bool = False,
+) -> Found:
+    """Up to `limit` jobs that match, behind a seq in the order that is asked for; `by`: enqueued until then.
 
-    LOOKED_AT jobs are looked at: a page may have fewer than there are, and another one follow. Those of a key, those
-    that are leased, failed or expired are looked for by themselves: LOOKED_AT of them.
+    LOOKED_AT jobs are looked at, and PAGE_BYTES of payloads: a page may have fewer than there are, and another one
+    follow. Those of a key, those that are leased, failed or expired are looked for by themselves: LOOKED_AT of them;
+    `one_by_one`: only those of a key are, and not if these are as many.
     """
-    among = await _among(db, topic, match)
+    among = await _among(db, topic, match, one_by_one=one_by_one)
     looks = limit if match.is_all else LOOKED_AT
+    most = LOOKED_AT if match.data else limit
     row = await db.fetchrow(
         _FIND,
         topic.name,
@@ -203,19 +230,37 @@ async def find(db: Connection, topic: Topic, match: Match, *, oldest_first: bool
         oldest_first,
         behind,
         looks,
-        limit,
+        most,
         None if match.states is None else list(match.states),
         match.tenant,
         match.tag,
         match.key,
         match.group,
         match.older_than_ms,
+        match.priority,
+        match.node,
+        match.error,
+        by,
     )
+    assert row is not None, "it answers one row always"
+    seqs: list[Seq] = row["seqs"]
+    found = Found(seqs, seqs[-1] if len(seqs) == most else None)
+    if found.next_behind is None and among is None and row["looked"] >= looks:
+        found = Found(seqs, row["last_seq"])
+    return await _with_data(db, topic, match.data, found, limit) if match.data and seqs else found
+
+
+async def _with_data(db: Connection, topic: Topic, data: Sequence[Datum], among: Found, limit: int) -> Found:
+    """Up to `limit` of them that have it in their payloads."""
+    keys = [key for one in data for key in one.path]
+    ends = list(itertools.accumulate(len(one.path) for one in data))
+    values = [one.value for one in data]
+    row = await db.fetchrow(_FIND_DATA, topic.name, topic.id, among.seqs, keys, ends, values, PAGE_BYTES, limit)
     assert row is not None, "it answers one row always"
     seqs: list[Seq] = row["seqs"]
     if len(seqs) == limit:
         return Found(seqs, seqs[-1])
-    return Found(seqs, row["last_seq"] if among is None and row["looked"] >= looks else None)
+    return Found(seqs, among.next_behind if row["last_seq"] is None else row["last_seq"])
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -238,13 +283,15 @@ async def listed(
     return Listed(jobs, found.next_behind)
 
 
-async def _among(db: Connection, topic: Topic, match: Match) -> list[Seq] | None:
+async def _among(db: Connection, topic: Topic, match: Match, *, one_by_one: bool) -> list[Seq] | None:
     """The seqs that can match, where an index of a few has them; None: any."""
     seqs: list[Seq]
     if match.key is not None:
         seqs = await db.fetchval(_KEY_SEQS, topic.name, match.tenant, match.key, LOOKED_AT)
-        return seqs
-    match match.states:
+        return None if one_by_one and len(seqs) == LOOKED_AT else seqs
+    if one_by_one:
+        return None
+    match ["leased"] if match.states is None and match.node is not None else match.states:
         case ["leased"]:
             seqs = await db.fetchval(_LIST_HELD, topic.name, BIGINT_MAX, LOOKED_AT, 0, LOOKED_AT)
         case [state] if state in _OUT:

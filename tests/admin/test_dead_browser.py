@@ -246,6 +246,10 @@ async def test_a_list_is_filtered_and_paged_by_its_address(operator: BrowserCont
         await one.wait_for("Requeue 1 job")
         await one.open("/admin/topics/orders/dead/jobs?age=1h")
         assert await one.page.locator("[data-row]").count() == 5
+        at = await one.page.locator("[data-row]").first.inner_text()
+        await hand.goes(one.page.get_by_role("link", name=f"Page of job {at}", exact=True))
+        assert one.page.url.endswith("/admin/topics/{}/jobs/{}".format(*at.split(":")))
+        await one.page.locator(".steps").wait_for()
         await one.open("/admin/topics/orders.dead/dead/jobs")  # the topic that they are in
         assert await one.page.locator("[data-row]").count() == 8
         await one.open("/admin/topics/paged/dead/jobs")

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from app.admin.jobs import language
 from app.admin.jobs.language import WORDS
+from app.edge.jobs import data_of, match_of, path_of
 from app.errors import InvalidRequest
+from app.queue.shown import Datum
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), st.text(max_size=40) | st.text('\\" :a', max_size=6)))
@@ -35,6 +37,8 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
         ('tenant:"" tag:"two words"', {"tenant": "", "tag": "two words"}),
         (r'key:"say \"no\" \\ twice"', {"key": 'say "no" \\ twice'}),
         (r"key:a\b:c", {"key": r"a\b:c"}),
+        ("tag=a=b priority=3", {"tag": "a=b", "priority": "3"}),
+        (r'data.id:17 data.items.0.a\ b\.c\:="x y"', {"data.id": "17", r"data.items.0.a\ b\.c\:": "x y"}),
     ],
 )
 def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
@@ -44,8 +48,8 @@ def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("state:ready node:w1", "There is no word node"),
-        ("priority:3", "There are state, tenant, tag, key, group, older."),
+        ("state:ready worker:w1", "There is no word worker"),
+        ("prio:3", "There are state, priority, tenant, tag, key, group, node, error, older and data.path."),
         ("ready", "ready is no word:value"),
         ("tag:a tag:b", "tag is there twice"),
         ("tag:", "tag: needs a value"),
@@ -63,7 +67,7 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
 def test_lengths_of_time() -> None:
     spans = {"500ms": 500, "30s": 30_000, "10m": 600_000, "2h": 7_200_000, "7d": 604_800_000}
     assert {text: language.milliseconds(text) for text in spans} == spans
-    assert language.parameters({"older": "10m", "tag": "a"}) == {"tag": "a", "older_than_ms": "600000"}
+    assert language.parameters({"older": "10m", "tag": "a"}) == ({"tag": "a", "older_than_ms": "600000"}, [])
     for text in ("", "10", "m", "-1s", "1.5h", "1 h", "9999999999999s"):
         with pytest.raises(InvalidRequest):
             language.milliseconds(text)
@@ -74,3 +78,41 @@ def test_completions_add_what_is_not_there() -> None:
     assert "tenant:acme older:1h state:ready" in offered
     assert "tenant:acme older:1h key:" in offered
     assert {one.count(word) for one in offered for word in ("tenant:", "older:")} == {1}
+
+
+def test_what_payloads_have_is_asked_for_by_a_path() -> None:
+    values = language.parse(r'data.order.id:17 tag:t data.a\.b.0="x=\"y\""')
+    parameters, data = language.parameters(values)
+    assert (parameters, data) == ({"tag": "t"}, ["order.id=17", r'a\.b.0=x="y"'])
+    assert data_of(data) == (Datum(("order", "id"), "17"), Datum(("a.b", "0"), 'x="y"'))
+    for wrong in ("x", "=x", ".a=x", "a.=x", "a..b=x", "a" * 257 + "=x", ".".join("a" * 17) + "=x", "a=" + "x" * 1_025):
+        with pytest.raises(InvalidRequest):
+            data_of([wrong])
+    with pytest.raises(InvalidRequest):
+        data_of(["a=1"] * 5)
+
+
+KEYS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=9)
+
+
+@given(st.lists(KEYS, min_size=1, max_size=9), KEYS)
+def test_any_key_can_be_in_a_path(keys: list[str], value: str) -> None:
+    values = language.parse(f"data.{path_of(keys)}:{language.quoted(value)}")
+    assert data_of(language.parameters(values)[1]) == (Datum(tuple(keys), value),)
+
+
+def test_completions_know_what_was_seen() -> None:
+    offered = language.completions("tag:a data.id:1", ["node:w1", "data.id:", "data.total:"])
+    assert {"tag:a data.id:1 node:w1", "tag:a data.id:1 data.total:", "tag:a data.id:1 error:"} <= set(offered)
+    assert "tag:a data.id:1 data.id:" not in offered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'state:leased priority:3 tag:"a b" node:w1 older:5000ms data.a:1',
+        'tenant:"" error:x data.x\\.y.0:"" data.b:"=1 "',
+    ],
+)
+def test_a_match_is_said_in_the_same_words(text: str) -> None:
+    assert language.words_of(match_of(*language.parameters(language.parse(text)))) == text

@@ -14,7 +14,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import BrowserContext
 
 from tests.admin.browser import Tab, tab
-from tests.admin.conftest import BOSS, HOSTILE, READER
+from tests.admin.conftest import HOSTILE, READER
 from tests.admin.test_browser import sign_in
 from tests.api.dialect import Body, Topic, accepted
 from tests.api.keyring import client
@@ -77,7 +77,7 @@ async def test_each_page_looks_as_it_should(boss: BrowserContext, axe: Axe, shop
     pages = {
         "jobs": "/admin/topics/shop/jobs",
         "jobs-empty": "/admin/topics/bare/jobs",
-        "jobs-wrong": "/admin/topics/shop/jobs?q=node%3Aw1",
+        "jobs-wrong": "/admin/topics/shop/jobs?q=worker%3Aw1",
         "job": "/admin/topics/shop/jobs/1",
         "job-gone": "/admin/topics/shop/jobs/2",
     }
@@ -166,9 +166,9 @@ async def test_the_filter_is_in_the_address_and_says_what_is_wrong(boss: Browser
         async with one.page.expect_navigation():
             await one.page.get_by_role("link", name="Seq").click()
         assert await seqs(one) == ["10", "11"]
-        await one.open("/admin/topics/shop/jobs?q=state%3Aready+node%3Aw1")
-        assert "There is no word node in this filter." in await one.page.inner_text("#wrong")
-        assert await one.page.input_value("[name=q]") == "state:ready node:w1"
+        await one.open("/admin/topics/shop/jobs?q=state%3Aready+worker%3Aw1")
+        assert "There is no word worker in this filter." in await one.page.inner_text("#wrong")
+        assert await one.page.input_value("[name=q]") == "state:ready worker:w1"
         await one.page.fill("[name=q]", "7")
         async with one.page.expect_navigation():
             await one.press("Enter")
@@ -265,47 +265,6 @@ async def test_jobs_are_cloned_cancelled_and_requeued(boss: BrowserContext, shop
         await confirm(one, "Requeue")
         assert one.page.url.endswith(f"/admin/topics/many.03/jobs/{seq}")
         assert (await job_of(http, seq, "many.03"))["deliveries"] == 0
-
-
-async def test_all_that_match_are_counted_and_cancelled(boss: BrowserContext, axe: Axe, shop: Running) -> None:
-    async with client(shop, "root") as http, tab(boss, shop.url) as one:
-        queue = Topic(http, "many.09")
-        await queue.add(60, tag="bad")
-        await queue.add(2, tag="good")
-        await queue.take("w")
-        await one.open("/admin/topics/many.09/jobs?q=state%3Aready+tag%3Abad")
-        assert await one.page.locator("#do-cancel-all").count() == 0  # the verb has no such filter
-        await one.open("/admin/topics/many.09/jobs?q=tag%3Abad")
-        async with one.page.expect_navigation():
-            await one.page.locator("#do-cancel-all").click()
-        await one.wait_for("Cancel 60 jobs?")
-        assert await one.looked_at(axe, "jobs-cancel") == []
-        await queue.add(1, tag="bad")  # while the question stands there
-        async with one.page.expect_navigation():
-            await one.page.get_by_role("button", name="Cancel 60 jobs").click()
-        assert (await queue.counts()) == (62, 1)
-        async with one.page.expect_navigation():
-            await one.page.get_by_role("button", name="Cancel 61 jobs").click()
-        assert one.page.url.endswith("/admin/topics/many.09/jobs?q=tag%3Abad")
-        assert await seqs(one) == ["1"]  # until its holder lets go
-        assert (await queue.counts()) == (2, 1)
-        entry = (await http.get("/v0/admin/audit?subject=many.09&page_size=1")).json()["entries"][0]
-        assert (entry["action"], entry["actor_name"]) == ("jobs.cancelled", BOSS)
-        assert entry["detail"] == {"filter": {"tag": "bad"}}
-        await queue.add(10_000, tag="more")
-        await one.open("/admin/topics/many.09/jobs?q=tag%3Amore")
-        async with one.page.expect_navigation():
-            await one.page.locator("#do-cancel-all").click()
-        await one.wait_for("Too many to look at from here")
-        assert await one.page.locator("main form").count() == 0
-        proof = await one.page.input_value("[name=proof] >> nth=0")
-        before = await queue.counts()
-        for sure in ("99999", "", "x"):
-            form: dict[str, str | float | bool] = {"proof": proof, "q": "tag:more", "sure": sure}
-            await one.page.request.post(
-                f"{shop.url}/admin/topics/many.09/jobs/cancel", form=form, headers={"origin": shop.url}
-            )
-        assert await queue.counts() == before
 
 
 async def test_what_is_refused_is_said_on_the_page(boss: BrowserContext, shop: Running) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx
 
+from app.signin.saved_views import MOST as MOST_VIEWS
 from tests.api.dialect import JSON, Topic, accepted, refused
 
 NOBODY = {"authorization": "Bearer wrong"}
@@ -62,6 +63,7 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
         ("GET", "jobs/1", None),
         ("PATCH", "jobs/2", {"data": 7, "tag": "u", "meta": {"b": 2}, "priority": 3, "delay_ms": 9}),
         ("POST", "cancel", {"seqs": [1, 3, 77]}),
+        ("POST", "operations", {"kind": "cancel", "filter": {"tag": "none"}, "dry_run": True}),
     ):
         path = f"{queue.path}/{end}"
         accepted(await http.request(method, path, json=body))
@@ -75,10 +77,33 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
             await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
     for seq in (1, 77):
         await http.patch(f"{queue.path}/jobs/{seq}", json={"tag": "u"})
+    await http.post(f"{queue.path}/operations", json={"kind": "cancel", "filter": {"tag": "none"}})
     accepted(await http.post(f"{queue.path}/cancel", json={"filter": {"older_than_ms": 0}}))
     accepted(await http.get(f"{queue.path}/jobs/1"))
     await http.get(f"{queue.path}/jobs/2")
     await http.patch(f"{strict.path}/jobs/1", json={"data": "no number"})
+
+
+async def every_exchange_about_views(http: httpx.AsyncClient, limited: dict[str, str]) -> None:
+    """Saved views: successes and refusals."""
+    body = {"address": "/admin/topics?q=a"}
+    for n in range(MOST_VIEWS + 1):
+        await http.put(f"/v0/views/view {n}", json=body)
+    for method, path, given in (
+        ("GET", "/v0/views", None),
+        ("PUT", "/v0/views/view 1", body),
+        ("DELETE", "/v0/views/view 1", None),
+        ("DELETE", "/v0/views/view 1", None),
+    ):
+        for headers in ({}, NOBODY, limited):
+            await http.request(method, path, json=given, headers=headers)
+    await http.get("/v0/views?nonsense=1")
+    await http.delete(f"/v0/views/{'x' * 81}")
+    await http.put("/v0/views/x", json={"address": "//elsewhere"})
+    await http.put("/v0/views/x", content=b"x" * 3_000, headers=JSON)
+    await http.put("/v0/views/x", content=b"{}", headers={"content-type": "text/plain"})
+    for n in range(MOST_VIEWS + 1):
+        await http.delete(f"/v0/views/view {n}")
 
 
 async def every_control_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:

@@ -36,6 +36,7 @@ S = "/api/topic-schemas"
 USERS = "/api/users"
 WHEN: Body = {"topic": FOREIGN, "cron": "0 0 1 1 *"}
 ANY_TOPIC = "test_user_events: test_who_may_write_may_send_whatever_the_keys_topics"
+VIEWS = "test_saved_views: test_nobody_sees_or_touches_anothers"
 SCHEDULES = "test_schedules: test_a_key_sees_and_changes_schedules_of_its_own_topics"
 TABLE = {
     ("PUT", T): Row("admin", 403, {"type": "queue"}),
@@ -53,6 +54,7 @@ TABLE = {
     ("GET", f"{T}/jobs/{{seq}}"): Row("read", 403),
     ("PATCH", f"{T}/jobs/{{seq}}"): Row("write", 403, {"tag": "t"}),
     ("POST", f"{T}/cancel"): Row("write", 403, {"seqs": []}),
+    ("POST", f"{T}/operations"): Row("write", 403, {"kind": "cancel", "filter": {"tag": "t"}}),
     ("GET", f"{T}/jobs/{{seq}}/result"): Row("read", 403),
     ("POST", f"{T}/pause"): Row("admin", 403),
     ("POST", f"{T}/resume"): Row("admin", 403),
@@ -81,6 +83,9 @@ TABLE = {
     ("GET", "/v0/keys/{id}"): Row("admin", 404),
     ("POST", "/v0/keys/{id}/rotate"): Row("admin", 404, {}),
     ("DELETE", "/v0/keys/{id}"): Row("admin", 404),
+    ("GET", "/v0/views"): Row("read", 200, shown_by=VIEWS),
+    ("DELETE", "/v0/views/{name}"): Row("read", 404),  # ahead of the next one, which makes it
+    ("PUT", "/v0/views/{name}"): Row("read", 200, {"address": "/admin/"}, shown_by=VIEWS),
     ("GET", "/v0/admin/audit"): Row(
         "admin", 200, shown_by="test_audit: test_a_key_with_prefixes_sees_the_entries_of_its_topics"
     ),

@@ -21,7 +21,7 @@ async def change(queue: Topic, seq: int, **fields: object) -> Body:
     return accepted(await queue.http.patch(f"{queue.path}/jobs/{seq}", json=fields))
 
 
-async def listed(queue: Topic, **parameters: str | int) -> list[int]:
+async def listed(queue: Topic, **parameters: str | int | list[str]) -> list[int]:
     """The seqs of all pages."""
     seqs: list[int] = []
     while True:

@@ -21,6 +21,7 @@ from tests.api.exchanges import (
     every_control_exchange,
     every_exchange_about_jobs,
     every_exchange_about_users_events,
+    every_exchange_about_views,
     every_explanation_exchange,
     every_ingestion_exchange,
     every_key_exchange,
@@ -374,6 +375,7 @@ async def test_real_answers_are_as_it_says(http: httpx.AsyncClient, topic: str, 
         await http.get(f"/v0/topics{query}", headers=headers)
     accepted(await http.delete(queue))
     await every_key_exchange(http, LIMITED)
+    await every_exchange_about_views(http, LIMITED)
     await topic_configs(http, topic)
     await exchanges.every_schema_exchange(http, topic, LIMITED)
     await exchanges.every_requeue_exchange(http, f"{topic}.out", LIMITED)

@@ -163,6 +163,19 @@ async def test_who_sees_no_payloads_takes_no_jobs_and_reads_no_records(
         accepted(await http.post("/v0/topics/mail/cancel", json={"seqs": []}))
 
 
+async def test_who_sees_no_payloads_finds_nothing_by_them(service: Running, root: httpx.AsyncClient) -> None:
+    key = await make(root, "no filters", ["read", "write"], prefixes=["mail"], payloads="hidden")
+    asked = {"kind": "cancel", "filter": {"data": ["card=1"]}, "dry_run": True}
+    async with client(service, key["secret"]) as http:
+        accepted(await http.get("/v0/topics/mail/jobs", params={"tag": "t"}))
+        refused(await http.get("/v0/topics/mail/jobs", params={"data": "card=1"}), 403, "forbidden")
+        refused(await http.post("/v0/topics/mail/operations", json=asked), 403, "forbidden")
+        refused(await http.post("/v0/topics/mail/cancel", json={"filter": asked["filter"]}), 403, "forbidden")
+        for page in ("/admin/topics/mail/jobs", "/admin/topics/mail/jobs/cancel"):
+            assert (await http.get(page, params={"q": "data.card:1"})).status_code == 403, page
+        assert "data.card" not in (await http.get("/admin/topics/mail/jobs", params={"q": "da"})).text
+
+
 async def test_nobody_gives_the_sight_that_they_lack(service: Running, root: httpx.AsyncClient) -> None:
     plain, hidden = await make(root, "plain"), await make(root, "hidden", payloads="hidden")
     user = await add_user(root, "read")

@@ -21,6 +21,7 @@ from app.queue.consumer import Return
 from app.queue.model import Job
 from app.queue.operations import Canary, Operation, State, Wanted
 from app.queue.redrive import Filter
+from app.queue.shown import Match
 from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, until
@@ -254,6 +255,45 @@ async def test_another_process_goes_on_with_it(
     assert events == [1]
     assert await tallied(pools.rest, queue)
     assert await tallied(pools.rest, dead)
+
+
+async def test_another_process_goes_on_with_a_cancel(
+    start: Callable[..., Machine], queue: Policy, pools: Pools
+) -> None:
+    """One that hung, and wakes: each job is cancelled once, and neither one that came later nor one that was acked."""
+    one, other = start(), start()
+    for machine in (one, other):
+        machine.engine.redrives.tempo = replace(Tempo(), batch=7, dead=0.0)
+    await one.enqueue(queue, 200)
+    held_ones = await one.claim(queue, 10)
+    meant = Wanted((queue.topic.name, queue.topic.id), rate=100, cancels=Match(priority=0))
+    which, matched = await one.engine.redrives.begin(meant, BY)
+    assert (matched.count, matched.exact) == (200, True)
+    await one.enqueue(queue, 3)
+
+    async def under_way() -> bool:
+        found = await other.engine.redrives.read(which)
+        return found is not None and found.done >= 20
+
+    await until(under_way, "it is under way")
+
+    async def adopted() -> bool:
+        return await other.engine.redrives.adopt() == 1
+
+    found = await other.engine.redrives.read(which)
+    if found is not None and found.ended_at is None:
+        await until(adopted, "the other process takes it over")
+    run = await ended(other, which)
+    assert (run.state, run.gone, run.marked, run.skipped) == (State.DONE, 190, 10, 0)
+    events = await pools.rest.fetch(
+        "SELECT seq, count(*) AS n FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'cancelled' GROUP BY seq",
+        queue.topic.id,
+    )
+    assert {row["seq"]: row["n"] for row in events} == dict.fromkeys(
+        set(range(1, 201)) - {job.seq for job in held_ones}, 1
+    )
+    assert await tallied(pools.rest, queue)
+    assert sorted(job.seq for job in await other.claim(queue, 10)) == [201, 202, 203]
 
 
 async def test_seqs_are_those_that_people_know(machine: Machine, queue: Policy, dead: Policy) -> None:

@@ -17,18 +17,20 @@ from tests.queue.calls import Session, batch, put, take
 
 N = 100
 # Pages that a call for N jobs may look at: about twice what was measured on 18.
-BOUNDS = {"cancel_jobs": 2_600, "cancel_held": 2_000, "change_job": 60, "find_jobs": 4_000, "key_seqs": 60}
+BOUNDS = {"cancel_jobs": 2_600, "cancel_held": 2_000, "change_job": 60, "find_jobs": 4_000, "find_data": 4_000}
+BOUNDS |= {"key_seqs": 60}
 
 
 def _given(policy: Policy) -> dict[str, tuple[object, ...]]:
     topic = policy.topic
     seqs = list(range(1, N + 1))
-    find = (None, True, 0, N, N, ["ready"], "", None, None, None, None)
+    find = (None, True, 0, N, N, ["ready"], "", None, None, None, None, 0, None, None, None)
     return {
         "cancel_jobs": (topic.name, topic.id, seqs),
         "cancel_held": (topic.name, seqs, [str(uuid4())] * N, [None] * N),
         "change_job": (topic.name, topic.id, topic.sequence, N + 1, b"x", None, False, None, True, "t", 0, 5, None),
         "find_jobs": (topic.name, topic.id, *find),
+        "find_data": (topic.name, topic.id, seqs, ["a"], [1], ["1"], 1_000_000, N),
         "key_seqs": (topic.name, None, "k", N),
     }
 

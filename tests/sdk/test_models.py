@@ -83,6 +83,8 @@ ANSWERS = {
     "Reaper": models.Reaper,
     "ReaperRun": models.ReaperRun,
     "RunReaperAnswer": models.RunReaper,
+    "SavedViewAnswer": models.SavedView,
+    "SavedViewsAnswer": models.SavedViews,
 }
 ASKED = {
     "Record": models.Record,

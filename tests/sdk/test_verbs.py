@@ -223,6 +223,14 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     while not operation.over:
         operation = await api.operations.get(matched.id)
     assert [one.id for one in (await queue.operations()).operations] == [matched.id]
+    saved = await api.saved_views.save("late orders", "/admin/topics/orders/jobs?q=older%3A1h")
+    assert (await api.saved_views.all()).views == (saved,)
+    assert await api.saved_views.delete("late orders") == saved
+    nobody = models.CancelFilter(node="nobody", data=("a=1",), priority=9)
+    assert (await queue.cancel_all(nobody, dry_run=True)).id is None
+    ending = await api.operations.get((await queue.cancel_all(nobody, rate=100)).id)
+    assert (ending.kind, ending.matched, ending.gone, ending.marked) == ("cancel", 0, 0, 0)
+    assert (await queue.jobs(priority=9, node="nobody", error="x", data=["a=1", "b.c=2"]).page()).items == ()
     assert (await queue.delete_failures(cluster.cluster)).cluster == cluster.cluster
     assert (await queue.cancel([waiting.seq, 4711])).skipped == (4711,)
     assert (await queue.cancel(filter=models.CancelFilter(tag="none"))).cancelled == 0

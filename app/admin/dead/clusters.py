@@ -47,7 +47,7 @@ async def show(request: Request) -> Response:
         tabs=tabs(request, name),
         seen=seen,
         clusters=await read(context, policy) if seen else None,
-        operations=await context.engine.redrives.of_topic(name, OPERATIONS),
+        operations=[one for one in await context.engine.redrives.of_topic(name, OPERATIONS) if not one.wanted.cancels],
         dead_letter=policy.config.dead_letter,
         dead_linked=policy.config.dead_letter is not None and allows(request, SEE, policy.config.dead_letter),
         is_log=await _is_log(context, policy),

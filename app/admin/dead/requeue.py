@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.admin.dead.asked import Asked, asked_of, wanted
+from app.admin.forms import number
 from app.admin.frame import tabs
 from app.admin.permissions import REQUEUE, must_be_allowed
 from app.admin.render import page
@@ -23,7 +23,6 @@ from app.topics.config import check_name
 MOST_FIRST: Final = 1_000
 MOST_MINUTES: Final = 1_440
 _ANSWERED: Final = 400
-Number = TypeVar("Number", int, float)
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -49,10 +48,10 @@ async def begin(request: Request) -> Response:
     asked = asked_of(fields, [])
     pace = Pace(**{name: fields.get(name, "").strip()[:20] for name in Pace.__struct_fields__})
     wrong: dict[str, str] = {}
-    rate = _number(int, pace.rate or "0", "rate", (0, MAX_RATE), wrong)
-    first = _number(int, pace.first or "0", "first", (0, MOST_FIRST), wrong)
-    percent = _number(float, pace.percent or "10", "percent", (0, 100), wrong)
-    minutes = _number(int, pace.minutes or "10", "minutes", (1, MOST_MINUTES), wrong)
+    rate = number(int, pace.rate or "0", "rate", (0, MAX_RATE), wrong)
+    first = number(int, pace.first or "0", "first", (0, MOST_FIRST), wrong)
+    percent = number(float, pace.percent or "10", "percent", (0, 100), wrong)
+    minutes = number(int, pace.minutes or "10", "minutes", (1, MOST_MINUTES), wrong)
     if wrong:
         return await _form(request, asked, pace, wrong)
     context, name = context_of(request), check_name(request.path_params["topic"])
@@ -86,18 +85,3 @@ async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str
         pace=pace,
         wrong=wrong,
     )
-
-
-def _number(
-    kind: Callable[[str], Number], text: str, name: str, bounds: tuple[int, int], wrong: dict[str, str]
-) -> Number:
-    """What a field says. What is wrong with it is put down, and the least said in its place."""
-    low, high = bounds
-    try:
-        value = kind(text)
-        if low <= value <= high:
-            return value
-    except ValueError:
-        pass
-    wrong[name] = f"A {'whole ' if kind is int else ''}number from {low:,} to {high:,}."
-    return kind(str(low))

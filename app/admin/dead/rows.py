@@ -14,6 +14,7 @@ from app.admin.dead import clusters, example
 from app.admin.dead.asked import AGES, asked_of, may_see_letters, wanted
 from app.admin.dead.example import Example, out_ms, seq_in
 from app.admin.frame import tabs
+from app.admin.jobs.job import page_of
 from app.admin.permissions import PURGE, REQUEUE, allows
 from app.admin.render import page
 from app.edge.context import context_of
@@ -31,10 +32,12 @@ _BEHIND: Final = re.compile(r"([0-9])\.([0-9]{1,17})\.([0-9]{1,19})\Z")
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A job in the list. `seq` is what a requeue finds it by, None if none does; `at` is what its address has."""
+    """A job in the list. `seq` is what a requeue finds it by, None if none does; `at` is what its address has; `page`:
+    where all of it is told."""
 
     seq: int | None
     at: str
+    page: str
     error: str
     out_ms: int
     deliveries: int
@@ -101,6 +104,7 @@ def _row(policy: Policy, job: Shown) -> Row:
     return Row(
         seq_in(policy, job),
         f"{job.topic}:{job.seq}",
+        page_of(job.topic, job.seq),
         summary(job.last_error),
         out_ms(job),
         job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0,

@@ -11,18 +11,14 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.admin.frame import tabs
-from app.admin.jobs import again, language, listing
+from app.admin.jobs import again, language
 from app.admin.jobs.job import Said, page_of, print_of, show_with
 from app.admin.permissions import CHANGE_JOBS, must_be_allowed
-from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import Context, context_of
-from app.edge.jobs import cancel_matching, match_of, requeue_one, seq_in, whole
+from app.edge.jobs import requeue_one, seq_in
 from app.edge.payloads import JSON, kept
-from app.engine.changes import LIVE
 from app.errors import HoldfastError, InvalidRequest, NotFound
-from app.queue import shown
 from app.queue.changes import Change, Payload
 from app.queue.model import MAX_TAG_BYTES, Seq
 from app.queue.producer import Placed
@@ -54,37 +50,6 @@ async def cancel(request: Request) -> Response:
         return job.page
 
     return await _tried(request, run)
-
-
-async def cancel_all(request: Request) -> Response:
-    """Cancel all live jobs that the list's filter matches; first, and where those are more by now, say how many there
-    are. Raises InvalidRequest, TopicNotFound, NotAQueue."""
-    fields = await fields_of(request)
-    context, name = context_of(request), check_name(request.path_params["topic"])
-    text = fields.get("q", "")
-    values = language.parse(text)
-    match = match_of(language.parameters(values))
-    if match.is_all or match.states is not None:
-        raise InvalidRequest("A filter of what is to be cancelled has a tenant, tag, key, group or age, and no state.")
-    policy = await context.policies.queue(name)
-    live = replace(match, states=LIVE)
-    found = await shown.find(context.pools.rest, policy.topic, live, oldest_first=True, behind=0, limit=shown.LOOKED_AT)
-    back = listing.address(name, text)
-    if found.next_behind is None and len(found.seqs) <= whole(fields, "sure", -1):
-        await cancel_matching(request, policy, match)
-        return RedirectResponse(back, 303)
-    return page(
-        request,
-        "jobs_cancel.html",
-        title=f"Cancel jobs of {name}",
-        topic=name,
-        tabs=tabs(request, name),
-        text=text,
-        back=back,
-        count=len(found.seqs),
-        exact=found.next_behind is None,
-        looked_at=shown.LOOKED_AT,
-    )
 
 
 async def clone(request: Request) -> Response:

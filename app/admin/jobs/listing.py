@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
@@ -10,21 +13,33 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.admin import operation
+from app.admin.forms import Form
 from app.admin.frame import tabs
 from app.admin.jobs import language
-from app.admin.permissions import CHANGE_JOBS, SEE, allows
+from app.admin.permissions import CHANGE_JOBS, KEEP_VIEWS, SEE, allows, must_be_allowed
 from app.admin.render import page
 from app.admin.topic import Holding, held_by
 from app.db.pool import TOO_SLOW
+from app.edge import saved_views
 from app.edge.context import Context, context_of
-from app.edge.jobs import STATES, match_of, whole
+from app.edge.jobs import STATES, match_of, path_of, whole
+from app.edge.sight import as_seen, must_see_what_it_asks
+from app.engine.changes import LIVE
 from app.errors import InvalidRequest
-from app.queue import shown
+from app.queue import forms, shown
+from app.queue.operations import Operation
 from app.queue.shown import Listed, Match, Shown
+from app.signin.saved_views import View
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
 MOST: Final = 50
 SECONDS: Final = 3  # that a page may take to find
+OPERATIONS: Final = 20
+LATELY: Final = timedelta(hours=1)
+SEEN: Final = 10  # jobs whose payloads and holders say what could be asked for
+_SMALL: Final = 16 * 1024  # bytes of a payload that is read for this
+_PATHS: Final = 12
 _NARROWING: Final = ("key", "tag", "tenant", "group")
 
 
@@ -72,8 +87,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def may_end(self) -> bool:
-        """Whether all that it matches can be cancelled at once, as far as what it asks for says."""
-        return bool(self.values) and "state" not in self.values
+        """Whether all that it matches can be cancelled, as far as what it asks for says."""
+        return bool(self.values) and self.values.get("state", LIVE[0]) in LIVE
 
 
 def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
@@ -85,29 +100,42 @@ def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
 async def show(request: Request) -> Response:
     """A page of jobs; a number alone is a job's seq, and leads to it. Raises InvalidRequest, TopicNotFound, NotAQueue,
     Unavailable."""
+    return await show_with(request, request.query_params)
+
+
+async def show_with(request: Request, given: Mapping[str, str], naming: Form | None = None) -> Response:
+    """The page that is asked for; `naming`: the name that it was to be saved under, and what is wrong with that."""
     context, name = context_of(request), check_name(request.path_params["topic"])
-    asked = _asked(request, name)
+    key = must_be_allowed(request, SEE, name)
+    asked = _asked(given, name)
+    must_see_what_it_asks(key, name, asked.match)
     if asked.text.isascii() and asked.text.isdigit():
         return RedirectResponse(f"{address(name)}/{asked.text}", 303)
     policy = await context.policies.queue(name)
     found = Listed([], None) if asked.wrong else await _listed(context, policy, asked)
+    jobs = [] if found is None else found.jobs
     holding = None if found is None else await held_by(context, policy)
     dead = policy.config.dead_letter
     return page(
         request,
         "jobs.html",
-        400 if asked.wrong else 200,
+        400 if asked.wrong or naming else 200,
         title=f"Jobs of {name}",
         topic=name,
         tabs=tabs(request, name),
         asked=asked,
         base=address(name),
-        may_cancel=asked.may_end and allows(request, CHANGE_JOBS, name),
+        ending=f"{address(name)}/cancel?{urlencode({'q': asked.text})}" if asked.may_end else "",
+        may_cancel=allows(request, CHANGE_JOBS, name),
+        operations=await _cancels(context, name),
+        views=[one for one in await saved_views.every(request) if _is_of(one, name)],
+        may_keep=allows(request, KEEP_VIEWS),
+        naming=naming or Form(),
         any=not asked.match.is_all,
-        completions=language.completions(asked.text),
+        completions=language.completions(asked.text, _seen([as_seen(key, name, job) for job in jobs[:SEEN]])),
         choices=_choices(asked, holding),
         rows=None if found is None else [_row(asked, one) for one in found.jobs],
-        columns=[name for name in _NARROWING if found is not None and any(getattr(job, name) for job in found.jobs)],
+        columns=[name for name in _NARROWING if any(getattr(job, name) for job in jobs)],
         here=asked.address(after=asked.after or 0),
         first=asked.address() if asked.after is not None else "",
         following="" if found is None or found.next_behind is None else asked.address(after=found.next_behind),
@@ -117,9 +145,20 @@ async def show(request: Request) -> Response:
     )
 
 
-def _asked(request: Request, name: str) -> Asked:
-    given = request.query_params
-    order = given.get("order", "newest")
+async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
+    """Cancels of the topic's jobs that are under way, or ended within the hour, and where their pages are."""
+    since = datetime.now(UTC) - LATELY
+    found = await context.engine.redrives.of_topic(name, OPERATIONS)
+    mine = [one for one in found if one.wanted.cancels and (one.ended_at or one.started_at) > since]
+    return [(one, operation.address(one)) for one in mine]
+
+
+def _is_of(view: View, name: str) -> bool:
+    return view.address.partition("?")[0] == address(name)
+
+
+def _asked(given: Mapping[str, str], name: str) -> Asked:
+    order = given.get("order") or "newest"
     if order not in {"newest", "oldest"}:
         raise InvalidRequest("order is newest or oldest.")
     after = whole(given, "after", 0) if given.get("after") else None
@@ -130,7 +169,7 @@ def _asked(request: Request, name: str) -> Asked:
         return Asked(name, text, {}, Match(), order == "oldest", after)
     try:
         values = language.parse(text)
-        match = match_of(language.parameters(values))
+        match = match_of(*language.parameters(values))
     except InvalidRequest as error:
         return Asked(name, text, {}, Match(), order == "oldest", after, error.message)
     return Asked(name, text, values, match, order == "oldest", after)
@@ -146,6 +185,20 @@ async def _listed(context: Context, policy: Policy, asked: Asked) -> Listed | No
             )
     except TOO_SLOW:
         return None
+
+
+def _seen(jobs: Sequence[Shown]) -> list[str]:
+    """Words that these jobs would have."""
+    nodes = {f"node:{language.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
+    paths: dict[str, int] = {}
+    for job in jobs:
+        if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.Form.JSON:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                data = msgspec.json.decode(job.payload)
+                fields = data if isinstance(data, dict) else {}
+                plain = [key for key, value in fields.items() if key and not isinstance(value, dict | list)]
+                paths |= {f"{language.DATA}{path_of([key])}:": 0 for key in plain}
+    return [*nodes, *list(paths)[:_PATHS]]
 
 
 def _row(asked: Asked, job: Shown) -> Row:

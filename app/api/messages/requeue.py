@@ -19,7 +19,7 @@ from app.api.messages.places import first_place, later_places
 from app.api.messages.settlements import ID as MESSAGE
 from app.api.messages.show import time_of
 from app.api.openapi import TOPIC
-from app.api.redrive import ID, RequeueBody, RequeueCount
+from app.api.redrive import ID, OperationCount, RequeueBody
 from app.edge.context import context_of
 from app.edge.jobs import requeue_one
 from app.keys import Scope
@@ -29,16 +29,20 @@ router = direct.router("messages")
 
 
 class MessagesOperation(msgspec.Struct, kw_only=True):
-    """A requeue of many messages, so far; what it does not have is left out. `skipped`: messages that somebody else
-    took meanwhile, whose key a pending one has, or whose topic is gone. `failed_again`: of the canary's."""
+    """A requeue or cancel of many messages, so far; what it does not have is left out. `skipped`: messages that
+    somebody else took meanwhile, whose key a pending one has, or whose topic is gone. `failed_again`: of the canary's.
+    Of a cancel: `gone`, those that waited, and `marked`, those that are leased."""
 
     id: str
     topic: str
+    kind: Literal["requeue", "cancel"]
     state: Literal["canary", "running", "done", "cancelled", "stopped", "failed"]
     reason: str | UnsetType = UNSET
     matched: int
     exact: bool
     requeued: int
+    gone: int
+    marked: int
     skipped: int
     failed_again: int
     rate: int
@@ -78,7 +82,7 @@ async def requeue(request: Request) -> Response:
     openapi_extra=operation(
         parameters=[TOPIC],
         body=RequeueBody,
-        answers={200: RequeueCount, 202: RequeueCount},
+        answers={200: OperationCount, 202: OperationCount},
         errors=[400, 401, 403, 404, 409, 413, 415, 503],
     ),
 )
@@ -95,7 +99,7 @@ async def requeue_many(request: Request) -> Response:
     openapi_extra=operation(parameters=[ID], answers={200: MessagesOperation}, errors=[401, 403, 404, 503]),
 )
 async def read(request: Request) -> Response:
-    """How far a requeue is. It is kept for 14 days after its end."""
+    """How far a requeue or cancel is. It is kept for 14 days after its end."""
     return _shown(await redrive.read(request))
 
 
@@ -105,7 +109,7 @@ async def read(request: Request) -> Response:
     openapi_extra=operation(parameters=[ID], answers={200: MessagesOperation}, errors=[401, 403, 404, 503]),
 )
 async def cancel(request: Request) -> Response:
-    """Ask a requeue to end after the batch that it is at. What it has requeued stays requeued."""
+    """Ask a requeue or cancel to end after the batch that it is at. What it has done stays done."""
     return _shown(await redrive.cancel(request))
 
 
@@ -113,11 +117,14 @@ def _shown(one: Operation) -> Response:
     shown = MessagesOperation(
         id=str(one.id),
         topic=one.wanted.topic[0],
+        kind=one.wanted.kind,
         state=one.state.value,
         reason=UNSET if one.reason is None else one.reason,
         matched=one.matched.count,
         exact=one.matched.exact,
         requeued=one.requeued,
+        gone=one.gone,
+        marked=one.marked,
         skipped=one.skipped,
         failed_again=one.failed_again,
         rate=one.wanted.rate,

@@ -1,9 +1,9 @@
-"""POST /v0/topics/:topic/cancel: jobs that nobody is to work on any more."""
+"""POST /v0/topics/:topic/cancel and /operations: jobs that nobody is to work on any more."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,13 +12,16 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import MAX_SEQS, Group, Key, Seqs, Tag, about, seq_within
+from app.api.bounds import DATUM, MAX_SEQS, Group, Key, Seqs, Tag, about, seq_within
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
+from app.api.redrive import OperationCount, counted_as
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.edge.jobs import cancel_matching
+from app.edge.dead_letters import MAX_RATE
+from app.edge.jobs import MAX_DATA, MAX_ERROR_PART, MAX_NODE, cancel_matching, cancels, data_of, must_be_live
+from app.edge.sight import must_see_what_it_asks
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Scope
 from app.queue.model import MAX_GROUP, MAX_TAG_BYTES, Seq
@@ -28,13 +31,27 @@ from app.topics.config import TEN_YEARS_MS, check_name
 router = direct.router("jobs")
 
 
+_Live = Literal["ready", "scheduled", "blocked", "leased"]
+
+
 class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Jobs that have all of these; at least one is needed."""
 
+    state: Annotated[_Live | None, about("By the database's clock.")] = None
+    priority: Annotated[Annotated[int, Meta(ge=0, le=9)] | None, about("Of this priority.")] = None
     tag: Tag | None = None
     key: Annotated[Key | None, about("With this key.")] = None
     tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None
     group: Annotated[Group | None, about("Of this group.")] = None
+    node: Annotated[Annotated[str, Meta(max_length=MAX_NODE)] | None, about("That this worker holds.")] = None
+    error: Annotated[Annotated[str, Meta(max_length=MAX_ERROR_PART)] | None, about("A part of their last error.")] = (
+        None
+    )
+    data: Annotated[
+        Annotated[list[Annotated[str, Meta(extra_json_schema=DATUM)]], Meta(extra_json_schema={"maxItems": MAX_DATA})]
+        | None,
+        about("path=value, as the list of jobs takes it."),
+    ] = None
     older_than_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Enqueued so long ago, or earlier.")
     ] = None
@@ -58,7 +75,23 @@ class CancelAnswer(msgspec.Struct):
     performance: Performance
 
 
+class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A cancel of all jobs that match, however many, and how fast. Requeues have a route of their own."""
+
+    kind: Annotated[Literal["cancel"], about("What is to be done to them.")]
+    filter: CancelFilter
+    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Most jobs a second; 0: no bound.", 0)] = None
+    dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
+
+
+class BegunAnswer(OperationCount):
+    """202: it goes on by itself."""
+
+    performance: Performance
+
+
 _body = msgspec.json.Decoder(CancelBody)
+_begin = msgspec.json.Decoder(BeginBody)
 
 
 @router.post(
@@ -76,14 +109,15 @@ async def cancel(request: Request) -> Response:
     all jobs of the topic are looked at, unless it names a key."""
     began = time.perf_counter()
     context, name = context_of(request), topic_in(request)
-    context.access.check(request, Scope.WRITE, name)
+    key = context.access.check(request, Scope.WRITE, name)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)
     if (body.seqs is None) == (body.filter is None):
         raise InvalidRequest("seqs or filter is needed, and not both.")
-    match = None if body.filter is None else _match(body.filter)
+    match = None if body.filter is None else must_be_live(_match(body.filter))
     policy = await context.policies.queue(name)
     if match is not None:
+        must_see_what_it_asks(key, name, match)
         gone, marked = await cancel_matching(request, policy, match)
         skipped: list[int] = []
     else:
@@ -97,9 +131,45 @@ async def cancel(request: Request) -> Response:
     return answer(encode(fields)[1:-1], began)
 
 
+@router.post(
+    "/v0/topics/{topic}/operations",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=BeginBody,
+        answers={200: BegunAnswer, 202: BegunAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def begin(request: Request) -> Response:
+    """Cancel all jobs that a filter matches and that were enqueued by now, whoever leaves: GET /v0/operations/{id} says
+    how far it is."""
+    began = time.perf_counter()
+    context, name = context_of(request), topic_in(request)
+    key = context.access.check(request, Scope.WRITE, name)
+    body = await read_json(request, _begin, context.settings.max_body_bytes)
+    policy = await context.policies.queue(check_name(name))
+    match = _match(body.filter)
+    must_see_what_it_asks(key, name, match)
+    wanted = cancels(policy, match, body.rate or 0)
+    redrives = context.engine.redrives
+    if body.dry_run:
+        counted = counted_as(None, await redrives.count(wanted))
+    else:
+        counted = counted_as(*await redrives.begin(wanted, context.access.actor(request)))
+    return answer(encode(counted)[1:-1], began, status=200 if counted.id is None else 202)
+
+
 def _match(given: CancelFilter) -> Match:
-    tag = None if given.tag is None else check_text(given.tag, "tag", MAX_TAG_BYTES)
-    match = Match(None, given.tenant, tag, given.key, given.group, given.older_than_ms)
-    if match.is_all:
-        raise InvalidRequest("filter needs at least one field; older_than_ms: 0 is all jobs.")
-    return match
+    return Match(
+        states=None if given.state is None else [given.state],
+        tenant=given.tenant,
+        tag=None if given.tag is None else check_text(given.tag, "tag", MAX_TAG_BYTES),
+        key=given.key,
+        group=given.group,
+        older_than_ms=given.older_than_ms,
+        priority=given.priority,
+        node=given.node,
+        error=given.error,
+        data=data_of(given.data or ()),
+    )

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import Tag, about
+from app.api.bounds import DATUM, Tag, about
 from app.api.fields import encode, history, known_parameters, topic_in
 from app.api.openapi import TOPIC, operation, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
@@ -22,9 +22,17 @@ from app.api.v0.explain import SEQ
 from app.api.v0.fields import answer
 from app.api.v0.record_bodies import AppendBody, Record
 from app.edge.context import Context, context_of
-from app.edge.jobs import STATES, match_of, seq_in, whole
+from app.edge.jobs import (
+    MAX_DATA,
+    MAX_ERROR_PART,
+    MAX_NODE,
+    STATES,
+    match_of,
+    seq_in,
+    whole,
+)
 from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
-from app.edge.sight import WHY, as_seen
+from app.edge.sight import WHY, as_seen, must_see_what_it_asks
 from app.errors import InvalidRequest
 from app.keys import Key, Scope
 from app.queue import shown
@@ -45,10 +53,19 @@ ORDER: Final = query(
 )
 FILTERS: Final = [
     query("state", "Only those, by the database's clock.", {"type": "string", "enum": [*STATES]}),
+    query("priority", "Only those of this priority.", {"type": "integer", "minimum": 0, "maximum": 9}),
     query("tenant", "Only this tenant's; the default one's is empty.", {"type": "string", "maxLength": MAX_TENANT}),
     query("tag", "Only those with this tag.", {"type": "string", "maxLength": MAX_TAG_BYTES}),
     query("key", "Only those with this key.", {"type": "string", "maxLength": MAX_JOB_KEY}),
     query("group", "Only those of this group.", {"type": "string", "maxLength": MAX_GROUP}),
+    query("node", "Only those that this worker holds.", {"type": "string", "maxLength": MAX_NODE}),
+    query("error", "Only those whose last error has this in it.", {"type": "string", "maxLength": MAX_ERROR_PART}),
+    query(
+        "data",
+        "path=value: only those whose payloads are JSON that has this text there; a path is keys, and places in lists, "
+        f"with dots between. It may be there {MAX_DATA} times; then all of it must hold.",
+        {"type": "array", "items": {"type": "string", **DATUM}, "maxItems": MAX_DATA},
+    ),
     query(
         "older_than_ms",
         "Only those that were enqueued so long ago, or earlier.",
@@ -151,7 +168,9 @@ async def page(request: Request) -> Response:
     behind = None if place is None else place.get("behind", -1)
     if behind is not None and not 0 <= behind <= BIGINT_MAX:
         raise foreign_cursor()
-    db, match = context.pools.rest, match_of(request.query_params)
+    db, given = context.pools.rest, request.query_params
+    match = match_of(given, given.getlist("data"))
+    must_see_what_it_asks(key, policy.topic.name, match)
     listed = await shown.listed(db, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit)
     jobs = [as_seen(key, policy.topic.name, job) for job in listed.jobs]
     last = listed.next_behind

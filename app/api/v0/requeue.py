@@ -14,7 +14,7 @@ from app.api import direct, redrive
 from app.api.bounds import about
 from app.api.fields import encode, known_parameters, topic_in
 from app.api.openapi import TOPIC, operation
-from app.api.redrive import ID, RequeueBody, RequeueCount
+from app.api.redrive import ID, OperationCount, RequeueBody
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
@@ -27,23 +27,27 @@ router = direct.router("jobs")
 MOST: Final = 20  # of a topic's operations
 
 
-class RequeueAnswer(RequeueCount):
+class RequeueAnswer(OperationCount):
     """202: it goes on by itself."""
 
     performance: Performance
 
 
 class OperationSoFar(msgspec.Struct):
-    """A requeue of many jobs, so far. Times are in ms since 1970. `skipped`: jobs that somebody else took meanwhile,
-    whose key a pending job has, or whose topic is gone. `failed_again`: of the canary's."""
+    """A requeue or cancel of many jobs, so far. Times are in ms since 1970. `skipped`: jobs that somebody else took
+    meanwhile, whose key a pending job has, or whose topic is gone. `failed_again`: of the canary's. Of a cancel: `gone`
+    and `marked`, as POST …/cancel counts them."""
 
     id: str
     topic: str
+    kind: Literal["requeue", "cancel"]
     state: Literal["canary", "running", "done", "cancelled", "stopped", "failed"]
     reason: str | None
     matched: int
     exact: bool
     requeued: int
+    gone: int
+    marked: int
     skipped: int
     failed_again: int
     rate: int
@@ -54,13 +58,13 @@ class OperationSoFar(msgspec.Struct):
 
 
 class OperationAnswer(OperationSoFar):
-    """A requeue of many jobs, so far."""
+    """A requeue or cancel of many jobs, so far."""
 
     performance: Performance
 
 
 class OperationsAnswer(msgspec.Struct):
-    """A topic's requeues, those under way before others, the newest first."""
+    """A topic's requeues and cancels, those under way before others, the newest first."""
 
     topic: str
     operations: Annotated[list[OperationSoFar], about(f"{MOST} at most.")]
@@ -91,8 +95,8 @@ async def requeue(request: Request) -> Response:
     openapi_extra=operation(parameters=[TOPIC], answers={200: OperationsAnswer}, errors=[400, 401, 403, 404, 409, 503]),
 )
 async def of_topic(request: Request) -> Response:
-    """The requeues of a topic that are under way, and those that ended last; of these, 1,000 of all topics' are looked
-    at."""
+    """The requeues and cancels of a topic that are under way, and those that ended last; of these, 1,000 of all topics'
+    are looked at."""
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
@@ -109,7 +113,7 @@ async def of_topic(request: Request) -> Response:
     openapi_extra=operation(parameters=[ID], answers={200: OperationAnswer}, errors=[401, 403, 404, 503]),
 )
 async def read(request: Request) -> Response:
-    """How far a requeue is. It is kept for 14 days after its end."""
+    """How far a requeue or cancel is. It is kept for 14 days after its end."""
     began = time.perf_counter()
     return answer(_shown(await redrive.read(request)), began)
 
@@ -120,7 +124,7 @@ async def read(request: Request) -> Response:
     openapi_extra=operation(parameters=[ID], answers={200: OperationAnswer}, errors=[401, 403, 404, 503]),
 )
 async def cancel(request: Request) -> Response:
-    """Ask a requeue to end after the batch that it is at. What it has requeued stays requeued."""
+    """Ask a requeue or cancel to end after the batch that it is at. What it has done stays done."""
     began = time.perf_counter()
     return answer(_shown(await redrive.cancel(request)), began)
 
@@ -133,11 +137,14 @@ def _fields(one: Operation) -> dict[str, object]:
     return {
         "id": str(one.id),
         "topic": one.wanted.topic[0],
+        "kind": one.wanted.kind,
         "state": one.state.value,
         "reason": one.reason,
         "matched": one.matched.count,
         "exact": one.matched.exact,
         "requeued": one.requeued,
+        "gone": one.gone,
+        "marked": one.marked,
         "skipped": one.skipped,
         "failed_again": one.failed_again,
         "rate": one.wanted.rate,

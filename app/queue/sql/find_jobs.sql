@@ -2,7 +2,8 @@
 --   $1 topic  $2 topic id  $3 seqs to choose from, or NULL for all jobs  $4 whether the oldest come first
 --   $5 behind this seq, in that order  $6 most jobs to look at, of all  $7 most to name
 --   what they have, or NULL for any:  $8 states, by the database's clock  $9 tenant (a dead letter's is what it was
---   before)  $10 tag  $11 key  $12 group  $13 enqueued so many ms ago, or earlier
+--   before)  $10 tag  $11 key  $12 group  $13 enqueued so many ms ago, or earlier  $14 priority  $15 who holds them
+--   $16 a part of the last error  $17 enqueued by then
 -- Answers one row: their seqs, in that order; looked, how many jobs were looked at, and last_seq, the last one of them.
 -- Index: primary key.
 WITH looked AS MATERIALIZED (
@@ -27,6 +28,10 @@ WITH looked AS MATERIALIZED (
           AND ($9::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $9::text) AND ($10::text IS NULL OR j.tag = $10::text)
           AND ($11::text IS NULL OR j.key = $11::text) AND ($12::text IS NULL OR j.grp = $12::text)
           AND ($13::bigint IS NULL OR j.created_at <= now() - $13::bigint * interval '1 ms')
+          AND ($14::smallint IS NULL OR j.priority = $14::smallint)
+          AND ($15::text IS NULL OR (j.node = $15::text AND j.state::text = 'leased' AND j.visible_at >= now()))
+          AND ($16::text IS NULL OR strpos(j.last_error, $16::text) > 0)
+          AND ($17::timestamptz IS NULL OR j.created_at <= $17::timestamptz)
         LIMIT 1
     ) x
     LIMIT $7::integer

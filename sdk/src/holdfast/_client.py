@@ -20,6 +20,7 @@ from holdfast._resources.admin import Admin
 from holdfast._resources.health import Health
 from holdfast._resources.keys import Keys
 from holdfast._resources.operations import Operations
+from holdfast._resources.saved_views import SavedViews
 from holdfast._resources.schedules import Schedules
 from holdfast._resources.settings import Topics
 from holdfast._resources.topic import Topic
@@ -59,8 +60,13 @@ class _Resources(Health[S]):
         return Keys(self._sender)
 
     @cached_property
+    def saved_views(self) -> SavedViews[S]:
+        """Addresses of the admin pages that one has saved."""
+        return SavedViews(self._sender)
+
+    @cached_property
     def operations(self) -> Operations[S]:
-        """Requeues under way."""
+        """Requeues and cancels of many under way."""
         return Operations(self._sender)
 
     @cached_property

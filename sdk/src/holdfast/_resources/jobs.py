@@ -35,14 +35,20 @@ class TopicJobs(NamedTopic[S]):
         tag: str | None = None,
         key: str | None = None,
         group: str | None = None,
+        priority: int | None = None,
+        node: str | None = None,
+        error: str | None = None,
+        data: Iterable[str] = (),
         older_than_ms: int | None = None,
         order: Literal["newest", "oldest"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.Job]]:
-        """Those that are there, the newest first unless `order` says otherwise; `limit` of them a page (1,000)."""
+        """Those that are there, the newest first unless `order` says otherwise; `limit` of them a page (1,000). `node`:
+        who holds them; `error`: a part of the last one; `data`: what payloads have, each path=value."""
         params = {
-            **{"state": state, "tenant": tenant, "tag": tag, "key": key, "group": group},
+            **{"state": state, "tenant": tenant, "tag": tag, "key": key, "group": group, "priority": priority},
+            **{"node": node, "error": error, "data": list(data) or None},
             **{"older_than_ms": older_than_ms, "order": order, "limit": limit, "cursor": cursor},
         }
         return Request("GET", self._path("jobs"), reads_page(models.Job, "jobs", topic=self.name), params=params)
@@ -119,6 +125,21 @@ class TopicJobs(NamedTopic[S]):
         )
 
     @verb
+    def cancel_all(
+        self, filter: models.CancelFilter, *, rate: int | None = None, dry_run: bool = False
+    ) -> Request[models.Matched]:
+        """Cancel however many jobs a filter matches: the answer names an operation, which `client.operations` follows,
+        and which goes on whoever leaves. `rate`: jobs a second."""
+        more = {"rate": rate, "dry_run": dry_run or None}
+        return Request(
+            "POST",
+            self._path("operations"),
+            reads(models.Matched),
+            body=encode({"kind": "cancel", "filter": fields_of(filter)} | said(more)),
+            repeat=Repeat.SAFE if dry_run else Repeat.IF_REFUSED,
+        )
+
+    @verb
     def requeue(
         self,
         seqs: Iterable[int] | None = None,
@@ -145,7 +166,7 @@ class TopicJobs(NamedTopic[S]):
 
     @verb
     def operations(self) -> Request[models.Operations]:
-        """Its requeues, those under way before others, the newest first."""
+        """Its requeues and cancels of many, those under way before others, the newest first."""
         return Request("GET", self._path("operations"), reads(models.Operations))
 
 

@@ -1,4 +1,4 @@
-"""Requeues under way: `client.operations`."""
+"""Requeues and cancels of many under way: `client.operations`."""
 
 from __future__ import annotations
 

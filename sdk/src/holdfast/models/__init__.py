@@ -56,6 +56,7 @@ from holdfast.models.logs import (
 from holdfast.models.operations import Canary, Matched, Operation, Operations, OperationState, RequeueFilter
 from holdfast.models.page import Page
 from holdfast.models.records import Appended, Enqueued, Record
+from holdfast.models.saved_views import SavedView, SavedViews
 from holdfast.models.schedules import Schedule, ScheduleError, ScheduleRun, ScheduleSummary
 from holdfast.models.topics import (
     Backoff,
@@ -147,6 +148,8 @@ __all__ = [
     "Reported",
     "RequeueFilter",
     "RunReaper",
+    "SavedView",
+    "SavedViews",
     "Schedule",
     "ScheduleError",
     "ScheduleRun",

@@ -111,12 +111,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelFilter:
-    """Which jobs to cancel: those that have all of it."""
+    """Which jobs to cancel: those that have all of it. `node`: who holds them; `error`: a part of the last one; `data`:
+    what payloads have, each path=value."""
 
+    state: Literal["ready", "scheduled", "blocked", "leased"] | None = None
+    priority: int | None = None
     tag: str | None = None
     key: str | None = None
     tenant: str | None = None
     group: str | None = None
+    node: str | None = None
+    error: str | None = None
+    data: tuple[str, ...] | None = None
     older_than_ms: int | None = None
 
 

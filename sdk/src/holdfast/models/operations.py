@@ -1,4 +1,4 @@
-"""Requeues of many jobs."""
+"""Requeues and cancels of many jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """How many jobs a requeue is for (`exact`: and no more), and its operation's id, None of a dry run."""
+    """How many jobs a requeue or cancel is for (`exact`: and no more), and its operation's id, None of a dry run."""
 
     id: str | None
     matched: int
@@ -41,7 +41,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """How far a requeue is."""
+    """How far a requeue or cancel is. Of a cancel: `gone`, those that waited; `marked`, those that are leased."""
 
     id: str
     topic: str
@@ -57,6 +57,9 @@ class Operation:
     started_at: datetime
     ended_at: datetime | None
     requested_by: str
+    kind: Literal["requeue", "cancel"] = "requeue"
+    gone: int = 0
+    marked: int = 0
 
     @property
     def over(self) -> bool:
@@ -66,7 +69,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A topic's requeues, the newest 20 or fewer, those under way before others."""
+    """A topic's requeues and cancels, the newest 20 or fewer, those under way before others."""
 
     topic: str
     operations: tuple[Operation, ...]

@@ -1,4 +1,5 @@
-"""/admin/topics/{topic}/dead/operations/{id}: how far a requeue is, and its end before that."""
+"""/admin/topics/{topic}/dead/operations/{id}, and /jobs/operations/{id}: how far a requeue or cancel of many jobs is,
+and its end before that."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.admin.forms import ms, ms_or_none
 from app.admin.frame import tabs
-from app.admin.permissions import REQUEUE, SEE, Permission, allows, must_be_allowed
+from app.admin.jobs import language
+from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed
 from app.admin.render import page
 from app.edge.context import context_of
 from app.edge.dead_letters import find_operation
@@ -29,33 +32,46 @@ SAID: Final = {  # of a state: in a word or two, and in which tone
 async def show(request: Request) -> Response:
     """The page. Raises NotFound, Unavailable."""
     found, name = await _found(request, SEE), request.path_params["topic"]
-    rest = max(found.matched.count - found.requeued - found.skipped, 0)
+    rest = max(found.matched.count - found.done - found.skipped, 0)
     rate = found.wanted.rate
     return page(
         request,
-        "dead_operation.html",
-        title=f"Requeue from {name}",
+        "operation.html",
+        title=f"{found.wanted.kind.capitalize()} of {name}",
         topic=name,
         tabs=tabs(request, name),
+        here=address(found),
+        matches="" if found.wanted.cancels is None else language.words_of(found.wanted.cancels),
         one=found,
         said=SAID[found.state],
         over=found.ended_at is not None,
-        parts=[("in-flight", found.requeued), ("blocked", found.skipped), ("rest", rest)],
+        parts=[("in-flight", found.done), ("blocked", found.skipped), ("rest", rest)],
         rest=rest,
         rest_ms=rest * 1_000 // rate if rate and found.state is State.RUNNING else None,
-        started_ms=int(found.started_at.timestamp() * 1000),
-        ended_ms=None if found.ended_at is None else int(found.ended_at.timestamp() * 1000),
+        started_ms=ms(found.started_at),
+        ended_ms=ms_or_none(found.ended_at),
         by=found.actor[1] or found.actor[0],
-        may_cancel=allows(request, REQUEUE, name),
+        may_cancel=allows(request, _needed(found), name),
     )
 
 
 async def cancel(request: Request) -> Response:
-    """Ask it to end after the batch that it is at. Raises NotFound, Unavailable."""
-    found = await _found(request, REQUEUE)
+    """Ask it to end after the batch that it is at. Raises NotFound, Forbidden, Unavailable."""
+    found = await _found(request, SEE)
+    must_be_allowed(request, _needed(found), found.wanted.topic[0])
     context = context_of(request)
     await context.engine.redrives.cancel(found.id, context.access.actor(request))
-    return RedirectResponse(f"/admin/topics/{found.wanted.topic[0]}/dead/operations/{found.id}", 303)
+    return RedirectResponse(address(found), 303)
+
+
+def address(one: Operation) -> str:
+    """Where an operation's page is."""
+    part = "dead" if one.wanted.cancels is None else "jobs"
+    return f"/admin/topics/{one.wanted.topic[0]}/{part}/operations/{one.id}"
+
+
+def _needed(one: Operation) -> Permission:
+    return REQUEUE if one.wanted.cancels is None else CHANGE_JOBS
 
 
 async def _found(request: Request, permission: Permission) -> Operation:

@@ -1,0 +1,69 @@
+"""/admin/topics/{topic}/jobs/cancel: how many jobs the list's filter matches, how fast they go; and its beginning."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.admin.forms import number
+from app.admin.frame import tabs
+from app.admin.jobs import language, listing
+from app.admin.permissions import CHANGE_JOBS, must_be_allowed
+from app.admin.render import page
+from app.admin.session import fields_of
+from app.edge.context import context_of
+from app.edge.dead_letters import MAX_RATE
+from app.edge.jobs import cancels, match_of, whole
+from app.edge.sight import must_see_what_it_asks
+from app.queue.operations import Matched, Wanted
+from app.topics.config import check_name
+
+
+async def ask(request: Request) -> Response:
+    """The form, with a count of what is meant. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    text = request.query_params.get("q", "")
+    wanted = await _wanted(request, text, 0)
+    return _form(request, text, await context_of(request).engine.redrives.count(wanted))
+
+
+async def begin(request: Request) -> Response:
+    """Begin it, and lead to its progress; or the form again: with what is wrong beside its field, or where more match
+    by now than were shown."""
+    fields = await fields_of(request)
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    text, typed = fields.get("q", ""), fields.get("rate", "").strip()[:20]
+    wrong: dict[str, str] = {}
+    rate = number(int, typed or "0", "rate", (0, MAX_RATE), wrong)
+    wanted = await _wanted(request, text, rate)
+    counted = await context.engine.redrives.count(wanted)
+    if wrong or counted.count > whole(fields, "sure", -1):
+        return _form(request, text, counted, typed, wrong)
+    which, _ = await context.engine.redrives.begin(wanted, context.access.actor(request))
+    return RedirectResponse(f"/admin/topics/{name}/jobs/operations/{which}", 303)
+
+
+async def _wanted(request: Request, text: str, rate: int) -> Wanted:
+    name = check_name(request.path_params["topic"])
+    match = match_of(*language.parameters(language.parse(text)))
+    must_see_what_it_asks(must_be_allowed(request, CHANGE_JOBS, name), name, match)
+    policy = await context_of(request).policies.queue(name)
+    return cancels(policy, match, rate)
+
+
+def _form(
+    request: Request, text: str, counted: Matched, rate: str = "", wrong: dict[str, str] | None = None
+) -> Response:
+    name = request.path_params["topic"]
+    return page(
+        request,
+        "jobs_cancel.html",
+        400 if wrong else 200,
+        title=f"Cancel jobs of {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        text=text,
+        back=listing.address(name, text),
+        counted=counted,
+        rate=rate,
+        wrong=wrong or {},
+    )
