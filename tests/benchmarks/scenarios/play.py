@@ -12,7 +12,7 @@ from tests.benchmarks.figures import Ratio
 from tests.benchmarks.scenarios import faults
 from tests.benchmarks.scenarios.faults import Fault
 from tests.benchmarks.scenarios.stand import Stand
-from tests.benchmarks.scenarios.steady import Course, Steady
+from tests.benchmarks.scenarios.steady import SLOT, Course, Steady
 
 LEAST: Final = 0.95  # of the base rate, afterwards
 SHARE: Final = 0.5  # of what it can, is the base rate
@@ -93,7 +93,10 @@ async def capacity(stand: Stand, seconds: float, payload: int) -> float:
     await stand.queue("capacity")
     load = Steady(stand.port, "capacity", time.monotonic() + BEFORE, UNBOUNDED, [(seconds, 1.0)], payload)
     course = await stand.drive(load)
-    return course.rate(load.begins + seconds / 3, load.ends)
+    busy = max((slot for slot, jobs in enumerate(course.acked, 1) if jobs), default=0)
+    if busy == 0:
+        raise RuntimeError("no job went through")
+    return course.rate(load.begins, load.begins + busy * SLOT)
 
 
 async def play(stand: Stand, name: str, scenario: Scenario, times: Times, *, rate: float, payload: int) -> Played:
