@@ -195,13 +195,14 @@ async def gated(rivals: Rivals) -> AsyncIterator[Rivals]:
 
 
 async def story(db: Session, at: Stage) -> object:
-    """What became of the job: its row, what the ledger says, and whether there is a dead letter of it."""
+    """What became of the job: its row, what the ledger says, and whether there is a dead letter of it. Then they go."""
     found = await row(db, at.queue, at.seq)
     told = None if found is None else (found["state"], found["deliveries"], found["tag"], found["cancelled_at"] is None)
+    happened = await events(db, at.queue, at.seq)
     letters = await db.fetchval("SELECT count(*) FROM holdfast.jobs WHERE topic = $1", at.dead.topic.name)
     for policy in (at.queue, at.dead):
         await shown.purge(db, policy.topic, list(Status), after=0, upto=shown.BIGINT_MAX, limit=10)
-    return told, await events(db, at.queue, at.seq), letters
+    return told, happened, letters
 
 
 async def in_turn(rivals: Rivals, at: Stage, one: Act, other: Act, *, one_first: bool) -> Outcome:

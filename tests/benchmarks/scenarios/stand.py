@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from app.db.embedded import EmbeddedPostgres
 from tests.benchmarks.bench import Load, T, run_load
+from tests.benchmarks.scenarios.steady import Nothing
 from tests.launch import Service, call, services
 
 
@@ -57,4 +58,6 @@ async def standing() -> AsyncIterator[Stand]:
         service = serve(DATABASE_URL=database)
         url = await asyncio.to_thread(service.up)
         generators = stack.enter_context(ProcessPoolExecutor(1, multiprocessing.get_context("spawn")))
-        yield Stand(postgres, service, url, generators)
+        stand = Stand(postgres, service, url, generators)
+        await stand.drive(Nothing())
+        yield stand

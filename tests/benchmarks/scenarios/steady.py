@@ -73,6 +73,14 @@ class Steady:
         return self.phases[-1][1]
 
 
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No load: who has sent it finds the process up, and its modules loaded."""
+
+    async def run(self) -> None:
+        pass
+
+
 @dataclass(slots=True)
 class _Run:
     load: Steady
