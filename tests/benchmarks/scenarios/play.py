@@ -34,7 +34,7 @@ class Times:
 
 
 FULL: Final = Times(2, 8, 12, 3, 8, 5)
-QUICK: Final = Times(0.5, 1.5, 2, 2, 1.5, 4)
+QUICK: Final = Times(0.5, 1, 2, 1.5, 1.5, 2.5)
 
 
 @dataclass(frozen=True, slots=True)

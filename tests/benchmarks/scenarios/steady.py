@@ -17,7 +17,7 @@ MOST: Final = 50  # jobs a claim
 LEASE_MS: Final = 2_000  # what a client held that broke off is there again then
 WAIT_MS: Final = 200
 SLOT: Final = 0.1  # seconds
-LATE: Final = 0.5  # seconds that a producer makes up for: what fell due before that while nobody answered, is left out
+LATE: Final = 1.0  # seconds that a producer makes up for: what fell due before that while nobody answered, is left out
 DRAIN: Final = 15.0  # seconds at the end until all has to be acked
 
 
@@ -94,7 +94,8 @@ class _Run:
         path = f"/v0/topics/{load.topic}"
         body = post(path, records_body([data_of(load.payload) for _ in range(BATCH)]))
         claim = post(f"{path}/claim", claim_body(MOST, WAIT_MS, LEASE_MS))
-        producers = [self._keep(self._producer(number, body), load.ends) for number in range(load.producers)]
+        until = load.ends + LATE  # for the last answers
+        producers = [self._keep(self._producer(number, body), until) for number in range(load.producers)]
         consumers = [self._keep(self._consumer(claim, f"{path}/ack"), load.ends + DRAIN) for _ in range(load.consumers)]
         await asyncio.gather(*producers, *consumers)
         return Course(load.begins, self.acked, self.enqueued, self.broken)
