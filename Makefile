@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers pictures pages spark-zip spark-bench scenarios
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ workers: ## 100,000 jobs through workers that are killed, stopped and ended, bes
 
 pictures: ## write docs/pictures anew: admin pages for README.md
 	$(PYTHON) -m tests.admin.pictures
+
+scenarios: ## nine scenarios of trouble under load, by name, and how much of the rate is there again; takes seven minutes
+	$(PYTHON) -m tests.benchmarks.scenarios --json docs/benchmarks/scenarios.json
+	$(MAKE) figures
 
 pages: ## measure the admin pages beside ten million jobs; takes some minutes, and some GB meanwhile
 	$(PYTHON) -m tests.admin.depth

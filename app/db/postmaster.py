@@ -33,6 +33,7 @@ UNSAFE = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_prepared_transactions": "20",
+    "holdfast.may_lose_data": "on",
 }
 
 

@@ -12,6 +12,8 @@ import os
 import re
 import ssl
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from app.db import indexes
 from app.db.binaries import OLDEST_MAJOR
 from app.errors import ConfigurationError
 
@@ -28,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 KNOWN = tuple(sorted(path.name.split("_")[0] for path in ROOT.glob("migrations/versions/[0-9]*.py")))
 CONNECT_SECONDS = 10.0
 WAIT_SECONDS = 15.0
+CLOCK_SECONDS = 5.0
 
 FACTS = """
 SELECT current_setting('server_version_num')::int AS number,
@@ -35,6 +39,11 @@ SELECT current_setting('server_version_num')::int AS number,
        pg_is_in_recovery() AS recovering,
        current_setting('fsync') = 'on' AS fsync,
        current_setting('full_page_writes') = 'on' AS full_page_writes,
+       current_setting('synchronous_commit') AS commits,
+       current_setting('synchronous_standby_names') <> '' AS standbys,
+       coalesce(current_setting('holdfast.may_lose_data', true), '') IN ('on', 'true', '1') AS may_lose_data,
+       current_setting('server_encoding') AS encoding,
+       extract(epoch FROM clock_timestamp())::float8 AS clock,
        current_setting('max_connections')::int AS most,
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
            - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections,
@@ -46,7 +55,10 @@ SELECT current_setting('server_version_num')::int AS number,
 class Facts:
     """A database as found. `connections`: how many of its max_connections, `most`, are not kept for superusers.
 
-    `revision` is None before the first migration.
+    `commits`: the synchronous_commit that a session gets which asks for `on`; `standbys`: whether commits are to wait
+    for any. `may_lose_data`: whether the database says that nobody would miss it. `ahead`: by how many seconds its
+    clock is ahead of this machine's, at least. `revision` is None before the first migration; `indexes`: what is wrong
+    with them, if the schema is the one of this code.
     """
 
     number: int
@@ -54,9 +66,15 @@ class Facts:
     recovering: bool
     fsync: bool
     full_page_writes: bool
+    commits: str
+    standbys: bool
+    may_lose_data: bool
+    encoding: str
+    ahead: float
     most: int
     connections: int
     revision: str | None
+    indexes: Sequence[str]
 
 
 async def current(url: str) -> str | None:
@@ -73,12 +91,18 @@ async def facts(url: str) -> Facts:
     """Ask the database. Raises ConfigurationError with host, port and reason, and never the password."""
     connection = await _connect(url)
     try:
+        before = time.time()
         row = await connection.fetchrow(FACTS)
+        after = time.time()
         assert row is not None
         found = dict(row)
-        found["revision"] = None
+        clock = found.pop("clock")
+        found["ahead"] = clock - min(max(clock, before), after)
+        found |= {"revision": None, "indexes": ()}
         if found.pop("migrated"):
             found["revision"] = await connection.fetchval("SELECT max(version_num) FROM holdfast.alembic_version")
+        if found["revision"] == KNOWN[-1]:
+            found["indexes"] = await indexes.faults(connection)
         return Facts(**found)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise ConfigurationError(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
@@ -99,10 +123,38 @@ def judge(found: Facts) -> bool:
             f"The database has schema {found.revision}, and this version knows up to {KNOWN[-1]}: "
             "start the newer version, or one that knows this schema"
         )
+    if found.encoding != "UTF8":
+        raise ConfigurationError(
+            f"The database's encoding is {found.encoding}: make one with ENCODING 'UTF8', which can hold every text"
+        )
+    for danger in _dangers(found):
+        if not found.may_lose_data:
+            raise ConfigurationError(
+                f"{danger}. Set it to on; or, for data that nobody would miss: ALTER DATABASE … SET "
+                "holdfast.may_lose_data = on"
+            )
+        log.warning("%s", danger)
+    if found.indexes:
+        raise ConfigurationError("; ".join(found.indexes))
+    if abs(found.ahead) > CLOCK_SECONDS:
+        log.warning(
+            "PostgreSQL's clock is %.1f s %s this machine's: leases and delays go by the former, sign-in and logs by "
+            "the latter. Set both",
+            abs(found.ahead), "ahead of" if found.ahead > 0 else "behind",
+        )  # fmt: skip
+    return found.revision != KNOWN[-1]
+
+
+def _dangers(found: Facts) -> Iterator[str]:
+    """How a crash would lose what was answered."""
     for setting, on in (("fsync", found.fsync), ("full_page_writes", found.full_page_writes)):
         if not on:
-            log.warning("PostgreSQL runs with %s=off: a crash of the machine can lose or corrupt every job", setting)
-    return found.revision != KNOWN[-1]
+            yield f"PostgreSQL runs with {setting}=off: a crash of the machine can lose or corrupt every job"
+    if found.commits == "off" or (found.standbys and found.commits in {"local", "remote_write"}):
+        yield (
+            f"Sessions that ask for synchronous_commit=on get {found.commits}, as from a pooler that leaves it out: "
+            "what was answered can be lost"
+        )
 
 
 async def upgrade(url: str, revision: str = "head") -> None:
@@ -144,7 +196,9 @@ async def _connect(url: str) -> asyncpg.Connection:
     end = asyncio.get_running_loop().time() + WAIT_SECONDS
     while True:
         try:
-            return await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
+            return await asyncpg.connect(
+                url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
+            )
         except asyncpg.CannotConnectNowError as error:
             # It is starting up or replays its log; that ends by itself.
             if asyncio.get_running_loop().time() > end:

@@ -122,6 +122,7 @@ class Supervisor:
         if schema.judge(found):
             log.info("Migrating the schema from %s to %s", found.revision or "nothing", schema.KNOWN[-1])
             await schema.upgrade(url)
+            schema.judge(await schema.facts(url))
         if found.connections < settings.connections and settings.prepared_statements:
             log.warning(
                 "PostgreSQL has room for %d connections (max_connections %d without those kept for superusers), and "

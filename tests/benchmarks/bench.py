@@ -84,7 +84,7 @@ class Bench:
 
     async def drive(self, load: Load[T]) -> T:
         """Run a load in a process of its own, so that its time is not the service's."""
-        return await asyncio.get_running_loop().run_in_executor(self.generators, _run, load)
+        return await asyncio.get_running_loop().run_in_executor(self.generators, run_load, load)
 
     @asynccontextmanager
     async def services(self, count: int) -> AsyncIterator[list[Service]]:
@@ -148,7 +148,8 @@ async def _serving(database: str) -> AsyncIterator[Service]:
             os.close(life)
 
 
-def _run(load: Load[T]) -> T:
+def run_load(load: Load[T]) -> T:
+    """In the process that this is called in."""
     return uvloop.run(load.run())
 
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
-Script = Generator[bytes, bytes, None]  # yields requests, is sent the bodies of their answers
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A request that is sent at a time of time.monotonic(), or at once if that has passed."""
+
+    at: float
+    request: bytes
+
+
+Script = Generator[bytes | Later, bytes, None]  # yields requests, is sent the bodies of their answers
 
 
 def post(path: str, body: bytes) -> bytes:
@@ -26,9 +37,8 @@ class Connection(asyncio.Protocol):
 
     def start(self) -> None:
         """Send the first request."""
-        assert self._transport is not None
         try:
-            self._transport.write(next(self._script))
+            self._send(next(self._script))
         except StopIteration:
             self._end()
 
@@ -50,13 +60,24 @@ class Connection(asyncio.Protocol):
             self._end(RuntimeError(self._buffer[:600].decode(errors="replace")))
             return
         answer, self._buffer = self._buffer[end + 4 :], b""
-        assert self._transport is not None
         try:
-            self._transport.write(self._script.send(answer))
+            self._send(self._script.send(answer))
         except StopIteration:
             self._end()
         except Exception as error:
             self._end(error)
+
+    def _send(self, request: bytes | Later) -> None:
+        assert self._transport is not None
+        if isinstance(request, bytes):
+            self._transport.write(request)
+        else:
+            wait = max(0.0, request.at - time.monotonic())
+            asyncio.get_running_loop().call_later(wait, self._send_late, request.request)
+
+    def _send_late(self, request: bytes) -> None:
+        if not self.finished.done():  # else it has broken meanwhile
+            self._send(request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc or ConnectionResetError("closed by the server"))

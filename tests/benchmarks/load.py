@@ -131,9 +131,9 @@ _claims = msgspec.json.Decoder(_Claims)
 _encode = msgspec.json.Encoder().encode
 
 
-def claim_body(most: int, wait_ms: int = 0) -> bytes:
+def claim_body(most: int, wait_ms: int = 0, lease_ms: int = LEASE_MS) -> bytes:
     """Of a claim."""
-    return _encode({"node": NODE, "max": most, "lease_ms": LEASE_MS, "wait_ms": wait_ms})
+    return _encode({"node": NODE, "max": most, "lease_ms": lease_ms, "wait_ms": wait_ms})
 
 
 def ack_body(answer: bytes) -> tuple[int, bytes]:

@@ -34,6 +34,7 @@ def written(page: str, taken: Sequence[Json]) -> str:
         "latency": latency(taken),
         "spark": spark(taken),
         "peers": peers(taken),
+        "scenarios": scenarios(taken),
     }.items():
         begin, end = f"<!-- {name}: written by make figures -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
@@ -123,6 +124,28 @@ def spark(taken: Sequence[Json]) -> str:
     head = [f"over {run['events']:,} events", "s", "events/s"]
     rows = [[name, f"{seconds:.1f}", f"{run['events'] / seconds:,.0f}"] for name, seconds in run["spark"].items()]
     own = f"\n\nThe best of {run['rounds']}. Load average of the machine before the run: {run['facts']['load']:.1f}."
+    return _table(head, rows) + own + _basis([run["facts"]])
+
+
+def scenarios(taken: Sequence[Json]) -> str:
+    """The newest run: each scenario's rates, and what was left of the base rate."""
+    if not (run := _newest(taken, "scenarios")):
+        return NOTHING
+    head = ["scenario", "base jobs/s", "during", "after", "after / base", "back after", "jobs left"]
+    rows = [
+        [
+            one["name"],
+            f"{one['base']:,.0f}",
+            f"{one['during'] / one['base']:.2f}"
+            + ("" if one["least_during"] is None else f" (≥ {one['least_during']})"),
+            f"{one['after']:,.0f}",
+            f"{one['after'] / one['base']:.2f}" + _verdict({**one, "quick": run["facts"]["quick"]}),
+            "never" if one["recovered_s"] is None else f"{one['recovered_s']:.1f} s",
+            f"{one['left']}",
+        ]
+        for one in run["scenarios"]
+    ]
+    own = f"\n\nLoad average of the machine before the run: {run['facts']['load']}."
     return _table(head, rows) + own + _basis([run["facts"]])
 
 

@@ -27,7 +27,7 @@ FACTS: dict[str, Any] = {
 }
 PAGE = "\n".join(
     f"By hand \\1.\n<!-- {name}: written by make figures -->\nold\n<!-- end of {name} -->"
-    for name in ("bars", "latency", "spark", "peers")
+    for name in ("bars", "latency", "spark", "peers", "scenarios")
 )
 
 
@@ -84,9 +84,9 @@ def test_the_page_and_its_pictures_are_what_the_files_say() -> None:
 
 def test_only_what_stands_between_the_markers_changes() -> None:
     page = report.written(PAGE, [_bars(1, 0.8)])
-    assert page.count("By hand \\1.") == 4
+    assert page.count("By hand \\1.") == 5
     assert "old" not in page
-    assert page.count(report.NOTHING) == 3
+    assert page.count(report.NOTHING) == 4
     assert report.written(page, [_bars(1, 0.8)]) == page
     with pytest.raises(ValueError, match="end of peers"):
         report.written(PAGE.replace("<!-- end of peers -->", ""), [])
@@ -119,6 +119,21 @@ def test_a_figure_over_a_ledger_has_its_seconds_and_its_rate() -> None:
     run = {"facts": FACTS | {"load": 0.1}, "events": 1_000_000, "rounds": 2, "spark": {"read": 8.0}}
     assert report.spark([_bars(1, 0.8), run]).startswith("| over 1,000,000 events | s | events/s |")
     assert "| read | 8.0 | 125,000 |" in report.spark([run])
+
+
+def test_a_scenario_has_what_is_left_of_its_rate() -> None:
+    one = {
+        "name": "burst",
+        "base": 1000.0,
+        "during": 500.0,
+        "after": 940.0,
+        "recovered_s": None,
+        "left": 3,
+        "least_during": 0.9,
+        "passed": False,
+    }
+    table = report.scenarios([{"facts": FACTS | {"load": 0.1}, "scenarios": [one]}])
+    assert "| burst | 1,000 | 0.50 (≥ 0.9) | 940 | 0.94 **missed** | never | 3 |" in table
 
 
 def test_a_short_run_says_that_it_is_one_and_passes_no_bar() -> None:

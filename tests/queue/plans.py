@@ -81,6 +81,11 @@ async def run(db: Session, statement: Statement, *arguments: object) -> None:
     await db.execute(_call(statement, arguments))
 
 
+async def rows(db: Session, statement: Statement, *arguments: object) -> int:
+    """Run what was prepared: how many rows it answers."""
+    return len(await db.fetch(_call(statement, arguments)))
+
+
 async def explain(db: Session, statement: Statement, *arguments: object) -> Plan:
     """Run what was prepared, for its plan; what it changes is undone."""
     transaction = db.transaction()

@@ -165,7 +165,7 @@ async def test_a_topics_row_has_every_setting(name: str, connect: Callable[[], A
 @pytest.mark.parametrize("statement", EVERY, ids=str)
 def test_no_limit_is_left_to_a_subselect(statement: Statement) -> None:
     """`IN (SELECT … LIMIT … SKIP LOCKED)` may run its sub-select once a row, and lease the whole backlog at once."""
-    assert re.search(r"\bIN\s*\(\s*SELECT[^)]*SKIP LOCKED", statement.body, re.IGNORECASE) is None
+    assert _locking_subselects(statement.body) == []
     if "SKIP LOCKED" in statement.body:
         assert statement.body.count("SKIP LOCKED") == len(
             re.findall(
@@ -174,6 +174,19 @@ def test_no_limit_is_left_to_a_subselect(statement: Statement) -> None:
             )
         ), "lock and limit belong to one level"
         assert "MATERIALIZED" in statement.body
+
+
+def test_nor_in_a_function() -> None:
+    text = (statements.ROOT / "docs/schema.sql").read_text()
+    assert "SKIP LOCKED" in text
+    assert _locking_subselects(" ".join(re.sub(r"--.*", "", text).split())) == []
+
+
+def test_a_subselect_that_locks_is_seen() -> None:
+    inner = "SELECT seq FROM holdfast.jobs j WHERE (j.at < now()) LIMIT $1 FOR UPDATE SKIP LOCKED"
+    assert _locking_subselects(f"DELETE FROM holdfast.jobs WHERE seq IN ({inner})") == [inner]
+    assert _locking_subselects(f"DELETE FROM holdfast.jobs WHERE (topic, seq) NOT IN  ( {inner})") == [inner]
+    assert _locking_subselects(f"WITH x AS MATERIALIZED ({inner}) SELECT 1 WHERE 1 IN (SELECT 1)") == []
 
 
 @pytest.mark.parametrize("statement", EVERY, ids=str)
@@ -233,6 +246,12 @@ def _conditions_on_jobs(body: str) -> list[str]:
     """What follows each mention of the jobs table, from its WHERE to the end of that sub-select."""
     mentions = re.finditer(r"(?:FROM|JOIN|UPDATE|USING) holdfast\.jobs\b", body)
     return [_scope(body, mention.end()).partition(" WHERE ")[2] for mention in mentions]
+
+
+def _locking_subselects(body: str) -> list[str]:
+    """The sub-selects of IN that lock."""
+    found = [_scope(body, one.end()) for one in re.finditer(r"\bIN\s*\(\s*(?=SELECT\b)", body, re.IGNORECASE)]
+    return [one for one in found if "SKIP LOCKED" in one.upper()]
 
 
 def _scope(body: str, start: int) -> str:

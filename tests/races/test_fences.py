@@ -136,6 +136,44 @@ async def test_an_ack_under_way_when_its_lease_ends_keeps_the_job(commits: bool,
 
 
 @pytest.mark.parametrize("commits", [True, False])
+async def test_an_extension_under_way_when_its_lease_ends_keeps_the_job(
+    commits: bool, queue: Policy, rivals: Rivals
+) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue, lease_ms=200)
+    extending = rivals.one.transaction()
+    await extending.start()
+    assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])) == [0]
+    await lease_ended(rivals.observer, queue, job)
+
+    assert await take(rivals.other, queue) == [], "claimed what another session is about to keep"
+    if commits:
+        await extending.commit()
+        assert await take(rivals.other, queue) == []
+        assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+    else:
+        await extending.rollback()
+        assert [again.deliveries for again in await take(rivals.other, queue)] == [2]
+        assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000]) == {}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_extension_of_an_ended_lease_does_not_keep_it_from_who_claims(
+    commits: bool, queue: Policy, rivals: Rivals
+) -> None:
+    await put(rivals.one, queue, batch())
+    (job,) = await take(rivals.one, queue, lease_ms=100)
+    await lease_ended(rivals.one, queue, job)
+    claiming = rivals.one.transaction()
+    await claiming.start()
+    assert [again.deliveries for again in await take(rivals.one, queue)] == [2]
+
+    assert await consumer.extend(rivals.other, queue.topic, [held(job)], [60_000]) == {}, "or it waits, and gives up"
+    await (claiming.commit() if commits else claiming.rollback())
+    assert await consumer.extend(rivals.other, queue.topic, [held(job)], [60_000]) == {}
+
+
+@pytest.mark.parametrize("commits", [True, False])
 async def test_an_ack_of_an_ended_lease_does_not_wait_for_who_claims(
     commits: bool, queue: Policy, rivals: Rivals
 ) -> None:

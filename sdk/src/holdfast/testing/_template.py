@@ -16,7 +16,7 @@ from holdfast.testing._home import Home, cache
 
 MAKE_SECONDS: Final = 300.0
 # What a crash of the machine would lose, nobody misses.
-FAST: Final = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\n"
+FAST: Final = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\nholdfast.may_lose_data = on\n"
 CLONE: Final = {"linux": ("--reflink=auto",), "darwin": ("-c",)}
 
 
