@@ -211,7 +211,7 @@ async def _running(
         await pools.close(settings.stop_seconds / 4)
         raise
     sessions = Sessions(pools.rest, directory, Passwords(settings.bcrypt_cost), seconds=settings.token_seconds)
-    access = Access(directory, quota, sessions, settings.proxies)
+    access = Access(directory, quota, sessions, settings.proxies, local=is_loopback(settings.host))
     policies = Policies(pools.rest, defaults_of(settings), counted)
     engine = Engine(
         pools,
