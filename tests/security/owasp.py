@@ -23,6 +23,7 @@ TOP_TEN: Final[Mapping[str, Line]] = {
         "What is another's is answered as what there is not, on every route; nothing of it changes.",
         {
             "security/test_objects": ALL,
+            "security/test_cursors": ALL,
             "api/test_scopes": ("test_a_key_of_other_topics_gets_nowhere", "test_a_user_of_other_topics_gets_nowhere"),
             "api/test_tenant_keys": ALL,
             "api/test_access": (

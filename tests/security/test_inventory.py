@@ -71,14 +71,15 @@ def test_routes_document_and_tables_are_one_set(service: Running) -> None:
 
 def test_the_manual_names_every_route_and_none_besides(service: Running) -> None:
     """In the table of docs/keys.md, and wherever a page shows a path."""
-    there = {re.sub(r"{\w+}", "*", path) for _, path in served(service)}
+    there = [re.compile(re.sub(r"{\w+}", "[^/]+", path) + r"\Z") for _, path in served(service)]
     in_table = re.findall(r"^\| `(\w+) (/\S+)` \|", (DOCS / "keys.md").read_text(), re.MULTILINE)
     assert {(method, path) for method, path in in_table} - {("GET", "/openapi.json")} == served(service)
-    spoken = set()
-    for page in DOCS.glob("*.md"):
-        for path in re.findall(r"`(?:GET|PUT|POST|DELETE|PATCH) (/(?:v0|api|in)/[^`? ]+)", page.read_text()):
-            spoken.add(re.sub(r"{\w+}|:\w+|<[\w ]+>", "*", path))
-    assert spoken - there == set(), "the manual speaks of what there is not"
+    spoken = {
+        path
+        for page in DOCS.glob("*.md")
+        for path in re.findall(r"`(?:GET|PUT|POST|DELETE|PATCH) (/(?:v0|api|in)/[^`? ]+)", page.read_text())
+    }
+    assert [path for path in spoken if not any(route.match(path) for route in there)] == [], "there is none such"
 
 
 def test_pages_are_a_table_too(service: Running) -> None:

@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 MARKS_THAT_SKIP = {"skip", "skipif", "xfail"}
 
 
-def tests_of(path: Path) -> dict[str, bool]:
+def named_in(path: Path) -> dict[str, bool]:
     """The tests that a file has, and whether each may be left out."""
     found = {}
     for node in ast.parse(path.read_text()).body:
@@ -34,7 +34,7 @@ def test_what_it_names_is_there(line: str) -> None:
     """And is always run: a test that may be skipped proves nothing on the machine that skips it."""
     assert TOP_TEN[line].tests
     for file, names in TOP_TEN[line].tests.items():
-        there = tests_of(TESTS / f"{file}.py")
+        there = named_in(TESTS / f"{file}.py")
         assert there, file
         if names != ALL:
             assert [name for name in names if name not in there] == [], file
