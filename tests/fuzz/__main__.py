@@ -19,11 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="for all targets together")
     parser.add_argument("--target", choices=TARGETS, action="append", help="this one alone; may be repeated")
-    parser.add_argument("--child", choices=TARGETS, help=argparse.SUPPRESS)
-    parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.child:
-        return fuzz(args.child, args.rest)
     chosen = args.target or list(TARGETS)
     seconds = max(1, round(args.minutes * 60 / len(chosen)))
     broken = []
@@ -32,7 +28,7 @@ def main() -> int:
         for folder in (grown, crashes):
             folder.mkdir(parents=True, exist_ok=True)
         print(f"[{place}/{len(chosen)}] {target}: {seconds} s", flush=True)
-        command = [sys.executable, "-m", "tests.fuzz", "--child", target, "--"]
+        command = [sys.executable, "-m", "tests.fuzz.by_atheris", target]
         command += [f"-max_total_time={seconds}", f"-max_len={LENGTH}", f"-artifact_prefix={crashes}/", "-timeout=20"]
         command += ["-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0", str(grown), str(CORPUS / target)]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
@@ -43,19 +39,6 @@ def main() -> int:
     for path in found:
         print(f"  {path}: mend it, and keep it in tests/fuzz/corpus")
     return 1 if broken else 0
-
-
-def fuzz(target: str, options: list[str]) -> int:
-    """One target in this process, which ends with it."""
-    try:
-        import atheris
-    except ImportError:
-        print("atheris is not there: it is built for Linux on x86-64, and Python 3.11 to 3.13", file=sys.stderr)
-        return 2
-    atheris.instrument_all()
-    atheris.Setup([sys.argv[0], *options], TARGETS[target])
-    atheris.Fuzz()
-    return 0
 
 
 if __name__ == "__main__":

@@ -84,6 +84,8 @@ async def everything_wrong(http: httpx.AsyncClient, url: str) -> list[httpx.Resp
         for body in (b"{", b'{"%b": 1' % MARK.encode(), b'{"records":[{"data":"%b"}]}' % MARK.encode()):
             kind = {"content-type": "application/json"}
             answers.append(await http.post(f"{queue.path}?x={MARK}", content=body, headers=headers | kind))
+    for kind in ("multipart/form-data; boundary=b", "application/x-www-form-urlencoded"):
+        answers.append(await http.post("/in/secrets", content=f"{MARK}=%".encode(), headers={"content-type": kind}))
     job = await queue.take()
     answers.append(await http.post(f"{queue.path}/nack", json={"node": "n", "seqs": [job["$seq"]], "errors": [MARK]}))
     answers.append(await http.post("/api/auth/login", json={"username": f"{MARK}\0", "password": PASSWORD}))
@@ -124,6 +126,7 @@ async def test_nothing_that_it_prints_or_answers_has_a_secret(
     assert not shows(metrics, secrets)
     assert "holdfast_" in metrics
     assert "Redis" in service.words, "that nobody listens there is said"
+    assert "boundary" not in service.words, "whoever sends nonsense writes no lines"
     lines = [line for line in service.words.splitlines() if shows(line, secrets)]
     assert lines == []
 
