@@ -324,5 +324,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         document["components"] = openapi.components()
         document["security"] = openapi.SECURITY
         openapi.add_examples(document)
+        openapi.add_links(document)
         app.openapi_schema = document
     return app.openapi_schema

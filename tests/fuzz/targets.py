@@ -54,7 +54,8 @@ def _request(query: bytes = b"", *headers: tuple[bytes, bytes]) -> Request:
 def cursors(data: bytes) -> None:
     """A cursor in a query: refused, or a place; and a place is read from the cursor that was made of it."""
     for query in (b"cursor=" + data, b"cursor=" + base64.urlsafe_b64encode(data)):
-        for kind in (dict[str, int], dict[str, str]):
+        kinds: tuple[type[Mapping[str, object]], ...] = (dict[str, int], dict[str, str])
+        for kind in kinds:
             try:
                 place = cursor_of(_request(query), kind)
             except InvalidRequest:
@@ -97,9 +98,9 @@ def message_ids(data: bytes) -> None:
     else:
         assert id_of(topic_id, seq) == text.lower()
     if len(data) >= 12:
-        topic_id, seq = int.from_bytes(data[:4]) & 0x7FFFFFFF, int.from_bytes(data[4:12]) & (1 << 63) - 1
-        if topic_id and seq:
-            assert job_of(id_of(topic_id, seq)) == (topic_id, seq)
+        topic, job = int.from_bytes(data[:4]) & 0x7FFFFFFF, int.from_bytes(data[4:12]) & (1 << 63) - 1
+        if topic and job:
+            assert job_of(id_of(topic, job)) == (topic, job)
 
 
 def names(data: bytes) -> None:

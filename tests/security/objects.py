@@ -60,7 +60,7 @@ class Asked:
     body: Body | None
     names: Mapping[str, str]
 
-    def told(self, answer: httpx.Response) -> tuple[int, object]:
+    def told(self, answer: httpx.Response) -> tuple[int, str]:
         """The answer, without what tells only which request it is to."""
         text = answer.text
         for kind, name in self.names.items():

@@ -44,7 +44,7 @@ class Watched(threading.Thread):
         """By how many bytes it has grown, at its most."""
         self._over.set()
         self.join()
-        return self.most - self.before
+        return int(self.most - self.before)
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,7 @@ async def test_what_is_theirs_is_as_if_it_were_not(
 ) -> None:
     expected = TABLE[route].foreign
     for who in ("a key", "a user"):
-        seen = []
+        seen: list[tuple[int, str]] = []
         for asked in objects.asked(route):
             answer = await ask(http, route, asked.url, asked.body, strangers[who])
             if (route, answer.status_code) == (WATCH, 401):

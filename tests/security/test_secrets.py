@@ -84,8 +84,8 @@ async def everything_wrong(http: httpx.AsyncClient, url: str) -> list[httpx.Resp
         for body in (b"{", b'{"%b": 1' % MARK.encode(), b'{"records":[{"data":"%b"}]}' % MARK.encode()):
             kind = {"content-type": "application/json"}
             answers.append(await http.post(f"{queue.path}?x={MARK}", content=body, headers=headers | kind))
-    for kind in ("multipart/form-data; boundary=b", "application/x-www-form-urlencoded"):
-        answers.append(await http.post("/in/secrets", content=f"{MARK}=%".encode(), headers={"content-type": kind}))
+    for form in ("multipart/form-data; boundary=b", "application/x-www-form-urlencoded"):
+        answers.append(await http.post("/in/secrets", content=f"{MARK}=%".encode(), headers={"content-type": form}))
     job = await queue.take()
     answers.append(await http.post(f"{queue.path}/nack", json={"node": "n", "seqs": [job["$seq"]], "errors": [MARK]}))
     answers.append(await http.post("/api/auth/login", json={"username": f"{MARK}\0", "password": PASSWORD}))

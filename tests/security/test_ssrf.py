@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import asyncpg
 import httpx
 import pytest
 
@@ -106,12 +107,12 @@ async def ended(services: Services, queue: Topic) -> dict[str, str]:
         FROM holdfast.jobs WHERE topic = 'holdfast.webhooks' AND tag = $1
     """
 
-    async def tried() -> list[object] | None:
+    async def tried() -> list[asyncpg.Record] | None:
         rows = await services.sql(query, queue.name)
         return rows if rows and all(row["error"] for row in rows) else None
 
-    rows = await eventually(tried, 30)
-    return {row["url"]: row["error"] for row in rows}  # type: ignore[index, union-attr]
+    rows = await eventually(tried, 30) or []
+    return {row["url"]: row["error"] for row in rows}
 
 
 async def complete(queue: Topic, urls: list[str]) -> list[str]:
