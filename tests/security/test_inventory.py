@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from starlette.routing import Mount, Route
 from app.admin.pages import PAGES
 from tests.api.keyring import Services, client
 from tests.api.scopes import OF_TOKENS, OPEN, SIGNED_IN, TABLE
-from tests.security.objects import routes
+from tests.security.objects import DOCUMENT, routes
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -80,6 +81,22 @@ def test_the_manual_names_every_route_and_none_besides(service: Running) -> None
         for path in re.findall(r"`(?:GET|PUT|POST|DELETE|PATCH) (/(?:v0|api|in)/[^`? ]+)", page.read_text())
     }
     assert [path for path in spoken if not any(route.match(path) for route in there)] == [], "there is none such"
+
+
+def test_every_link_leads_to_an_operation_and_gives_what_its_path_needs() -> None:
+    """Links are what stateful requests follow: tests/api/test_schemathesis.py."""
+    paths = json.loads(DOCUMENT.read_text())["paths"]
+    by_id = {operation["operationId"]: path for path, item in paths.items() for operation in item.values()}
+    found = {
+        (path, link["operationId"]): set(link.get("parameters", {}))
+        for path, item in paths.items()
+        for operation in item.values()
+        for response in operation["responses"].values()
+        for link in response.get("links", {}).values()
+    }
+    assert {path for path, _ in found} >= {"/v0/topics/{topic}", "/v0/topics/{topic}/claim", "/api/messages"}
+    wrong = {link for link, given in found.items() if given != set(re.findall(r"{(\w+)}", by_id[link[1]]))}
+    assert wrong == set()
 
 
 def test_pages_are_a_table_too(service: Running) -> None:
