@@ -1,5 +1,5 @@
-"""Writes a bill of materials for each file of pins: deploy/bill.py FOLDER. CycloneDX 1.6 in JSON; the same pins make
-the same file."""
+"""Writes a bill of materials for each file of pins: deploy/bill.py FOLDER [options of cyclonedx-py]. CycloneDX 1.6
+in JSON; the same pins make the same file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PINS = ROOT / "deploy/requirements"
 PARTS = ("run", "dev", "spark")
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, options: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     paths = {part: folder / f"holdfast-{part}.cdx.json" for part in PARTS}
-    made = [subprocess.Popen(_command(part, path)) for part, path in paths.items()]  # noqa: S603  (our own arguments)
+    made = [subprocess.Popen(_command(part, path, options)) for part, path in paths.items()]  # noqa: S603  (our own arguments)
     codes = [process.wait() for process in made]
     if any(codes):
         return 1
@@ -25,8 +25,16 @@ def main(folder: Path) -> int:
     return 0
 
 
-def _command(part: str, path: Path) -> list[str]:
-    command = [sys.executable, "-m", "cyclonedx_py", "requirements", "--pyproject", str(ROOT / "pyproject.toml")]
+def _command(part: str, path: Path, options: list[str]) -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "cyclonedx_py",
+        "requirements",
+        "--pyproject",
+        str(ROOT / "pyproject.toml"),
+        *options,
+    ]
     return [
         *command,
         "--output-reproducible",
@@ -41,4 +49,4 @@ def _command(part: str, path: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

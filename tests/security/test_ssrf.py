@@ -19,6 +19,7 @@ from tests.webhooks.test_sending import Names
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
+    from tests.conftest import Running
 
 # Each is this machine, to somebody.
 HOSTS = [
@@ -85,16 +86,18 @@ async def canary() -> AsyncIterator[Canary]:
 
 @pytest.fixture(scope="module")
 async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
-    """Whose services may tell one address that is nobody's, and none that is private."""
-    services = await Services.make(serve, new_database)
-    await services.start(webhook_secret=SECRET, webhook_allow="hop.test")
-    return services
+    return await Services.make(serve, new_database)
+
+
+@pytest.fixture(scope="module")
+async def sending(services: Services) -> Running:
+    """A service that may tell one name that is nobody's, and nothing else that is private."""
+    return await services.start(webhook_secret=SECRET, webhook_allow="hop.test")
 
 
 @pytest.fixture
-async def queue(services: Services, topic: str) -> AsyncIterator[Topic]:
-    service = await services.start(webhook_secret=SECRET, webhook_allow="hop.test")
-    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+async def queue(sending: Running, topic: str) -> AsyncIterator[Topic]:
+    async with httpx.AsyncClient(base_url=sending.url, timeout=35) as http:
         made = Topic(http, topic)
         await made.put()
         yield made
