@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers pictures pages spark-zip spark-bench scenarios
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos fuzz workers pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ run: ## start the service, as ./run does
 test: ## every test, as ./test does
 	./test
 
-check: ## lint, format, types, import rules, pins
+check: ## lint, format, types, import rules, pins, bandit
 	./test checks
 
 format: ## format the code, and fix what the linter can fix
@@ -28,6 +28,12 @@ pins: ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --upgrade --group spark -c deploy/requirements/dev.txt -o deploy/requirements/spark.txt
 	echo uv | $(COMPILE) --upgrade - -o deploy/requirements/tools.txt
 	$(PYTHON) deploy/check_pins.py
+
+audit: ## look whether anything that is pinned has a known fault; asks a vulnerability service, and fails without one
+	$(PYTHON) -m pip_audit --strict --disable-pip --require-hashes $(AUDIT) -r deploy/requirements/dev.txt
+
+sbom: ## write var/sbom/*.cdx.json: bills of what is pinned, for the service, its development and Spark, in CycloneDX
+	$(PYTHON) deploy/bill.py var/sbom
 
 schema: ## write docs/schema.sql anew from the migrations
 	$(PYTHON) -m tests.schema_snapshot
@@ -52,6 +58,9 @@ figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchm
 
 chaos: ## fifty kills each of the service and of PostgreSQL, under load
 	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
+
+fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all; crashes and corpora are kept in var/fuzz
+	$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10)
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way

@@ -20,4 +20,6 @@ def configure(level: str, speaker: str = "") -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # A lost connection is answered with 503 and said once, where it is met; asyncpg adds a traceback for each.
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
+    # A form that is none is answered with 400: who sends many writes no lines here.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)

@@ -215,7 +215,7 @@ async def _running(
         await pools.close(settings.stop_seconds / 4)
         raise
     sessions = Sessions(pools.rest, directory, Passwords(settings.bcrypt_cost), seconds=settings.token_seconds)
-    access = Access(directory, quota, sessions, settings.proxies)
+    access = Access(directory, quota, sessions, settings.proxies, local=is_loopback(settings.host))
     policies = Policies(pools.rest, defaults_of(settings), counted)
     engine = Engine(
         pools,
@@ -328,5 +328,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         document["components"] = openapi.components()
         document["security"] = openapi.SECURITY
         openapi.add_examples(document)
+        openapi.add_links(document)
         app.openapi_schema = document
     return app.openapi_schema

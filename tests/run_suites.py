@@ -29,6 +29,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
         (PYTHON, "-m", "mypy"),
         ("env", f"PYTHONPATH={ROOT / 'sdk/src'}", str(Path(PYTHON).with_name("lint-imports"))),
         (PYTHON, "deploy/check_pins.py"),
+        (PYTHON, "-m", "bandit", "-q", "-c", "pyproject.toml", "-r", "app", "deploy", "migrations", "sdk/src", "spark"),
     ),
     "tests": ((PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone and not spark"),),
     "spark": ((PYTHON, "-m", "pytest", "-m", "spark", "tests/spark"),),  # one process, so one Spark session

@@ -6,15 +6,14 @@ Where nobody can sign in, because there is neither key nor user, the pages are o
 
 from __future__ import annotations
 
-import ipaddress
 from enum import Enum
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
 
 from app.edge.context import context_of
+from app.edge.credentials import names_this_machine
 from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import Key, Scope
 from app.settings import is_loopback
@@ -107,7 +106,7 @@ def must_be_local(request: Request) -> None:
     """
     passed_on = any(name in request.headers for name in _OF_PROXIES)
     here = is_loopback(context_of(request).settings.host) and not passed_on
-    if not here or not _is_loopback(request.headers.get("host", "")):
+    if not here or not names_this_machine(request.headers.get("host", "")):
         raise Forbidden("Without sign-in the pages are for this machine alone. `users add --admin` makes a first user.")
 
 
@@ -123,13 +122,3 @@ def visitor(request: Request, proof: str = "") -> Visitor:
             continue
         return Visitor("an API key" if key is None else key.name or "an API key", role, proof=proof)
     return Visitor(proof=proof)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        if name == "localhost" or name.endswith(".localhost"):
-            return True
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

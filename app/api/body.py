@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from app.edge.context import context_of
 from app.edge.payloads import MAX_DEPTH, has_nul
 from app.edge.quota import SMALL_BYTES
-from app.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from app.errors import BatchTooLarge, InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 
 T = TypeVar("T")
 Read_co = TypeVar("Read_co", covariant=True)
@@ -20,6 +20,29 @@ class Decoder(Protocol[Read_co]):
     """What msgspec's decoders have. Raises msgspec.DecodeError, of which ValidationError is one."""
 
     def decode(self, body: bytes, /) -> Read_co: ...
+
+
+class _Element(msgspec.Struct, gc=False, frozen=True):
+    """An object of which nothing is kept."""
+
+
+class Few(Generic[T]):
+    """A decoder of a body with a list of `most` objects at most. msgspec looks at a list's length once it has all of
+    it, and objects of a few bytes take thirty times as much by then: so they are counted before they are made."""
+
+    def __init__(self, kind: type[T], field: str, most: int) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+        self._counter = msgspec.json.Decoder(msgspec.defstruct("_Counted", [(field, list[_Element], [])]))
+        self._field, self._most = field, most
+
+    def decode(self, body: bytes, /) -> T:
+        """Raises as a decoder does; BatchTooLarge."""
+        if body.count(b"{") > self._most:
+            count = len(getattr(self._counter.decode(body), self._field))
+            if count > self._most:
+                detail = {self._field: count, "max": self._most}
+                raise BatchTooLarge(f"At most {self._most} {self._field} a call.", detail)
+        return self._decoder.decode(body)
 
 
 async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"", nul: bool = False) -> T:

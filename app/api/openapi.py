@@ -135,6 +135,49 @@ def add_examples(document: dict[str, Any]) -> None:
                 described["responses"][status]["content"][_JSON]["example"] = answer
 
 
+def add_links(document: dict[str, Any]) -> None:
+    """Say what can be done with what is answered: a job on its way from an enqueue to its end, in both dialects."""
+    for (path, statuses), links in _LINKS.items():
+        for status in statuses:
+            described = document["paths"][path]["post"]["responses"][status]
+            described["links"] = {
+                name: {"operationId": document["paths"][target][method]["operationId"], **given}
+                for name, (method, target, given) in links.items()
+            }
+
+
+_T: Final = "/v0/topics/{topic}"
+_M: Final = "/api/messages"
+_OF_TOPIC: Final = {"topic": "$request.path.topic"}
+_HELD: Final = {
+    "node": "$request.body#/node",
+    "seqs": ["$response.body#/claimed/0/$seq"],
+    "lease_ids": ["$response.body#/claimed/0/lease_id"],
+}
+_OF_MESSAGE: Final = {"parameters": {"id": "$response.body#/id"}}
+_DEQUEUED: Final = {"parameters": {"id": "$response.body#/messages/0/id"}}
+# By path and statuses of a POST: what follows, by its name: method, path, and what it takes from the answer.
+_LINKS: Final[Mapping[tuple[str, tuple[str, ...]], Mapping[str, tuple[str, str, dict[str, Any]]]]] = {
+    (_T, ("200", "201")): {
+        "claim": ("post", f"{_T}/claim", {"parameters": _OF_TOPIC, "requestBody": {"node": "worker", "max": 1}}),
+        "job": ("get", f"{_T}/jobs/{{seq}}", {"parameters": _OF_TOPIC | {"seq": "$response.body#/first_seq"}}),
+    },
+    (f"{_T}/claim", ("200",)): {
+        "ack": ("post", f"{_T}/ack", {"parameters": _OF_TOPIC, "requestBody": _HELD}),
+        "nack": ("post", f"{_T}/nack", {"parameters": _OF_TOPIC, "requestBody": _HELD}),
+        "extend": ("post", f"{_T}/extend", {"parameters": _OF_TOPIC, "requestBody": {**_HELD, "lease_ms": 30_000}}),
+    },
+    (_M, ("201",)): {
+        "message": ("get", f"{_M}/{{id}}", _OF_MESSAGE),
+        "dequeue": ("post", f"{_M}/dequeue", {"requestBody": {"topic": "$request.body#/topic"}}),
+    },
+    (f"{_M}/dequeue", ("200",)): {
+        "ack": ("post", f"{_M}/{{id}}/ack", {**_DEQUEUED, "requestBody": {}}),
+        "extend": ("post", f"{_M}/{{id}}/extend", {**_DEQUEUED, "requestBody": {}}),
+    },
+}
+
+
 # None is needed where the service has neither keys nor users.
 SECURITY: list[dict[str, list[str]]] = [{"key": []}, {"user": []}, {}]
 

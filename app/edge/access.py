@@ -15,6 +15,7 @@ from app.edge.credentials import (
     basic,
     bearer,
     from_another_site,
+    names_this_machine,
     peer_of,
     query_token,
     session_cookie,
@@ -33,6 +34,7 @@ _NEEDED: Final = (
     "Sign-in is needed: Authorization: Bearer <API key or token>, or a user's name and password as HTTP Basic."
 )
 _REVOKED: Final = "This key was revoked or has expired."
+MOST_HOSTS: Final = 100
 _USER: Final = "holdfast.user"  # in a request's scope, once its user is known
 _KEY: Final = "holdfast.key"  # there, of a session that was opened with it
 
@@ -49,12 +51,22 @@ class Access:
     """Checks requests against the keys and users that the process knows. While there are none, everything is open, and
     credentials that are sent are ignored."""
 
-    def __init__(self, directory: Directory, quota: Quota, sessions: Sessions, proxies: Sequence[Network] = ()) -> None:
-        """`proxies`: whose X-Real-IP is believed."""
+    def __init__(
+        self,
+        directory: Directory,
+        quota: Quota,
+        sessions: Sessions,
+        proxies: Sequence[Network] = (),
+        *,
+        local: bool = False,
+    ) -> None:
+        """`proxies`: whose X-Real-IP is believed; `local`: the service listens on loopback."""
         self.directory = directory
         self.sessions = sessions
         self._quota = quota
         self._proxies = proxies
+        self._local = local
+        self._local_hosts: set[bytes] = set()  # Host headers that were looked at, and lead here
         # Open streams, by the key that each was opened with; None: it was opened without one.
         self._watched: dict[Key | None, set[Callable[[HoldfastError], None]]] = {}
         directory.on_loaded = self._cut_off
@@ -77,6 +89,7 @@ class Access:
         that is for one tenant to that tenant's jobs, where others refuse such a key.
         """
         if not self.directory.guarded:
+            self._must_be_no_strangers(request)
             return None
         key = self._key(request, scopes, consumes=consumes, in_query=query_token)
         if scopes not in key.scopes:
@@ -217,6 +230,23 @@ class Access:
             request.scope[_USER] = found
         user, until = found
         return user.key(scopes, consumes=consumes, until=until)
+
+    def _must_be_no_strangers(self, request: Request) -> None:
+        """Where nobody signs in, refuse what a browser sends for a page of another site, whose names may lead here as
+        well: whoever can reach the service is trusted, and no page that they happen to look at. Raises Forbidden."""
+        host, by_browser = b"", False
+        for name, value in request.scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name in {b"origin", b"sec-fetch-site"}:
+                by_browser = True
+        if by_browser and from_another_site(request):
+            raise Forbidden("Without sign-in, this is not for pages of other sites.")
+        if self._local and host and host not in self._local_hosts:
+            if not names_this_machine(host.decode("latin-1")):
+                raise Forbidden("Without sign-in, this is for this machine alone: by localhost, or by its address.")
+            if len(self._local_hosts) < MOST_HOSTS:
+                self._local_hosts.add(host)
 
     def _cut_off(self) -> None:
         for key, watchers in list(self._watched.items()):

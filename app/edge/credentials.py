@@ -6,6 +6,7 @@ import base64
 import ipaddress
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
@@ -50,6 +51,18 @@ def from_another_site(request: Request) -> bool:
         return site not in {"same-origin", "none"}
     origin = request.headers.get("origin")
     return origin is not None and origin.partition("://")[2] != request.headers.get("host")
+
+
+def names_this_machine(host: str) -> bool:
+    """Whether a Host header leads to this machine by a name that no other site can have. One that is another site's may
+    be made to lead here, too (DNS rebinding)."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name == "localhost" or name.endswith(".localhost"):
+            return True
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def query_token(request: Request) -> bytes:

@@ -44,6 +44,6 @@ def check_url(url: str, what: str) -> str:
         fits = False
     if not fits or not url.isascii() or not url.isprintable() or " " in url or len(url) > MAX_URL_BYTES:
         raise InvalidRequest(f"{what} must be an http:// or https:// URL of up to {MAX_URL_BYTES} ASCII characters.")
-    if "@" in parts.netloc or parts.fragment:
+    if "@" in parts.netloc or "#" in url:
         raise InvalidRequest(f"{what} can't have a user, a password or a fragment.")
     return url

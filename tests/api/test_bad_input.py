@@ -82,9 +82,8 @@ async def test_a_client_that_leaves_within_its_body_is_no_fault_of_the_service(
     tasks = service._server.server_state.tasks
     url = urlsplit(service.url)
     _, writer = await asyncio.open_connection(url.hostname, url.port)
-    head = (
-        f"POST {queue.path}{verb} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n"
-    )
+    head = f"POST {queue.path}{verb} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += "content-length: 999\r\n\r\n"
     writer.write(head.encode() + b'{"node":"n",')
 
     async def reading() -> bool:

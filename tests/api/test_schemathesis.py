@@ -6,6 +6,7 @@ Its seed is fixed, so a run is like the one before it. HOLDFAST_TEST_EXAMPLES=10
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -21,22 +22,51 @@ EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "15")
 SEED = os.environ.get("HOLDFAST_TEST_SEED", "1")
 
 
-@pytest.mark.timeout(900)
-async def test_the_service_is_as_its_description_says(
-    new_database: Callable[[], Awaitable[str]], tmp_path: Path
-) -> None:
-    config = tmp_path / "schemathesis.toml"
-    hooks = HERE / "schemathesis_hooks.py"
-    config.write_text((HERE / "schemathesis.toml").read_text().replace("HOOKS", str(hooks)))
-    with services(tmp_path) as start:
-        service = start(DATABASE_URL=await new_database(), API_KEYS="k")
+KEYS = {"all": "k", "read": "reads:read", "of mail": "mails::mail"}
+# A job's way by its links: from an enqueue to its end.
+OF_JOBS = (
+    r"^(/v0/topics/\{topic\}(/(claim|ack|nack|extend|jobs/\{seq\}))?|/api/messages(/dequeue|/\{id\}(/(ack|extend))?)?)$"
+)
+
+
+async def run(url: str, folder: Path, key: str, *options: str, **environment: str) -> str:
+    """What schemathesis says of a service in which nothing was amiss."""
+    config = folder / "schemathesis.toml"
+    text = (HERE / "schemathesis.toml").read_text().replace("HOOKS", str(HERE / "schemathesis_hooks.py"))
+    config.write_text(text.replace("Bearer k", f"Bearer {key}"))
+    with services(folder) as start:
+        service = start(DATABASE_URL=url, API_KEYS=",".join(KEYS.values()))
         topic = f"{service.up()}/v0/topics/mail"  # which the examples name
         headers = {"authorization": "Bearer k"}
         httpx.put(topic, json={"type": "queue"}, headers=headers).raise_for_status()
         httpx.post(topic, json={"records": [{"data": 1}] * 100}, headers=headers).raise_for_status()
         command = [str(Path(sys.executable).with_name("st")), f"--config-file={config}", "run"]
-        command += [f"{service.up()}/openapi.json", f"--seed={SEED}", f"--max-examples={EXAMPLES}", "--no-color"]
-        ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-        report = ran.stdout + ran.stderr
-        assert ran.returncode == 0, report
+        command += [f"{service.up()}/openapi.json", f"--seed={SEED}", "--no-color", *options]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, cwd=folder, env=os.environ | environment, check=False
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
         assert "ERROR" not in service.words, service.words
+        return ran.stdout
+
+
+@pytest.mark.timeout(900)
+async def test_the_service_is_as_its_description_says(
+    new_database: Callable[[], Awaitable[str]], tmp_path: Path
+) -> None:
+    phases = "--phases=examples,coverage,fuzzing"
+    await run(await new_database(), tmp_path, "k", phases, f"--max-examples={EXAMPLES}")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+async def test_it_is_so_all_the_way_of_a_job(
+    new_database: Callable[[], Awaitable[str]], tmp_path: Path, key: str
+) -> None:
+    """By keys that may do everything, only read, and everything in some topics."""
+    examples = int(EXAMPLES) if key == "k" else max(3, int(EXAMPLES) // 5)
+    options = ("--phases=stateful", f"--max-examples={examples}", f"--include-path-regex={OF_JOBS}")
+    name = key.partition(":")[0]
+    said = await run(await new_database(), tmp_path, name, *options, HOLDFAST_TEST_TOPIC="mail")
+    [covered] = re.findall(r"API Links: +(\d+) covered", said)
+    assert int(covered) > 2 or key != "k", said

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct, idempotency, tenancy
-from app.api.body import read_json
+from app.api.body import Few, read_json
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
 from app.api.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
@@ -21,7 +21,7 @@ from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.edge.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
 from app.engine.enqueues import Gone
-from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicNotFound
+from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Key, Scope
 from app.queue.ids import id_of
 from app.queue.model import Batch
@@ -35,7 +35,7 @@ router = direct.router("messages")
 ERRORS: Final = [400, 401, 403, 409, 413, 415, 422, 503]
 
 _one = msgspec.json.Decoder(EnqueueBody)
-_many = msgspec.json.Decoder(BatchBody)
+_many = Few(BatchBody, "messages", MAX_RECORDS)
 
 
 @router.post(
@@ -72,8 +72,6 @@ async def enqueue_batch(request: Request) -> Response:
     must_cover(key, body.topic)
     if not body.messages:
         raise InvalidRequest("messages must hold at least one message.")
-    if len(body.messages) > MAX_RECORDS:
-        raise BatchTooLarge(f"At most {MAX_RECORDS} messages a call.")
     done = await _enqueue(request, context, key, body, body.messages)
     if done.repeated:
         return _created(encode(BatchAnswer(done.ids, deduped=True)))

@@ -14,13 +14,12 @@ from app.api.bounds import (
     MAX_META_KEYS,
     MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
-    MAX_RECORDS,
 )
 from app.api.fields import check_text, time_of
 from app.api.users import with_user
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.edge.payloads import BYTES, JSON, check_depth, check_type, kept, of_base64
-from app.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from app.errors import InvalidRequest, RecordTooLarge
 from app.queue.forms import Form, form_of
 from app.queue.model import MAX_TAG_BYTES, Batch
 from app.topics.webhook import check_url
@@ -32,13 +31,11 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
     """Check the records and turn them into columns; and the bytes of their data and metadata.
 
-    Raises InvalidRequest, BatchTooLarge, RecordTooLarge; names the record by its place, from 0.
+    Raises InvalidRequest, RecordTooLarge; names the record by its place, from 0.
     """
     records: Sequence[Record | LogRecord] = body.records
     if not records:
         raise InvalidRequest("records must hold at least one record.")
-    if len(records) > MAX_RECORDS:
-        raise BatchTooLarge(f"At most {MAX_RECORDS} records a call.", {"records": len(records), "max": MAX_RECORDS})
     if body.node is not None:
         check_text(body.node, "node", MAX_NODE_BYTES)
     payloads = [bytes(record.data) for record in records]

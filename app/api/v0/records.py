@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct, idempotency, tenancy
-from app.api.body import read_json
+from app.api.body import Few, read_json
+from app.api.bounds import MAX_RECORDS
 from app.api.calls import count_as
 from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, operation, query
@@ -31,8 +32,8 @@ from app.topics.fifo import check_groups
 
 router = direct.router("records")
 
-_jobs = msgspec.json.Decoder(AppendBody)
-_records = msgspec.json.Decoder(LogAppendBody)
+_jobs = Few(AppendBody, "records", MAX_RECORDS)
+_records = Few(LogAppendBody, "records", MAX_RECORDS)
 
 
 class _Either:
