@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+from tests.pgbouncer import environ_through
 from tests.processes import children, until
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +32,7 @@ class Service:
         mine = {"HOLDFAST_PORT": "0", "HOLDFAST_DATA_DIR": str(self.folder)} | settings
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve", *words], cwd=ROOT, env=clean | mine, stdout=out, stderr=err
+                [sys.executable, "-m", "app", "serve", *words], cwd=ROOT, env=environ_through(clean | mine), stdout=out, stderr=err
             )
 
     @property

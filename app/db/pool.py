@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from app.db import sessions
 from app.db.counted import CountedPool
 from app.errors import Unavailable
 from app.metrics.numbers import Numbers
@@ -97,7 +98,8 @@ async def open_pools(
 ) -> Pools:
     """Connect. `hot` and `rest` are the most connections of a pool; the second hot pool opens its own on demand.
 
-    Raises what UNREACHABLE lists when the database can't be reached.
+    Raises what UNREACHABLE lists when the database can't be reached, and ConfigurationError where its sessions would not
+    keep what is durable.
     """
     cache = 256 if prepared_statements else 0
     counted = numbers or Numbers()
@@ -123,8 +125,10 @@ async def open_pools(
         )
 
     opened: list[Any] = []
+    durable = PLANNER | HOT_TIMEOUTS | {"synchronous_commit": "on"}
     try:
-        opened.append(await open_one("hot", 2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
+        opened.append(await open_one("hot", 2, hot, **durable))
+        await sessions.look_at(opened[0], durable)
         opened.append(await open_one("hot_async", 1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
         opened.append(await open_one("rest", 0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
     except BaseException:
