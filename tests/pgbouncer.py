@@ -61,9 +61,7 @@ class PgBouncer:
         users.write_text(f'"{self._behind.username}" "{unquote(self._behind.password or "")}"\n')
         host, port = _place(self._behind)
         ini.write_text(
-            INI.format(
-                host=host, port=port, own=self.port, users=users, log=self.log, size=POOL_SIZE, ignored=ignored
-            )
+            INI.format(host=host, port=port, own=self.port, users=users, log=self.log, size=POOL_SIZE, ignored=ignored)
         )
         account = given_away(self._folder)
         command = [program("pgbouncer"), "-q", *(["-u", account] if account else []), str(ini)]

@@ -50,7 +50,8 @@ class Fleet:
         return self.services[number]
 
     def _serve(self, number: int) -> Service:
-        return self._start(PORT=str(self.ports[number]), **self._settings)
+        # The first hears its own socket, the second hands connections to two workers.
+        return self._start(PORT=str(self.ports[number]), WORKERS=str(number + 1), **self._settings)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from tests.api.events import HEARTBEAT, working
 from tests.api.raw import get, raw
 from tests.fronts.nginx import Fleet, fleet, nginx
 from tests.programs import free_port
+from tests.steady import Steady
 
 MIB = 1024 * 1024
 DRIPPING = 200
@@ -168,54 +169,12 @@ async def _p99(url: str, seconds: float) -> float:
 
 
 async def test_a_restart_of_one_after_the_other_refuses_nobody(front: Fleet, queue: Topic) -> None:
-    stopped = asyncio.Event()
-    faults: list[str] = []
-    written: set[int] = set()
-    settled: list[int] = []
-
-    async def producing(number: int) -> None:
-        async with httpx.AsyncClient(base_url=front.url, headers=KEY, timeout=35) as client:
-            mine = queue.through(client)
-            while not stopped.is_set():
-                written.update(await mine.add(2))
-                await asyncio.sleep(0.002 * number)
-
-    async def consuming(name: str) -> None:
-        async with httpx.AsyncClient(base_url=front.url, headers=KEY, timeout=35) as client:
-            mine = queue.through(client)
-            while not stopped.is_set() or (await mine.state())["queue"]["ready"]:
-                claimed = (await mine.claim(name, max=20, wait_ms=300))["claimed"]
-                seqs = [job["$seq"] for job in claimed]
-                if seqs:
-                    assert (await mine.ack(name, seqs))["acked"] == len(seqs)
-                    settled.extend(seqs)
-
-    async def looking() -> None:
-        while not stopped.is_set():
-            async with httpx.AsyncClient(base_url=front.url, headers=KEY, timeout=35) as client:
-                accepted(await client.get(queue.path, params={"touch": "false"}))
-            await asyncio.sleep(0.005)
-
-    async def noted(client: Awaitable[None]) -> None:
-        try:
-            await client
-        except (AssertionError, httpx.HTTPError) as error:
-            faults.append(repr(error)[:300])
-
-    clients = [producing(1), producing(2), producing(3), consuming("a"), consuming("b"), looking()]
-    tasks = [asyncio.create_task(noted(client)) for client in clients]
-    try:
+    async with Steady(queue.name, KEY) as clients:
+        clients.at(front.url)
         for number in (0, 1):
-            await asyncio.sleep(0.5)
-            before = len(settled)
+            await clients.go_on()
             await asyncio.to_thread(front.restart, number)
-            assert len(settled) > before
-            assert faults == []
-    finally:
-        stopped.set()
-        await asyncio.gather(*tasks)
-    assert faults == []
-    assert sorted(settled) == sorted(written)
+            await clients.go_on()
 
 
 @pytest.fixture
