@@ -72,7 +72,7 @@ async def main() -> None:
                 except DBAPIError as error:
                     if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > end:
                         raise
-                await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
+                await asyncio.sleep(random.uniform(*PAUSE_SECONDS))  # noqa: S311  (of a pause)
     finally:
         await engine.dispose()
 

@@ -1,4 +1,4 @@
-"""Clients of a service that must never notice anything: each of their calls has to succeed, and each job is done once."""
+"""Clients of a service that must never notice anything: each call has to succeed, and each job is done once."""
 
 from __future__ import annotations
 

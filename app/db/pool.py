@@ -98,7 +98,7 @@ async def open_pools(
 ) -> Pools:
     """Connect. `hot` and `rest` are the most connections of a pool; the second hot pool opens its own on demand.
 
-    Raises what UNREACHABLE lists when the database can't be reached, and ConfigurationError where its sessions would not
+    Raises what UNREACHABLE lists when the database can't be reached, and ConfigurationError where sessions would not
     keep what is durable.
     """
     cache = 256 if prepared_statements else 0

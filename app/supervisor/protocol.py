@@ -65,7 +65,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops: finish what was asked, and close. Who has connected and asked nothing yet is heard for a
-        moment: a proxy may give a request to another server when this one refuses to connect, and not once it was sent."""
+        moment: a proxy may repeat a request elsewhere where it could not connect, and not once it has sent it."""
         if self.cycle is None:
             self.loop.call_later(FIRST_SECONDS, super().shutdown)
         else:

@@ -76,7 +76,7 @@ async def test_a_body_comes_whole_and_one_that_is_too_large_is_refused_in_its_di
     refused(await queue.http.post(queue.path, content=chunks(), headers=kind), 413, "payload_too_large")
 
 
-async def test_a_header_of_20_MB_is_refused_and_nobody_keeps_it(front: Fleet) -> None:
+async def test_a_header_of_twenty_megabytes_is_refused_and_nobody_keeps_it(front: Fleet) -> None:
     of_all = [psutil.Process(pid) for service in front.services for pid in service.servers()]
     before = sum(one.memory_info().rss for one in of_all)
     async with raw(front.url) as client:

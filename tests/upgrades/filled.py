@@ -21,8 +21,8 @@ INSERT INTO holdfast.lease_events (seq, topic_id, topic, deliveries, event)
     SELECT seq, topic_id, topic, 0, 'enqueued' FROM holdfast.jobs;
 ANALYZE;
 """
-# Writes down what each migration locks of the tables that there were before it, as each of its commands ends: in its own
-# transaction, so that what is rolled back has never been. Until it ends the version is that before it.
+# Writes down what each migration locks of the tables that there were before it, as each of its commands ends: in its
+# own transaction, so that what is rolled back has never been. Until it ends the version is that before it.
 WATCH: Final = """
 CREATE SCHEMA watch;
 CREATE TABLE watch.known (after text, relation oid, name text, PRIMARY KEY (after, relation));
@@ -73,7 +73,8 @@ UNION ALL SELECT concat_ws(' ', pg_get_functiondef(oid), proacl) FROM pg_proc
     WHERE pronamespace = 'holdfast'::regnamespace AND prokind = 'f'
 UNION ALL SELECT concat_ws(' ', r.relname, pg_get_triggerdef(t.oid))
     FROM relations r JOIN pg_trigger t ON t.tgrelid = r.oid AND NOT t.tgisinternal
-UNION ALL SELECT concat_ws(' ', t.typname, e.enumsortorder, e.enumlabel) FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid
+UNION ALL SELECT concat_ws(' ', t.typname, e.enumsortorder, e.enumlabel)
+    FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid
     WHERE t.typnamespace = 'holdfast'::regnamespace
 ORDER BY 1
 """
