@@ -66,7 +66,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server stops: finish what was asked, and close. Who has connected and asked nothing yet is heard for a
         moment: a proxy may repeat a request elsewhere where it could not connect, and not once it has sent it."""
-        if self.cycle is None:
+        asked: object = self.cycle
+        if asked is None:
             self.loop.call_later(FIRST_SECONDS, super().shutdown)
         else:
             super().shutdown()

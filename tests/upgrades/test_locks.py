@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
@@ -19,6 +20,9 @@ import pytest
 from app.db import schema
 from tests.run_suites import slowness
 from tests.upgrades.filled import FILL, LOCKED, SCHEMA, WATCH
+
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[asyncpg.Record]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/operations/upgrades.md"
@@ -33,7 +37,6 @@ READ += f"(SELECT count(*) FROM holdfast.topics), pg_sleep({READS_SECONDS})"
 
 Stall = tuple[float, str]  # seconds; for which table
 MakeDatabase = Callable[[], Awaitable[str]]
-Connection = "asyncpg.Connection[asyncpg.Record]"
 
 
 @pytest.fixture
