@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.db import schema
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class NoHistory(Exception):
