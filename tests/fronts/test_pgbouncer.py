@@ -56,7 +56,9 @@ async def test_those_that_hang_on_the_role_arrive(
 async def test_several_may_migrate_at_once_through_two_connections(
     bouncer: PgBouncer, empty_database: MakeDatabase
 ) -> None:
-    url = bouncer.through(await empty_database())
+    direct = await empty_database()
+    await hang_settings_on_role(direct)
+    url = bouncer.through(direct)
     async with asyncio.timeout(60):
         await asyncio.gather(*(schema.upgrade(url) for _ in range(3)))
     assert await schema.check(url) is False
