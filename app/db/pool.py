@@ -98,8 +98,7 @@ async def open_pools(
 ) -> Pools:
     """Connect. `hot` and `rest` are the most connections of a pool; the second hot pool opens its own on demand.
 
-    Raises what UNREACHABLE lists when the database can't be reached, and ConfigurationError where sessions would not
-    keep what is durable.
+    Raises what UNREACHABLE lists when the database can't be reached.
     """
     cache = 256 if prepared_statements else 0
     counted = numbers or Numbers()
@@ -125,10 +124,9 @@ async def open_pools(
         )
 
     opened: list[Any] = []
-    durable = PLANNER | HOT_TIMEOUTS | {"synchronous_commit": "on"}
     try:
-        opened.append(await open_one("hot", 2, hot, **durable))
-        await sessions.look_at(opened[0], durable)
+        opened.append(await open_one("hot", 2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
+        await sessions.look_at(opened[0], PLANNER | HOT_TIMEOUTS)
         opened.append(await open_one("hot_async", 1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
         opened.append(await open_one("rest", 0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
     except BaseException:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from app.errors import ConfigurationError
-
 if TYPE_CHECKING:
     Pool = asyncpg.Pool[asyncpg.Record]
 
@@ -20,16 +18,9 @@ _HINT: Final = 'docs/configuration.md, "Behind PgBouncer", says how to hang them
 
 
 async def look_at(pool: Pool, wanted: Mapping[str, str]) -> None:
-    """Warn of settings that did not arrive; of a timeout, one that is none at all.
-
-    Raises ConfigurationError where commits would not be waited for, though they were to be.
-    """
+    """Warn of settings that did not arrive; of a timeout, one that is none at all. app/db/schema.py asks for what
+    a crash would lose."""
     found = {row["name"]: row["setting"] for row in await pool.fetch(_FOUND, list(wanted))}
-    if wanted["synchronous_commit"] == "on" and found["synchronous_commit"] == "off":
-        raise ConfigurationError(
-            "Sessions run with synchronous_commit=off though on was asked for: a crash could lose jobs that were "
-            "answered for. A pooler drops startup parameters, and the role or the server says off: set it to on there"
-        )
     lost = [name for name, value in wanted.items() if _is_lost(name, value, found[name])]
     if lost:
         log.warning("Sessions did not get these settings, so that statements may be slow or hang: %s; %s",
@@ -37,6 +28,4 @@ async def look_at(pool: Pool, wanted: Mapping[str, str]) -> None:
 
 
 def _is_lost(name: str, value: str, found: str) -> bool:
-    if name == "synchronous_commit":
-        return False
     return found == "0" if name.endswith("_timeout") else found != value

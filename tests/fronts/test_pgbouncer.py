@@ -6,12 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 
-import asyncpg
 import pytest
 
 from app.db import schema
 from app.db.pool import PLANNER, open_pools
-from app.errors import ConfigurationError
 from tests.pgbouncer import PgBouncer, hang_settings_on_role
 
 MakeDatabase = Callable[[], Awaitable[str]]
@@ -25,23 +23,13 @@ def bouncer(server_url: str) -> Iterator[PgBouncer]:
     made.stop()
 
 
-async def test_commits_that_would_not_be_waited_for_are_refused(
-    bouncer: PgBouncer, empty_database: MakeDatabase
-) -> None:
-    url = await database_with(empty_database, "off")
-    with pytest.raises(ConfigurationError, match="synchronous_commit=off"):
-        await opened(bouncer.through(url))
-    await opened(url)  # where nothing stands between, sessions have what they ask for
-
-
 async def test_settings_that_do_not_arrive_are_told_of(
     bouncer: PgBouncer, empty_database: MakeDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = await database_with(empty_database, "on")
+    url = await empty_database()
     await opened(bouncer.through(url))
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert all(name in told for name in ({*PLANNER, "lock_timeout"} - {"jit"}))  # which the server has off
-    assert "synchronous_commit" not in told
 
 
 async def test_those_that_hang_on_the_role_arrive(
@@ -62,19 +50,6 @@ async def test_several_may_migrate_at_once_through_two_connections(
     async with asyncio.timeout(60):
         await asyncio.gather(*(schema.upgrade(url) for _ in range(3)))
     assert await schema.check(url) is False
-
-
-async def database_with(empty_database: MakeDatabase, synchronous_commit: str) -> str:
-    """A database whose sessions have this unless they say otherwise."""
-    url = await empty_database()
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(
-            f'ALTER DATABASE "{url.rpartition("/")[2]}" SET synchronous_commit = {synchronous_commit}'
-        )
-    finally:
-        await connection.close()
-    return url
 
 
 async def opened(url: str) -> None:
