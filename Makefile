@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos fuzz workers pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos fuzz workers pgbouncer upgrades pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,12 @@ fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all; cras
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way
+
+pgbouncer: ## all tests of the API through PgBouncer in transaction mode, with two connections for each database
+	HOLDFAST_TEST_PGBOUNCER=1 $(PYTHON) -m pytest -n 2 tests/api
+
+upgrades: ## every migration while somebody reads its tables nearly all the time; takes some minutes
+	HOLDFAST_TEST_READER_GAP=0.3 $(PYTHON) -m pytest -s --timeout 900 tests/upgrades
 
 pictures: ## write docs/pictures anew: admin pages for README.md
 	$(PYTHON) -m tests.admin.pictures

@@ -58,7 +58,9 @@ class Settings(BaseModel):
     token_seconds: int = Field(900, ge=1, le=86_400, description="How long a user's token is good.")
     bcrypt_cost: int = Field(12, ge=10, le=16, description="Binary logarithm of bcrypt's rounds, for new passwords.")
     trusted_proxies: str = Field(
-        "", description="Comma list of addresses or networks whose X-Real-IP is believed, for the limit on sign-in."
+        "",
+        description="Comma list of addresses or networks whose X-Real-IP is believed, for the limit on sign-in and the "
+        "audit trail.",
     )
     probe_auth: bool = Field(False, description="1: /healthz and /readyz need sign-in as well, where it is on.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -93,13 +93,21 @@ bootstrap_programs() {
   [[ -n ${POSTGRES_JDBC_JAR:-} || -r /usr/share/java/postgresql.jar ]] || wanted+=(libpostgresql-jdbc-java)
   # Ubuntu's is a snap's stub: Chrome, or playwright's own by CHROMIUM_PATH, does as well.
   [[ -n ${CHROMIUM_PATH:-} ]] || command -v chromium chromium-browser google-chrome >/dev/null || [[ -d "/Applications/Google Chrome.app" ]] || wanted+=(chromium)
+  # Tests run these with configurations and ports of their own.
+  PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null || wanted+=(pgbouncer)
+  PATH="$PATH:/usr/sbin" command -v nginx >/dev/null || wanted+=(nginx)
   [[ ${#wanted[@]} -gt 0 ]] || return 0
   if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
     say "Not installed: ${wanted[*]}. On Debian and Ubuntu: sudo apt-get install --no-install-recommends ${wanted[*]}"
     return 0
   fi
   say "Installing ${wanted[*]} …"
+  # Debian starts a server once it is installed, unless this says no.
+  local policy=/usr/sbin/policy-rc.d ours=""
+  [[ -e $policy ]] || ours=$policy
+  [[ -z $ours ]] || { printf '#!/bin/sh\nexit 101\n' >"$ours" && chmod +x "$ours"; }
   apt_install "${wanted[@]}" || say "holdfast: apt-get install ${wanted[*]} failed"
+  [[ -z $ours ]] || rm -f "$ours"
 }
 
 apt_install() {

@@ -1,23 +1,35 @@
-"""Runs the migrations on HOLDFAST_DATABASE_URL: one transaction each, and one migrator at a time."""
+"""Runs the migrations on HOLDFAST_DATABASE_URL: one transaction each, and one migrator at a time.
+
+docs/operations/upgrades.md says what services and their clients see of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import asyncpg
 from alembic import context
 from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-# A migration that waits for a table makes every statement behind it wait as well: rather give up and be run again.
-LOCK_TIMEOUT = "5s"
-QUEUE_TIMEOUT = "10min"
+# A migration that waits for a table makes every statement behind it wait as well: so it gives up soon, lets them
+# through, and tries again. It may wait for two tables, and the whole has to stay below 300 ms.
+LOCK_TIMEOUT = "100ms"
+PAUSE_SECONDS = (0.1, 0.5)
+PATIENCE_SECONDS = 600.0
+LOCK_NOT_AVAILABLE = "55P03"
 
 
 def migrate(connection: Connection) -> None:
-    """Called with a connection outside a transaction."""
+    """Called with a connection outside a transaction. What an earlier call has done stays done."""
     context.configure(
         connection=connection,
         version_table_schema="holdfast",
@@ -30,6 +42,7 @@ def migrate(connection: Connection) -> None:
 
 async def main() -> None:
     url = os.environ["HOLDFAST_DATABASE_URL"]
+    end = time.monotonic() + PATIENCE_SECONDS
     engine = create_async_engine(
         # asyncpg reads the URL itself: it knows sslmode and the like, which SQLAlchemy would hand over as arguments.
         "postgresql+asyncpg://",
@@ -44,23 +57,46 @@ async def main() -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def _bound_the_wait(connection: Connection) -> None:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the role's may be meant for the service
 
-    guard = await asyncpg.connect(url, timeout=10, statement_cache_size=0)
     try:
-        # The lock hangs on a transaction of a connection of its own: it outlasts the migrations' transactions, and
-        # it holds behind a pooler too, which a session's lock would not.
-        async with guard.transaction():
-            await guard.execute(f"SET LOCAL lock_timeout = '{QUEUE_TIMEOUT}'")
-            await guard.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            await guard.execute("SELECT pg_advisory_xact_lock(hashtextextended('holdfast.migrations', 0))")
+        async with _alone(url, end):
             async with engine.begin() as connection:
                 # Alembic's table stands in this schema, and is made before the first migration runs.
                 await connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS holdfast")
-            async with engine.connect() as connection:
-                await connection.run_sync(migrate)
+            while True:
+                try:
+                    async with engine.connect() as connection:
+                        await connection.run_sync(migrate)
+                    break
+                except DBAPIError as error:
+                    if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > end:
+                        raise
+                await asyncio.sleep(random.uniform(*PAUSE_SECONDS))  # noqa: S311  (of a pause)
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def _alone(url: str, end: float) -> AsyncIterator[None]:
+    """While no other migrates. The lock hangs on a transaction of a connection of its own: it outlasts the migrations'
+    transactions, and it holds behind a pooler too, which a session's lock would not. Who waits for it holds neither a
+    snapshot nor, behind a pooler, one of few connections."""
+    guard = await asyncpg.connect(url, timeout=10, statement_cache_size=0)
+    try:
+        while True:
+            turn = guard.transaction()
+            await turn.start()
+            if await guard.fetchval("SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast.migrations', 0))"):
+                break
+            await turn.rollback()
+            if time.monotonic() > end:
+                sys.exit("FAILED: another migration has been running for a long time")
+            await asyncio.sleep(PAUSE_SECONDS[0])
+        await guard.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield
     finally:
         guard.terminate()
-        await engine.dispose()
 
 
 asyncio.run(main())

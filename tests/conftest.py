@@ -34,7 +34,7 @@ from app.topics import store
 from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
 from app.topics.config import Policy
-from tests import stalls
+from tests import pgbouncer, stalls
 
 # A machine that stands still for a moment is no slow strategy.
 hypothesis.settings.register_profile("holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -44,7 +44,7 @@ TEST_CONNECTIONS = 500  # tests start many services at once, of twenty connectio
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"PostgreSQL of the tests: {_source()[1]}"
+    return f"PostgreSQL of the tests: {_source()[1]}{', behind PgBouncer' if pgbouncer.ASKED else ''}"
 
 
 def _source() -> tuple[str, str]:
@@ -77,6 +77,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """A PostgreSQL server that this worker may do anything to, short of stopping it."""
+    with _server() as url, pgbouncer.between(url):
+        yield url
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[str]:
     kind = _source()[0]
     if kind == "url":
         yield os.environ["HOLDFAST_TEST_DATABASE_URL"]
@@ -108,7 +114,10 @@ async def empty_database(server_url: str) -> AsyncIterator[Callable[..., Awaitab
         name = f"holdfast_{secrets.token_hex(6)}"
         await _on(server_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         made.append(name)
-        return urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+        url = urlunsplit(urlsplit(server_url)._replace(path=f"/{name}"))
+        if pgbouncer.ASKED:
+            await pgbouncer.hang_settings_on_role(url)
+        return url
 
     yield make
     for name in made if _source()[0] == "url" else ():
@@ -210,6 +219,7 @@ class Running:
     """A service in this process, listening on a port of its own, or on one that another has had."""
 
     def __init__(self, settings: Settings, *, port: int = 0) -> None:
+        settings = pgbouncer.settings_through(settings)
         self.app = create_app(settings)
         self._socket = socket.create_server((settings.host, port), backlog=1024)
         # Inherited by what it accepts. asyncio does so itself, but only for sockets that were made naming TCP.

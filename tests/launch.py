@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+from tests.pgbouncer import environ_through
 from tests.processes import children, until
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 class Service:
     """One `serve` as a process."""
 
-    def __init__(self, folder: Path, words: Sequence[str] = (), **settings: str) -> None:
+    def __init__(self, folder: Path, words: Sequence[str] = (), code: Path = ROOT, **settings: str) -> None:
         self.folder = folder / "data"
         self.out = folder / f"out-{time.monotonic_ns()}"
         self.err = self.out.with_suffix(".err")
@@ -31,7 +32,11 @@ class Service:
         mine = {"HOLDFAST_PORT": "0", "HOLDFAST_DATA_DIR": str(self.folder)} | settings
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve", *words], cwd=ROOT, env=clean | mine, stdout=out, stderr=err
+                [sys.executable, "-m", "app", "serve", *words],
+                cwd=code,
+                env=environ_through(clean | mine),
+                stdout=out,
+                stderr=err,
             )
 
     @property
@@ -78,11 +83,13 @@ Serve = Callable[..., Service]
 
 @contextmanager
 def services(folder: Path) -> Iterator[Serve]:
-    """Starts services with arguments and settings, and their data in this folder; ends those that still run."""
+    """Starts services with arguments and settings, and their data in this folder; ends those that still run. `code`: of
+    another version."""
     started: list[Service] = []
 
-    def start(*words: str, folder: Path = folder, **settings: str) -> Service:
-        started.append(Service(folder, words, **{f"HOLDFAST_{name}": value for name, value in settings.items()}))
+    def start(*words: str, folder: Path = folder, code: Path = ROOT, **settings: str) -> Service:
+        given = {f"HOLDFAST_{name}": value for name, value in settings.items()}
+        started.append(Service(folder, words, code, **given))
         return started[-1]
 
     try:

@@ -22,6 +22,9 @@ STEPS = 2_000_000
 STEPS_SECONDS = 0.065  # what they take on the machine that the budgets are for
 SLOWEST = 2.0  # times
 
+# Of what `make pgbouncer` runs: jobs, streams, settings of topics, sign-in.
+BEHIND_PGBOUNCER = [f"tests/api/test_{name}.py" for name in ("smoke", "work", "topic_configs", "sign_in")]
+
 SUITES: Mapping[str, Sequence[Sequence[str]]] = {
     "checks": (
         (PYTHON, "-m", "ruff", "check"),
@@ -31,7 +34,10 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
         (PYTHON, "deploy/check_pins.py"),
         (PYTHON, "-m", "bandit", "-q", "-c", "pyproject.toml", "-r", "app", "deploy", "migrations", "sdk/src", "spark"),
     ),
-    "tests": ((PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone and not spark"),),
+    "tests": (
+        (PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone and not spark"),
+        ("env", "HOLDFAST_TEST_PGBOUNCER=1", PYTHON, "-m", "pytest", "-n", "2", *BEHIND_PGBOUNCER),
+    ),
     "spark": ((PYTHON, "-m", "pytest", "-m", "spark", "tests/spark"),),  # one process, so one Spark session
     "alone": ((PYTHON, "-m", "pytest", "-m", "alone"),),
     "bench": ((PYTHON, "-m", "tests.benchmarks", "--quick"),),  # that every bar can be taken, not what it says

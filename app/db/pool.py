@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from app.db import sessions
 from app.db.counted import CountedPool
 from app.errors import Unavailable
 from app.metrics.numbers import Numbers
@@ -125,6 +126,7 @@ async def open_pools(
     opened: list[Any] = []
     try:
         opened.append(await open_one("hot", 2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
+        await sessions.look_at(opened[0], PLANNER | HOT_TIMEOUTS)
         opened.append(await open_one("hot_async", 1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
         opened.append(await open_one("rest", 0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
     except BaseException:

@@ -130,7 +130,11 @@ class Access:
 
     def actor(self, request: Request) -> Actor:
         """Who a change is made by, for the audit trail. Raises Unauthorized."""
-        return actor_of(self.check(request, Scope(0), confines=True), request)
+        return self.actor_with(self.check(request, Scope(0), confines=True), request)
+
+    def actor_with(self, key: Key | None, request: Request) -> Actor:
+        """The same, where the request's key is known."""
+        return _actor(key, self.peer(request) or None)
 
     def still_good(self, key: Key | None) -> bool:
         """Whether a request that was let in a while ago would be let in now."""
@@ -266,9 +270,8 @@ def must_cover(key: Key | None, topic: str) -> None:
         raise Forbidden("This key is not for this topic.", {"topic": topic})
 
 
-def actor_of(key: Key | None, request: Request) -> Actor:
+def _actor(key: Key | None, address: str | None) -> Actor:
     """Whoever showed this key, as the audit trail names them."""
-    address = None if request.client is None else request.client.host
     if key is None:
         return Actor(trail.OPEN, None, address)
     return Actor(key.id or f"environment key {key.digest.hex()[:6]}", key.name or None, address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from app.edge.access import actor_of
 from app.edge.context import Context, context_of
 from app.keys import Scope
 from app.signin import passwords, store, users
@@ -20,7 +19,7 @@ async def changer(request: Request) -> Changer:
     if not access.directory.guarded:
         await access.directory.reload()
     key = access.check(request, Scope.ADMIN)
-    return Changer(actor_of(key, request), key)
+    return Changer(access.actor_with(key, request), key)
 
 
 async def changer_of_users(request: Request) -> Changer:

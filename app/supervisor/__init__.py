@@ -83,6 +83,10 @@ class Supervisor:
             return 0
         finally:
             began = time.monotonic()
+            # Who connects from now on is refused, and can go elsewhere at once; who has connected is answered.
+            if self._dispatcher is not None:
+                self._dispatcher.last_turn()
+            self._bound.close()
             work.cancel()
             waiter.cancel()
             # The workers first: what they have in flight ends while the database is there.

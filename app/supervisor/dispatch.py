@@ -56,13 +56,23 @@ class Dispatcher:
         self._accepting = False
 
     async def run(self) -> None:
-        """Accept and hand out until cancelled. Then what nobody took is closed, and what comes waits in the backlog."""
+        """Accept and hand out until cancelled. Then what nobody took is closed."""
         self._bound.setblocking(False)
         self._accepting = True
         self._flow()
         try:
             await asyncio.Event().wait()
         finally:
+            self._end()
+
+    def last_turn(self) -> None:
+        """Hand out who has connected and was not accepted yet, and no more: the listening socket may be closed then."""
+        if self._accepting:
+            self._accept()
+            self._end()
+
+    def _end(self) -> None:
+        if self._accepting:
             self._accepting = False
             asyncio.get_running_loop().remove_reader(self._bound)
             self._flow()

@@ -26,29 +26,34 @@ class Intake:
         asyncio.get_running_loop().add_reader(self._channel, self._take)
         self._say(READY)
 
-    def stop(self) -> None:
-        """Take no more. What was sent and not taken is given to another worker."""
+    async def stop(self) -> None:
+        """Take what lies here, and no more. What is sent and not taken then is given to another worker."""
+        while self._take():
+            pass
         asyncio.get_running_loop().remove_reader(self._channel)
         self._channel.close()
+        await asyncio.gather(*self._tasks)
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Whether there was one."""
         try:
             word, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError:
             word, descriptors = b"", []
         if not word:
             # The supervisor is gone. The lifeline says so as well, and that ends the process.
             asyncio.get_running_loop().remove_reader(self._channel)
-            return
+            return False
         self._say(TAKEN)
         if not descriptors:  # this process has as many open as it may: the kernel dropped it
             self._say(CLOSED)
-            return
+            return True
         task = asyncio.create_task(self._serve(socket.socket(fileno=descriptors[0])))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return True
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)

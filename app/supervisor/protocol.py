@@ -27,6 +27,7 @@ LINGER_SECONDS: Final = 2.0  # what a refused client still sends is taken for so
 REFUSED_AT_ONCE: Final = 256  # connections beyond the bound that are told so; more are closed without a word
 LOOKS: Final = 4  # of the watch, at least, in the shortest time that is allowed for anything
 LONGEST_TICK: Final = 1.0
+FIRST_SECONDS: Final = 0.5  # in which a request that is on its way comes in
 IN_A_ROW: Final = 500  # connections looked at before others have a turn: half a millisecond
 
 
@@ -61,6 +62,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = 0.0
         self._message: object = None
         self._mark = self._done = 0
+
+    def shutdown(self) -> None:
+        """The server stops: finish what was asked, and close. Who has connected and asked nothing yet is heard for a
+        moment: a proxy may repeat a request elsewhere where it could not connect, and not once it has sent it."""
+        asked: object = self.cycle
+        if asked is None:
+            self.loop.call_later(FIRST_SECONDS, super().shutdown)
+        else:
+            super().shutdown()
 
     # What comes in.
 

@@ -8,7 +8,8 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -163,11 +164,34 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._intake is not None:
-            self._intake.stop()
+            await self._intake.stop()
+        else:
+            await self._take_the_last(sockets or ())
         self._stopping()
         await super().shutdown(sockets)
         if self._watching is not None:
             self._watching.cancel()
+
+    async def _take_the_last(self, doors: Sequence[socket.socket]) -> None:
+        """Stop listening, and serve who has connected by then: closed with the socket, they would be reset."""
+        connected = []
+        for door in doors:
+            with suppress(OSError):  # there is no more
+                while True:
+                    connected.append(door.accept()[0])
+        for server in self.servers:
+            server.close()
+        for connection in connected:
+            connection.setblocking(False)
+            with suppress(OSError):
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = made(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
 
     def _orphaned(self) -> None:
         asyncio.get_running_loop().remove_reader(self._lifeline)

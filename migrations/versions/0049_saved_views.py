@@ -1,5 +1,7 @@
 """Jobs by what is in their payloads; cancels of many as operations; views that somebody has saved.
 
+Locks: operations ACCESS EXCLUSIVE.
+
 Revision ID: 0049
 """
 

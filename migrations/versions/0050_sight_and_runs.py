@@ -1,5 +1,7 @@
 """Keys and grants that hide payloads; a reaper's earlier runs; measurements of this instance.
 
+Locks: api_keys ACCESS EXCLUSIVE, grants ACCESS EXCLUSIVE.
+
 Revision ID: 0050
 """
 

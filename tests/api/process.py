@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
+from tests.pgbouncer import environ_through
 from tests.processes import children, until
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,11 @@ class Process:
         mine = {"HOLDFAST_DATABASE_URL": database_url, "HOLDFAST_PORT": "0"} | settings
         with self._out.open("wb") as out:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=clean | mine, stdout=out, stderr=out
+                [sys.executable, "-m", "app", "serve"],
+                cwd=ROOT,
+                env=environ_through(clean | mine),
+                stdout=out,
+                stderr=out,
             )
 
     def url(self) -> str:

@@ -15,6 +15,7 @@ import pytest
 from app import __version__
 from tests.api.dialect import Topic, eventually, refused
 from tests.api.events import working
+from tests.pgbouncer import through
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -24,7 +25,7 @@ class Link:
     """A TCP proxy to PostgreSQL that can be cut: connections end at once, and new ones are refused."""
 
     def __init__(self, database_url: str) -> None:
-        self._parts = urlsplit(database_url)
+        self._parts = urlsplit(through(database_url))
         self._server: asyncio.Server | None = None
         self._relays: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._port = 0

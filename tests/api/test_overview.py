@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -24,9 +25,15 @@ Seen = dict[str, Any]
 
 
 @pytest.fixture
-async def alone(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
-    """A service on a database of the test's own, which has not looked at anything yet."""
-    return await (await Services.make(serve, new_database)).start(api_keys="all,mail:read:mail.", metrics_topics=5)
+async def own(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
+    """A database of the test's own."""
+    return await Services.make(serve, new_database)
+
+
+@pytest.fixture
+async def alone(own: Services) -> Running:
+    """A service on it, which has not looked at anything yet."""
+    return await own.start(api_keys="all,mail:read:mail.", metrics_topics=5)
 
 
 async def look(http: httpx.AsyncClient, query: str = "", key: str = "all") -> Seen:
@@ -110,13 +117,18 @@ async def test_it_says_where_there_are_more_topics_than_it_looks_at(alone: Runni
     assert (len(found["topics"]), found["topics_total"], found["truncated"]) == (5, 7, True)
 
 
-async def test_minutes_that_take_too_long_are_not_told(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_minutes_that_take_too_long_are_not_told(
+    alone: Running, own: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.engine.overview.PATIENCE_SECONDS", 0.2)
-    async with client(alone, "all") as http:
-        await Topic(http, "a").put()
-        async with alone.context.pools.rest.acquire() as db, db.transaction():
+    db = await asyncpg.connect(own.url)
+    try:
+        async with client(alone, "all") as http, db.transaction():
+            await Topic(http, "a").put()
             await db.execute("LOCK TABLE holdfast.topic_stats")
             (seen,) = (await look(http))["topics"]
+    finally:
+        await db.close()
     assert seen["minutes"] is None
 
 

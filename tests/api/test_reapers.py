@@ -19,6 +19,7 @@ import pytest
 from app.reapers.loop import SWEEPS
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, client
+from tests.pgbouncer import environ_through
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -88,7 +89,7 @@ def reap(url: str, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environ | {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_LOG_LEVEL": "error"},
+        env=environ_through(environ | {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_LOG_LEVEL": "error"}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
