@@ -91,7 +91,7 @@ class Objects:
                 "/v0/users/": "listener",
             }[start]
         if parameter == "name":
-            return {"/v0/admin/reapers/": "reaper"}.get(start, "schedule")
+            return {"/v0/admin/reapers/": "reaper", "/v0/views/": "view"}.get(start, "schedule")
         return {"key": "dedupe", "wid": "watch", "grant_id": "grant"}.get(parameter, parameter)
 
     def asked(self, route: Route) -> Iterator[Asked]:
@@ -144,6 +144,7 @@ async def theirs(root: httpx.AsyncClient, services: Services) -> Objects:
     async with httpx.AsyncClient(
         base_url=root.base_url, headers={"authorization": f"Bearer {other['secret']}"}
     ) as owner:
+        accepted(await owner.put(f"/v0/views/{CANARY}-view", json={"address": f"/admin/topics/{TOPIC}/jobs"}))
         watch = accepted(await owner.post("/v0/watch", json={"topics": {f"{TOPIC}.log": {}}}))["wid"]
         begun = await owner.post(f"/v0/topics/{TOPIC}/requeue", json={"filter": {"error": "none such"}})
         operation = done(begun, 202)
@@ -163,6 +164,7 @@ async def theirs(root: httpx.AsyncClient, services: Services) -> Objects:
         "watch": Thing(watch, NO_WATCH),
         "api key": Thing(other["id"], "key_" + "0" * 16),
         "schedule": Thing(f"{CANARY}-nightly", "of-nobody"),
+        "view": Thing(f"{CANARY}-view", "of-nobody"),
         "reaper": Thing("expiry", "of-nobody"),
         "user": Thing(user["id"], NOBODY),
         "grant": Thing(granted, NOBODY),
