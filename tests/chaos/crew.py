@@ -64,6 +64,13 @@ class Crew:
             signalled(member.pid, signal.SIGTERM)
         return await asyncio.gather(*(asyncio.to_thread(_ended, member.process) for member in self.members))
 
+    def kill(self) -> None:
+        """End what still runs, whatever it does."""
+        self._keeping.cancel()
+        for member in self.members:
+            member.process.kill()
+            member.process.wait()
+
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(TICK)

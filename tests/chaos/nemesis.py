@@ -31,10 +31,13 @@ class Slot:
 
 
 def plan(seed: str, kinds: Sequence[str]) -> Iterator[Slot]:
-    """Slots for ever: each kind comes as often as any other, in an order that changes."""
+    """Slots for ever: each kind comes as often as any other, in an order that changes. Without any they are empty."""
     dice = random.Random(seed)
     bag: list[str] = []
     while True:
+        if not kinds:
+            yield Slot((), 1.0, 0.0)
+            continue
         if len(bag) < 2:
             more = list(kinds)
             dice.shuffle(more)
@@ -58,6 +61,8 @@ class Nemesis:
     async def inflict(self, slot: Slot) -> None:
         """The faults of a slot, and the recovery: until calls of each kind that were sent afterwards were answered."""
         await asyncio.sleep(slot.calm)
+        if not slot.kinds:
+            return
         delays = (0.0, slot.apart)
         spans = await asyncio.gather(*(self._one(kind, delays[at]) for at, kind in enumerate(slot.kinds)))
         lifted = max(span[1] for span in spans)

@@ -78,7 +78,7 @@ class Recorder:
         self._write({"op": op, "kind": kind, "at": now(), **answered})
 
     def note(self, what: Note) -> None:
-        self._write({"kind": "note", "of": type(what).__name__, **asdict(what)})
+        self._write({"kind": "note", "of": type(what).__name__, "what": asdict(what)})
 
     def surprise(self, what: str) -> None:
         self.note(Surprise(what, now()))
@@ -144,9 +144,8 @@ def read(folder: Path) -> History:
                 case "invoke":
                     open_calls[line["op"]] = line
                 case "note":
-                    del line["kind"]
-                    kind, name = _LISTS[line.pop("of")]
-                    getattr(history, name).append(kind(**{key: _frozen(value) for key, value in line.items()}))
+                    make, name = _LISTS[line["of"]]
+                    getattr(history, name).append(make(**{key: _frozen(one) for key, one in line["what"].items()}))
                 case kind:
                     call = open_calls.pop(line["op"])
                     _add(history, call, _OUTCOMES[kind], line["at"], line)

@@ -81,6 +81,7 @@ async def play(system: System, folder: Path, asked: Asked, ids: itertools.count[
         await _storm(asked, nemesis, traffic, crew, readers)
         await _look(system, traffic, recorder, log_begins)
     finally:
+        crew.kill()
         beating.cancel()
         recorder.close()
     history = await asyncio.to_thread(record.read, folder)
