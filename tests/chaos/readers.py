@@ -72,7 +72,8 @@ class Reader:
                     for frame in frames.feed(chunk):
                         if frame.event == "record":
                             body = json.loads(frame.data)
-                            self._told(body["records"], body["to_seq"])
+                            # After a crash some are told again (docs/semantics.md, section 17): their seqs say so.
+                            self._told([one for one in body["records"] if one["$seq"] > self.at], body["to_seq"])
                             last = frame.id
                         elif frame.event not in ("caught-up", "error"):
                             caller.recorder.surprise(f"reader {self._name}: {frame.event} {frame.data}")

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from tests.chaos.facts import ROUNDING_MS, Facts
-from tests.chaos.history import Claim, Delivery, Outcome, Verb
+from tests.chaos.history import NEVER, Claim, Delivery, Outcome, Verb
 from tests.chaos.rules_of_jobs import shown
 
 AFTERWARDS_MS: Final = 15_000.0  # how long after its end a call in doubt may still be carried out
@@ -78,7 +78,8 @@ def early(facts: Facts) -> Iterator[str]:
         for before, after in pairwise(deliveries):
             until = facts.held_until(before)
             if after.claimed < until - ROUNDING_MS:
-                yield f"{shown(job)}: delivery {after.number} began {until - after.claimed:.0f} ms before the lease's end"
+                left = until - after.claimed
+                yield f"{shown(job)}: delivery {after.number} began {left:.0f} ms before the lease's end"
 
 
 def late(facts: Facts) -> Iterator[str]:
@@ -137,15 +138,17 @@ def refused(facts: Facts) -> Iterator[str]:
     """A good lease's verbs are done: it survives whatever dies."""
     for job, deliveries in facts.by_job.items():
         for delivery in deliveries:
-            until = float(delivery.deadline)
-            for one in facts.on(delivery):
+            until, over = float(delivery.deadline), NEVER  # from when on it is over, or may be
+            done = facts.on(delivery)
+            for one in done:
                 if one.verb is not Verb.EXTEND and one.outcome is not Outcome.REFUSED:
-                    break  # it is over, or may be
-                if one.outcome is Outcome.REFUSED and one.ended < until - ROUNDING_MS:
-                    left = until - one.ended
-                    yield f"{shown(job)}: an {one.verb.value} was refused {left:.0f} ms before the lease's end"
+                    over = min(over, one.sent)
                 elif one.verb is Verb.EXTEND and one.outcome is Outcome.DONE:
                     until = one.deadline
+            for one in done:
+                if one.outcome is Outcome.REFUSED and one.ended < min(until, over) - ROUNDING_MS:
+                    left = until - one.ended
+                    yield f"{shown(job)}: an {one.verb.value} was refused {left:.0f} ms before the lease's end"
 
 
 def _refunds(facts: Facts, delivery: Delivery) -> int:
