@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos workers pictures pages spark-zip spark-bench scenarios
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos chaos-short workers pictures pages spark-zip spark-bench scenarios
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,8 +50,11 @@ bench: ## measure the bars; takes some minutes on a machine that does nothing el
 figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchmarks/*.json
 	$(PYTHON) -m tests.benchmarks.report
 
-chaos: ## fifty kills each of the service and of PostgreSQL, under load
-	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
+chaos: ## faults of nineteen kinds beside traffic whose history is checked, for MINUTES=30; SEED= of an earlier run
+	$(PYTHON) -m tests.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
+
+chaos-short: ## the same for two minutes, as ./test has it
+	$(PYTHON) -m pytest -s tests/chaos/test_short.py
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way

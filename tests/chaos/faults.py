@@ -209,8 +209,8 @@ def frozen(pid: int | None) -> Iterator[None]:
 async def _swallowing(stage: Stage, proxies: list[Proxy]) -> None:
     with ExitStack() as stack:
         for proxy in proxies:
-            stack.enter_context(proxy.swallowing(0.1))
-        await asyncio.sleep(stage.dice.uniform(1.5, 3))
+            stack.enter_context(proxy.swallowing(0.2))
+        await asyncio.sleep(stage.dice.uniform(2, 3))
 
 
 async def _cut(proxy: Proxy) -> None:

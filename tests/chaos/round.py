@@ -20,7 +20,7 @@ import httpx
 from tests.chaos import record
 from tests.chaos.checker import check
 from tests.chaos.crew import Crew
-from tests.chaos.facts import Facts
+from tests.chaos.facts import PAUSED, Facts
 from tests.chaos.faults import Stage
 from tests.chaos.history import Burial, End, History, Outcome, Reading
 from tests.chaos.nemesis import Nemesis, beat, plan
@@ -39,7 +39,7 @@ WORSE: Final = re.compile(r"PANIC: .*|.*(?:invalid page|could not read block|une
 
 @dataclass(slots=True)
 class Asked:
-    """What to do in a round."""
+    """What to do in a round: for so many seconds, and until each kind has come."""
 
     number: int
     seed: int
@@ -111,7 +111,7 @@ async def _storm(asked: Asked, nemesis: Nemesis, traffic: Traffic, crew: Crew, r
         end = time.monotonic() + asked.seconds
         await until(lambda: traffic.progress.least() > 0, 60, "the clients have not begun")
         for slot in plan(f"{asked.seed} plan {asked.number}", asked.kinds):
-            if time.monotonic() > end:
+            if time.monotonic() > end and nemesis.recoveries.keys() >= set(asked.kinds):
                 break
             await nemesis.inflict(slot)
         await _mended(nemesis)
@@ -220,23 +220,22 @@ async def until(fact: Callable[[], bool], seconds: float, what: str) -> None:
 def sums(history: History) -> Counter[str]:
     """What was tried, in numbers, by all clients: a run that met nothing shows it here."""
     counts = Counter[str]()
+    logs = {topic.name for topic in history.topics if topic.is_log}
     for enqueue in history.enqueues:
-        counts[f"jobs and records, {enqueue.outcome.value}"] += len(enqueue.ids)
+        what = "records of logs" if enqueue.topic in logs else "jobs"
+        counts[f"{what}, {enqueue.outcome.value}"] += len(enqueue.ids)
     for claim in history.claims:
         counts[f"claims, {claim.outcome.value}"] += 1
     counts["deliveries"] = len(history.deliveries)
     counts["deliveries, not the first"] = sum(1 for one in history.deliveries if one.number > 1)
-    calls = {(one.verb, one.sent, one.ended, one.outcome) for one in history.settlements}
-    for verb, _, _, outcome in calls:
-        counts[f"{verb.value} calls, {outcome.value}"] += 1
-    doubts = Outcome.IN_DOUBT
-    counts["calls in doubt"] = (
-        sum(1 for one in history.enqueues if one.outcome is doubts)
-        + sum(1 for one in history.claims if one.outcome is doubts)
-        + sum(1 for call in calls if call[3] is doubts)
-    )
+    for one in history.settlements:
+        counts[f"{one.verb.value}s of jobs, {one.outcome.value}"] += 1
+    calls = {(one.sent, one.ended, one.outcome) for one in history.settlements}  # one is of many jobs
+    calls |= {(one.sent, one.ended, one.outcome) for one in (*history.enqueues, *history.claims)}
+    counts["calls"] = len(calls)
+    counts["calls in doubt"] = sum(1 for call in calls if call[2] is Outcome.IN_DOUBT)
     counts["dead letters"] = len(history.burials)
-    counts["faults"] = len([one for one in history.outages if one.kind])
+    counts["faults inflicted"] = len([one for one in history.outages if one.kind != PAUSED])
     return counts
 
 
