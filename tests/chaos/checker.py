@@ -1,4 +1,4 @@
-"""What a history must not show: `check`. Pure; each rule is a function, and has bad histories of its own in test_checker.py.
+"""What a history must not show: `check`. Pure; each rule is a function, and has bad histories in test_checker.py.
 
 Calls in doubt may have been done, at once or later. The rules give them every benefit, and no more than that.
 """

@@ -169,7 +169,8 @@ async def maintain(stage: Stage) -> None:
 
 async def jump_clock(stage: Stage) -> None:
     """The clock of a worker, or of one process of the service, jumps by up to an hour, and back."""
-    clock = stage.dice.choice([*stage.crew.members, *stage.system.apis.values()]).clock
+    clocks = [member.clock for member in stage.crew.members] + [api.clock for api in stage.system.apis.values()]
+    clock = stage.dice.choice(clocks)
     for _ in range(4):
         clock.set(stage.dice.choice((-3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0)))
         await asyncio.sleep(0.7)

@@ -3,9 +3,9 @@
     {"op": "sdk0-17", "kind": "invoke", "at": 1795225632925.1, "verb": "ack", "topic": "a", "seqs": [3], "leases": […]}
     {"op": "sdk0-17", "kind": "ok", "at": 1795225632929.7, "skipped": []}
 
-kind is invoke, and then ok (done), fail (refused), or info (in doubt), as Jepsen has it; a call whose process died has no
-second line, and stays in doubt. What is no call, a dead letter, an outage, is a line of kind note. Each process writes a
-file of its own, line by line, so one that is killed leaves what it knew.
+kind is invoke, and then ok (done), fail (refused), or info (in doubt), as Jepsen has it; a call whose process died has
+no second line, and stays in doubt. What is no call, a dead letter, an outage, is a line of kind note. Each process
+writes a file of its own, line by line, so one that is killed leaves what it knew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -188,6 +189,8 @@ def _add(history: History, call: Mapping[str, Any], outcome: Outcome, ended: flo
                     Delivery(id, seq, lease, number, deadline, call["lease_ms"], sent, ended, intact, topic)
                 )
         case verb:
+            # A worker may hold two leases on one job, and name both: of which one `skipped` speaks, it does not say.
+            twice = {seq for seq, times in Counter(call["seqs"]).items() if times > 1}
             skipped, deadlines = set(answer.get("skipped", ())), answer.get("deadlines", {})
             for seq, lease in zip(call["seqs"], call["leases"], strict=True):
                 history.settlements.append(
@@ -197,7 +200,7 @@ def _add(history: History, call: Mapping[str, Any], outcome: Outcome, ended: flo
                         lease,
                         sent,
                         ended,
-                        Outcome.REFUSED if seq in skipped else outcome,
+                        Outcome.IN_DOUBT if seq in twice else Outcome.REFUSED if seq in skipped else outcome,
                         deadlines.get(str(seq), 0),
                         topic,
                         call.get("lease_ms", 0),

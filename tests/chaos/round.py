@@ -231,7 +231,8 @@ def sums(history: History) -> Counter[str]:
     for one in history.settlements:
         counts[f"{one.verb.value}s of jobs, {one.outcome.value}"] += 1
     calls = {(one.sent, one.ended, one.outcome) for one in history.settlements}  # one is of many jobs
-    calls |= {(one.sent, one.ended, one.outcome) for one in (*history.enqueues, *history.claims)}
+    calls |= {(one.sent, one.ended, one.outcome) for one in history.enqueues}
+    calls |= {(one.sent, one.ended, one.outcome) for one in history.claims}
     counts["calls"] = len(calls)
     counts["calls in doubt"] = sum(1 for call in calls if call[2] is Outcome.IN_DOUBT)
     counts["dead letters"] = len(history.burials)

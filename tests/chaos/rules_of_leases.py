@@ -44,7 +44,7 @@ def skipped(facts: Facts) -> Iterator[str]:
             missing = after.number - number - 1
             if missing <= 0:
                 continue
-            begun = claims[: bisect_right(claims, after.claimed, key=lambda claim: claim.sent)]
+            begun = claims[: bisect_right(claims, float(after.claimed), key=lambda claim: claim.sent)]
             if missing > sum(1 for claim in begun if claim.ended + AFTERWARDS_MS > since):
                 yield f"{shown(job)}: delivery {after.number} came after delivery {number}, and no claim is missing"
 

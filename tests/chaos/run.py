@@ -97,6 +97,6 @@ async def run(options: Options) -> Run:
 def _checksums(system: System) -> list[str]:
     """What is wrong with the pages of the database, which has been stopped."""
     cluster = system.postgres.cluster
-    command = [cluster.programs.bindir / "pg_checksums", "--check", "-D", cluster.data]
+    command: list[str | Path] = [cluster.programs.bindir / "pg_checksums", "--check", "-D", cluster.data]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return [] if found.returncode == 0 else [f"pg_checksums: {line}" for line in found.stderr.splitlines()]

@@ -1,5 +1,5 @@
-"""What is put under stress: a PostgreSQL that flushes, a Redis, two processes of the service, and a proxy before each way
-in. Whatever dies is started again at once, as a supervisor does."""
+"""What is put under stress: a PostgreSQL that flushes, a Redis, two processes of the service, and a proxy before each
+way in. Whatever dies is started again at once, as a supervisor does."""
 
 from __future__ import annotations
 
