@@ -15,16 +15,16 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`rss_mib` and `fds` of the service's processes together, `backends` of the database, `data_mib` on disk."""
+    """`rss_mib` and `fds` of the service's processes together; its `backends`, and its tables with their indexes."""
 
     at: float
     rss_mib: float
     fds: int
     backends: int
-    data_mib: float
+    tables_mib: float
 
 
-def sample(system: System) -> Sample:
+async def sample(system: System) -> Sample:
     """When all has been drained."""
     rss, fds = 0.0, 0
     for api in system.apis.values():
@@ -34,7 +34,19 @@ def sample(system: System) -> Sample:
                 process = psutil.Process(pid)
                 rss += process.memory_info().rss / MIB
                 fds += process.num_fds()
-    return Sample(time.time(), round(rss, 1), fds, len(system.backends()), round(system.size() / MIB, 1))
+    database = await system.connect()
+    try:
+        row = await database.fetchrow(
+            """
+            SELECT (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast') AS backends,
+                   (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+                    WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r') AS bytes
+            """
+        )
+    finally:
+        await database.close()
+    assert row is not None
+    return Sample(time.time(), round(rss, 1), fds, row["backends"], round(float(row["bytes"]) / MIB, 1))
 
 
 def slope(samples: list[tuple[float, float]]) -> float:

@@ -16,7 +16,7 @@ from tests.chaos.measure import slope
 if TYPE_CHECKING:
     from tests.chaos.run import Run
 
-SOAKED = ("rss_mib", "fds", "backends", "data_mib")
+SOAKED = ("rss_mib", "fds", "backends", "tables_mib")
 
 
 def write(run: Run) -> None:

@@ -176,7 +176,7 @@ async def _look(system: System, traffic: Traffic, recorder: Recorder, log_begins
     await _exhume(traffic, recorder)
     database = await system.connect()
     try:
-        names = list(traffic.topics.made())
+        names = [*traffic.topics.made(), traffic.topics.dead]
         left = {
             "jobs": "SELECT count(*) FROM holdfast.jobs WHERE topic = ANY($1)",
             "sessions in a transaction": "SELECT count(*) FROM pg_stat_activity "

@@ -66,7 +66,7 @@ async def run(options: Options) -> Run:
     left = options.seconds
     try:
         await system.start()
-        done.samples.append(await asyncio.to_thread(sample, system))
+        done.samples.append(await sample(system))
         for number in itertools.count(1):
             seconds = min(left, options.round_seconds)
             asked = Asked(number, options.seed, seconds, options.kinds, done.patience, tell)
@@ -74,7 +74,7 @@ async def run(options: Options) -> Run:
             left -= seconds
             done.rounds.append(told)
             done.faults += [f"round {number}: {fault}" for fault in told.faults]
-            done.samples.append(await asyncio.to_thread(sample, system))
+            done.samples.append(await sample(system))
             tell(f"round {number}: {told.sums['deliveries']} deliveries, {len(told.faults)} faults")
             for fault in told.faults[:SHOWN]:
                 say(fault)

@@ -148,14 +148,6 @@ class System:
     def database_log(self) -> str:
         return self.postgres.cluster.log.read_text(errors="replace")
 
-    def size(self) -> int:
-        """Bytes of the database's folder."""
-        total = 0
-        for path in self.postgres.cluster.data.rglob("*"):
-            with suppress(OSError):
-                total += path.stat().st_size
-        return total
-
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(TICK)
