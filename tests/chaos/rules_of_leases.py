@@ -135,20 +135,19 @@ def unknown(facts: Facts) -> Iterator[str]:
 
 
 def refused(facts: Facts) -> Iterator[str]:
-    """A good lease's verbs are done: it survives whatever dies."""
+    """A good lease's verbs are done: it survives whatever dies. Good is what the holder had been told when it asked."""
     for job, deliveries in facts.by_job.items():
         for delivery in deliveries:
-            until, over = float(delivery.deadline), NEVER  # from when on it is over, or may be
             done = facts.on(delivery)
+            ends = (one.sent for one in done if one.verb is not Verb.EXTEND and one.outcome is not Outcome.REFUSED)
+            over = min(ends, default=NEVER)  # from then on it is over, or may be
+            extended = [one for one in done if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE]
             for one in done:
-                if one.verb is not Verb.EXTEND and one.outcome is not Outcome.REFUSED:
-                    over = min(over, one.sent)
-                elif one.verb is Verb.EXTEND and one.outcome is Outcome.DONE:
-                    until = one.deadline
-            for one in done:
-                if one.outcome is Outcome.REFUSED and one.ended < min(until, over) - ROUNDING_MS:
-                    left = until - one.ended
-                    yield f"{shown(job)}: an {one.verb.value} was refused {left:.0f} ms before the lease's end"
+                if one.outcome is Outcome.REFUSED:
+                    told = (other.deadline for other in extended if other.ended <= one.sent)
+                    left = max([delivery.deadline, *told]) - one.ended
+                    if left > ROUNDING_MS and one.ended < over - ROUNDING_MS:
+                        yield f"{shown(job)}: an {one.verb.value} was refused {left:.0f} ms before the lease's end"
 
 
 def _refunds(facts: Facts, delivery: Delivery) -> int:

@@ -81,7 +81,7 @@ async def run(options: Options) -> Run:
             if left < 1:
                 break
             if not told.faults:
-                shutil.rmtree(folder / f"round{number}")
+                shutil.rmtree(folder / f"round{number}")  # the last one stays until the end has been looked at
     finally:
         codes = await system.stop()
         if any(codes):
@@ -90,7 +90,8 @@ async def run(options: Options) -> Run:
     report.write(done)
     say(report.table(done))
     if not done.faults:
-        shutil.rmtree(folder / "data")
+        for path in (*folder.glob("round*"), folder / "data"):
+            shutil.rmtree(path)
     return done
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -22,11 +21,11 @@ pytestmark = pytest.mark.alone
 
 
 @pytest.mark.timeout(480)
-async def test_nothing_promised_is_lost_in_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_nothing_promised_is_lost_in_faults(capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get("HOLDFAST_TEST_SEED") or secrets.randbelow(2**32))
     with capsys.disabled():
         print()
-        done = await run(Options(seed, SECONDS, list(FAULTS), folder=tmp_path / "run"))
+        done = await run(Options(seed, SECONDS, list(FAULTS)))
     assert done.faults == [], f"seed {seed}; all is in {done.folder}"
     [told] = done.rounds
     assert told.recoveries.keys() >= FAULTS.keys(), "each came once"
