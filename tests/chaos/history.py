@@ -55,12 +55,14 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A call that asked for jobs. Those that it got are deliveries; one in doubt may have leased some unseen."""
+    """A call that asked for jobs. Those that it got are deliveries; one in doubt may have leased some unseen. `short`:
+    it got fewer than it asked for, so its worker was idle."""
 
     sent: float
     ended: float
     outcome: Outcome
     topic: str = ""
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def asked_of(verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
                 asked["groups"] = [record["group"] for record in records]
             return asked
         case "claim":
-            return {"lease_ms": body["lease_ms"]}
+            return {"lease_ms": body["lease_ms"], "max": body.get("max", 1)}
         case _:
             kept = ("lease_ms", "delay_ms", "refund")
             more = {name: body[name] for name in kept if body.get(name) is not None}
@@ -183,8 +183,9 @@ def _add(history: History, call: Mapping[str, Any], outcome: Outcome, ended: flo
                 )
             )
         case "claim":
-            history.claims.append(Claim(sent, ended, outcome, topic))
-            for id, seq, lease, number, deadline, intact in answer.get("jobs", ()):
+            jobs = answer.get("jobs", ())
+            history.claims.append(Claim(sent, ended, outcome, topic, "jobs" in answer and len(jobs) < call["max"]))
+            for id, seq, lease, number, deadline, intact in jobs:
                 history.deliveries.append(
                     Delivery(id, seq, lease, number, deadline, call["lease_ms"], sent, ended, intact, topic)
                 )

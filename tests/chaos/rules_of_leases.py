@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final
 
 from tests.chaos.facts import ROUNDING_MS, Facts
@@ -83,16 +83,22 @@ def early(facts: Facts) -> Iterator[str]:
 
 
 def late(facts: Facts) -> Iterator[str]:
-    """A job whose lease has ended is handed out again within LATE_MS of the service's being there.
+    """A job whose lease has ended is handed out again within LATE_MS of the service's being there, if a worker is idle.
 
     Deliveries that nobody saw, because the answer to the claim was lost, are leases of their own.
     """
+    idle: dict[str, list[Claim]] = defaultdict(list)
+    for claim in facts.history.claims:
+        if claim.short:
+            idle[claim.topic].append(claim)
+    for claims in idle.values():
+        claims.sort(key=lambda claim: claim.sent)
     for job, deliveries in facts.by_job.items():
         for before, after in pairwise(deliveries):
             free = facts.free_from(before)
             unseen = max(0, after.number - before.number - 1) * (before.lease_ms + facts.late_ms)
             waited = after.claimed - free - unseen - facts.away(free, after.claimed)
-            if waited > facts.late_ms + ROUNDING_MS:
+            if waited > facts.late_ms + ROUNDING_MS and _missed(idle, job[0], free + facts.late_ms, after.claimed):
                 yield f"{shown(job)}: delivery {after.number} came {waited:.0f} ms after the lease's end"
 
 
@@ -148,6 +154,15 @@ def refused(facts: Facts) -> Iterator[str]:
                     left = max([delivery.deadline, *told]) - one.ended
                     if left > ROUNDING_MS and one.ended < over - ROUNDING_MS:
                         yield f"{shown(job)}: an {one.verb.value} was refused {left:.0f} ms before the lease's end"
+
+
+def _missed(idle: dict[str, list[Claim]], topic: str, begun: float, until: float) -> bool:
+    """Whether somebody asked between the two, and was not given what there was. Where nobody's wishes are known, so."""
+    if not idle:
+        return True
+    claims = idle.get(topic, [])
+    asked = claims[bisect_left(claims, begun, key=lambda claim: claim.sent) :]
+    return any(claim.ended <= until for claim in takewhile(lambda claim: claim.sent <= until, asked))
 
 
 def _refunds(facts: Facts, delivery: Delivery) -> int:
