@@ -165,7 +165,7 @@ class _Link:
             self._write(by_client, data)
 
     def end(self) -> None:
-        """Both ends are told at once, by a reset."""
+        """Both ends are told at once, and what was held back is lost."""
         if not self._ended:
             self._ended = True
             self._waiting.clear()
