@@ -28,7 +28,7 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a topic was made as, where that is not a plain queue. `ttl_ms` 0: jobs live for ever."""
+    """What a topic was made as, where that is not a plain queue. `max_deliveries` 0: as many as it takes."""
 
     name: str
     is_log: bool = False

@@ -187,7 +187,8 @@ async def _look(system: System, traffic: Traffic, recorder: Recorder, log_begins
         found = {what: int(await database.fetchval(query, names)) for what, query in left.items()}
     finally:
         await database.close()
-    said = system.database_log()[log_begins:]
+    said = system.database_log()
+    said = said[log_begins:] if len(said) >= log_begins else said  # a new one was begun
     for line in WORSE.findall(said):
         recorder.surprise(f"PostgreSQL: {line}")
     recorder.note(End(said.count(DEADLOCK), found))

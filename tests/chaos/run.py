@@ -75,6 +75,7 @@ async def run(options: Options) -> Run:
             done.rounds.append(told)
             done.faults += [f"round {number}: {fault}" for fault in told.faults]
             done.samples.append(await sample(system))
+            report.write(done)  # of what there is so far, should somebody end it
             tell(f"round {number}: {told.sums['deliveries']} deliveries, {len(told.faults)} faults")
             for fault in told.faults[:SHOWN]:
                 say(fault)

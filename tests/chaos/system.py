@@ -99,7 +99,6 @@ class System:
         self.database = {name: Proxy(f"database {name}", dice) for name in APIS}
         self.apis: dict[str, Api] = {}
         self.postgres = EmbeddedPostgres(folder / "data", connections=120)
-        self.restarts = 0
         self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -153,7 +152,6 @@ class System:
             await asyncio.sleep(TICK)
             if not self.postgres.alive():
                 await asyncio.to_thread(self.postgres.restart)
-                self.restarts += 1
             if self.redis.process is not None and self.redis.process.poll() is not None:
                 self.redis.start()
 

@@ -1,4 +1,4 @@
-"""A round of faults, of each kind at least one, beside traffic whose history is checked. `make chaos` is the long run.
+"""A round of faults, each kind at least once, beside traffic whose history is checked. `make chaos` is the long run.
 
 HOLDFAST_TEST_SEED: the seed of an earlier run.
 """
@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.faults import FAULTS
 from tests.chaos.run import Options, run
 
-SECONDS: Final = 100.0
+SECONDS: Final = 75.0
 DOUBTS: Final = 200  # a run with few of them proves little
 
 pytestmark = pytest.mark.alone

@@ -132,7 +132,6 @@ class Traffic:
     topics: Topics
     seed: str
     ids: itertools.count[int]
-    pace: float = 1.0  # how long producers wait, in units of the usual
     progress: Progress = field(default_factory=Progress)
     sums: Counter[str] = field(default_factory=Counter)
     draining: bool = False
@@ -156,7 +155,7 @@ class Traffic:
         dice = caller.dice
         later: list[dict[str, Any]] = []  # done, and to be sent once more
         while not self.draining:
-            await asyncio.sleep(dice.uniform(0.01, 0.1) * self.pace)
+            await asyncio.sleep(dice.uniform(0.01, 0.1))
             if self._ready.get(topic, 0) > MOST_READY:
                 continue
             if later and dice.random() < AGAIN:
