@@ -105,6 +105,7 @@ async def _storm(asked: Asked, nemesis: Nemesis, traffic: Traffic, crew: Crew, r
             for kind, number in PRODUCERS.items()
             for i in range(number)
         ]
+        producers += [group.create_task(traffic.probe(url)) for url in traffic.urls]
         others = [group.create_task(traffic.consume(f"consumer{i}")) for i in range(CONSUMERS)]
         others += [group.create_task(readers[0].page()), group.create_task(readers[1].page())]
         others.append(group.create_task(readers[2].watch()))
