@@ -37,7 +37,7 @@ def markdown(told: dict[str, Any]) -> str:
     found = [fault.split(": ")[1] if fault.startswith("round") else fault for fault in told["faults_found"]]
     lines = [
         f"{told['at'][:10]}, {told['seconds'] // 60} minutes in {told['rounds']} rounds with their drains, seed "
-        f"{told['seed']}, on {machine['cores']} cores ({machine['system']}).",
+        f"{told['seed']}, on {machine['cores']} cores.",
         "",
         "| tried | |",
         "|---|--:|",
@@ -50,7 +50,7 @@ def markdown(told: dict[str, Any]) -> str:
         f"| of all 23 rules | {len(found)} |",
         "",
         "Seconds from the end of a fault until calls of each kind were answered again, and the longest for which",
-        "calls of some kind had no answer, from its beginning on:",
+        "calls of some kind had no answer, from its beginning on; of two that came together, both have what both took:",
         "",
         "| fault | times | recovered, p50 | max | unanswered, p50 | max |",
         "|---|--:|--:|--:|--:|--:|",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ def figures(run: Run) -> dict[str, Any]:
     return {
         "seed": run.seed,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"cores": os.cpu_count(), "system": platform.platform(), "times_as_slow": round(run.patience, 2)},
+        "machine": {"cores": os.cpu_count(), "times_as_slow": round(run.patience, 2)},
         "seconds": round(sum(told.seconds for told in run.rounds)),
         "rounds": len(run.rounds),
         "faults_found": run.faults,
