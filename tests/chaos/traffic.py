@@ -140,9 +140,18 @@ class Traffic:
     draining: bool = False
     _ready: dict[str, int] = field(default_factory=dict)
     _holders: set[asyncio.Task[None]] = field(default_factory=set)
+    _callers: list[Caller] = field(default_factory=list)
 
-    def caller(self, name: str) -> Caller:
-        return Caller(self.urls, self.recorder, random.Random(f"{self.seed} {name}"))
+    def caller(self, name: str, url: str | None = None, patience: float = PATIENCE) -> Caller:
+        """Who calls at any of the addresses, or at one."""
+        dice = random.Random(f"{self.seed} {name}")
+        self._callers.append(Caller([url] if url else self.urls, self.recorder, dice, patience))
+        return self._callers[-1]
+
+    async def close(self) -> None:
+        """End the connections of all who have called."""
+        for caller in self._callers:
+            await caller.http.aclose()
 
     async def create(self) -> None:
         """The topics, before any fault."""
@@ -197,7 +206,7 @@ class Traffic:
 
     async def probe(self, url: str) -> None:
         """Do a job of one's own after another at one address, with little patience: what tells when that serves."""
-        caller = Caller([url], self.recorder, random.Random(f"{self.seed} probe"), HURRY)
+        caller = self.caller("probe", url, HURRY)
         topic = self.topics.plain
         while not self.draining:
             await asyncio.sleep(0.1)
