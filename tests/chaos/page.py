@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos.checker import RULES
 from tests.chaos.system import ROOT
 
 PAGE: Final = ROOT / "docs/reliability.md"
@@ -47,7 +48,7 @@ def markdown(told: dict[str, Any]) -> str:
         "| found | |",
         "|---|--:|",
         *(f"| {what} | {sum(1 for rule in found if rule == name)} |" for name, what in NOUGHTS.items()),
-        f"| of all 23 rules | {len(found)} |",
+        f"| of all {len(RULES)} rules | {len(found)} |",
         "",
         "Seconds from the end of a fault until calls of each kind were answered again, and the longest for which",
         "calls of some kind had no answer, from its beginning on; of two that came together, both have what both took:",
