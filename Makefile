@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos chaos-short workers pictures pages spark-zip spark-bench scenarios
+.PHONY: help run test check format pins schema openapi examples wheel bench figures chaos chaos-short workers pictures pages spark-zip spark-bench scenarios mutants
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ chaos: ## faults of nineteen kinds beside traffic whose history is checked, for 
 
 chaos-short: ## the same for two minutes, as ./test has it
 	$(PYTHON) -m pytest -s tests/chaos/test_short.py
+
+mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
+	$(PYTHON) -m tests.chaos.mutants
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way

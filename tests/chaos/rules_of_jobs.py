@@ -107,7 +107,8 @@ def _log(facts: Facts, topic: str) -> Iterator[str]:
     for reader, records in told.items():
         if records == log:
             continue
-        missed, again = [one for one in log if one not in set(records)], len(records) - len(set(records))
+        had = set(records)
+        missed, again = [one for one in log if one not in had], len(records) - len(had)
         what = f"missed {len(missed)} of {len(log)}" if missed else f"was told {again} twice" if again else "has others"
         yield f"reader {reader} of {topic} {what}: {missed[:3]}"
 
