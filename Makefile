@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos fuzz workers pgbouncer upgrades pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos chaos-short mutants fuzz workers pgbouncer upgrades pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,8 +56,14 @@ bench: ## measure the bars; takes some minutes on a machine that does nothing el
 figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchmarks/*.json
 	$(PYTHON) -m tests.benchmarks.report
 
-chaos: ## fifty kills each of the service and of PostgreSQL, under load
-	HOLDFAST_TEST_KILLS=50 $(PYTHON) -m pytest -s tests/chaos
+chaos: ## faults of nineteen kinds beside traffic whose history is checked, for MINUTES=30; SEED= of an earlier run
+	$(PYTHON) -m tests.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
+
+chaos-short: ## the same for two minutes, as ./test has it
+	$(PYTHON) -m pytest -s tests/chaos/test_short.py
+
+mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
+	$(PYTHON) -m tests.chaos.mutants
 
 fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all; crashes and corpora are kept in var/fuzz
 	$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10)

@@ -1,4 +1,4 @@
-"""What a client saw of the service: its calls with their outcomes, and the jobs that it was handed.
+"""What clients saw of a service: their calls with the outcomes, and what they were handed. See record.py for the file.
 
 Times are in ms since 1970. The clients and PostgreSQL run on one machine, so their clocks are the same.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 
 class Outcome(Enum):
@@ -22,18 +23,46 @@ class Verb(Enum):
     ACK = "ack"
     NACK = "nack"
     EXTEND = "extend"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a topic was made as, where that is not a plain queue. `max_deliveries` 0: as many as it takes."""
+
+    name: str
+    is_log: bool = False
+    max_deliveries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """A batch of jobs by the ids in their payloads. `seqs` in the same order when it is DONE. A batch that is tried
-    again is tried whole, with the same ids."""
+    """A batch of jobs, or of a log's records, by the ids in their payloads. `seqs` in the same order when it is DONE. A
+    batch that is tried again is tried whole, with the same ids.
+
+    `unique`: it came with an idempotency key, or each job with a dedupe id, of its own; so trying again adds nothing.
+    `groups` beside the ids, where they have any."""
 
     ids: tuple[int, ...]
     sent: float
     ended: float
     outcome: Outcome
     seqs: tuple[int, ...] = ()
+    topic: str = ""
+    unique: bool = False
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A call that asked for jobs. Those that it got are deliveries; one in doubt may have leased some unseen. `short`:
+    it got fewer than it asked for, so its worker was idle."""
+
+    sent: float
+    ended: float
+    outcome: Outcome
+    topic: str = ""
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +79,7 @@ class Delivery:
     sent: float
     ended: float
     intact: bool = True
+    topic: str = ""
 
     @property
     def claimed(self) -> int:
@@ -59,7 +89,8 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What was done with one lease. REFUSED: it was among the skipped. `deadline`: the new one of an EXTEND."""
+    """What was done with one lease. REFUSED: it was among the skipped. `deadline`: the new one of an EXTEND, which is
+    for `lease_ms`. `delay_ms`, `refund`: of a NACK."""
 
     verb: Verb
     seq: int
@@ -68,21 +99,79 @@ class Settlement:
     ended: float
     outcome: Outcome
     deadline: int = 0
+    topic: str = ""
+    lease_ms: int = 0
+    delay_ms: int = 0
+    refund: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Burial:
+    """A dead letter as it was found at the end: of which job of which topic, by that job's seq."""
+
+    id: int
+    seq: int
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader of a log was told by one answer or frame, in order: seqs and ids. `reader` "" is the look at all of
+    the log after the end."""
+
+    reader: str
+    records: tuple[tuple[int, int], ...]
+    at: float = 0.0
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """From a kill until calls of each kind that were sent after it had been answered."""
+    """From a fault until it was over and calls of each kind that were sent after that had been answered. `lifted`: when
+    it was over."""
 
     began: float
     ended: float
+    kind: str = ""
+    lifted: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """An answer that no fault explains, a crash of the harness' own parts, a line of the database's log that must not
+    be there."""
+
+    what: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What was found when all had been drained. `left`: rows, by the table or the gauge that should have none.
+    `damage`: what amcheck says of the database's files."""
+
+    deadlocks: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    damage: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class History:
-    """All of a run, in no order. It must end with a drained queue: what is not there any more was acked."""
+    """All of a run, in no order. It must end with a drained queue: what is not there any more was acked.
 
+    `patience`: how many times as slow as the machine that the bounds in time are for this one is."""
+
+    topics: list[Topic] = field(default_factory=list)
     enqueues: list[Enqueue] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     settlements: list[Settlement] = field(default_factory=list)
+    burials: list[Burial] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
+    surprises: list[Surprise] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    patience: float = 1.0
+
+
+NEVER = inf  # when a call ended whose caller did not live to see it

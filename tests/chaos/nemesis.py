@@ -1,116 +1,98 @@
-"""A service as a process, and who kills its parts."""
+"""Who inflicts faults: one at a time and in pairs, in slots that a seed decides."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
 from typing import Final
 
-from tests.chaos.history import Outage, Outcome
+from tests.chaos.facts import PAUSED
+from tests.chaos.faults import FAULTS, GONE, Stage
+from tests.chaos.history import Outage
+from tests.chaos.record import Recorder, now
 from tests.chaos.traffic import Traffic
-from tests.processes import children, until
 
-ROOT: Final = Path(__file__).parents[2]
-RECOVERY_SECONDS: Final = 10.0
-
-
-class Target(Enum):
-    SERVER = "app _server"
-    POSTGRES = "postgres"
+PAIRS: Final = 0.3  # of the slots
+RECOVERY_SECONDS: Final = 30.0
+BEAT_SECONDS: Final = 0.02
+LATE_SECONDS: Final = 0.2
 
 
-class Service:
-    """`python -m app serve` with a PostgreSQL of its own that flushes, as everybody gets it."""
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Faults that come together, the second one `apart` seconds after the first; and how long to wait before."""
 
-    def __init__(self, folder: Path) -> None:
-        self._out, self._err = folder / "serve.out", folder / "serve.err"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        mine = {"HOLDFAST_PORT": "0", "HOLDFAST_DATA_DIR": str(folder / "data")}
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            command = [sys.executable, "-m", "app", "serve"]
-            self._process = subprocess.Popen(command, cwd=ROOT, env=clean | mine, stdout=out, stderr=err)
+    kinds: tuple[str, ...]
+    calm: float
+    apart: float
 
-    def url(self) -> str:
-        """Where it answers, once it does."""
-        found = until(lambda: re.search(r"is running on (\S+) ", self._out.read_text()), 60, or_show=self.log)
-        assert found is not None
-        return found.group(1)
 
-    def pid(self, target: Target) -> int | None:
-        return next(iter(children(self._process.pid, target.value)), None)
-
-    def log(self) -> str:
-        """The end of what it said."""
-        return self._err.read_text()[-4000:]
-
-    def stop(self) -> int:
-        self._process.terminate()
-        try:
-            return self._process.wait(30)
-        finally:
-            self._process.kill()
+def plan(seed: str, kinds: Sequence[str]) -> Iterator[Slot]:
+    """Slots for ever: each kind comes as often as any other, in an order that changes. Without any they are empty."""
+    dice = random.Random(seed)
+    bag: list[str] = []
+    while True:
+        if not kinds:
+            yield Slot((), 1.0, 0.0)
+            continue
+        if len(bag) < 2:
+            more = list(kinds)
+            dice.shuffle(more)
+            bag += more
+        pair = len(kinds) > 1 and dice.random() < PAIRS and bag[0] != bag[1]
+        taken = tuple(bag.pop(0) for _ in range(2 if pair else 1))
+        yield Slot(taken, dice.uniform(0.2, 1.0), dice.uniform(0, 1.5))
 
 
 @dataclass(slots=True)
 class Nemesis:
-    """Kills a part of the service, waits until clients are served again and have got somewhere, and does it again.
+    """`told` hears of each fault when it is over, with the seconds that it took to recover from."""
 
-    Nobody helps the service up: the clients only call it.
-    """
-
-    service: Service
+    stage: Stage
     traffic: Traffic
-    dice: random.Random
-    recoveries: dict[Target, list[float]] = field(default_factory=lambda: {target: [] for target in Target})
+    recorder: Recorder
+    patience: float
+    told: Callable[[str, float], None] = lambda _kind, _seconds: None
+    recoveries: dict[str, list[float]] = field(default_factory=dict)
 
-    async def kill(self, target: Target) -> None:
-        """One kill, and its recovery: until a job can be enqueued. Fails the test where it takes longer than it may."""
-        pid = await asyncio.to_thread(until, lambda: self.service.pid(target), or_show=self.service.log)
-        await asyncio.sleep(self.dice.uniform(0, 0.4))
-        assert pid is not None
-        began = time.time() * 1000
-        os.kill(pid, signal.SIGKILL)
-        progress = self.traffic.progress
-        async with self.traffic.client() as http:
-            while await self.traffic.enqueue(http, self.traffic.new_ids(1)) is not Outcome.DONE:
-                assert time.time() * 1000 < began + RECOVERY_SECONDS * 1000, self._words(target)
-                await asyncio.sleep(0.02)
-        self.recoveries[target].append(time.time() - began / 1000)
-        await self._wait(target, lambda: progress.claimed > began)
-        ended = time.time() * 1000
-        self.traffic.history.outages.append(Outage(began, ended))
-        await self._wait(target, lambda: min(progress.got, progress.enqueued, progress.acked) > ended)
-
-    async def _wait(self, target: Target, fact: Callable[[], bool]) -> None:
-        end = time.monotonic() + RECOVERY_SECONDS
-        while not fact():
-            assert time.monotonic() < end, self._words(target)
+    async def inflict(self, slot: Slot) -> None:
+        """The faults of a slot, and the recovery: until calls of each kind that were sent afterwards were answered."""
+        await asyncio.sleep(slot.calm)
+        if not slot.kinds:
+            return
+        delays = (0.0, slot.apart)
+        spans = await asyncio.gather(*(self._one(kind, delays[at]) for at, kind in enumerate(slot.kinds)))
+        lifted = max(span[1] for span in spans)
+        end = asyncio.get_running_loop().time() + RECOVERY_SECONDS * self.patience
+        while self.traffic.progress.least() <= lifted:
+            if asyncio.get_running_loop().time() > end:
+                self.recorder.surprise(f"no progress {RECOVERY_SECONDS:.0f} s after {' and '.join(slot.kinds)}")
+                break
             await asyncio.sleep(0.01)
+        ended = now()
+        for kind, (began, over) in zip(slot.kinds, spans, strict=True):
+            self.recorder.note(Outage(began, ended, kind, over))
+            self.recoveries.setdefault(kind, []).append((ended - over) / 1000)
+            self.told(kind, (ended - over) / 1000)
 
-    def _words(self, target: Target) -> str:
-        count = sum(map(len, self.recoveries.values()))
-        return (
-            f"{count} recoveries, and no progress {RECOVERY_SECONDS:.0f} s after a kill of {target.name}: "
-            f"{self.traffic.progress}\n{self.traffic.surprises[-5:]}\n{self.service.log()}"
-        )
+    async def _one(self, kind: str, delay: float) -> tuple[float, float]:
+        """When it began and when it was over."""
+        await asyncio.sleep(delay)
+        began = now()
+        with suppress(*GONE):
+            await FAULTS[kind](self.stage)
+        return began, now()
 
-    def report(self) -> str:
-        """The distribution of recovery times, a line for each target."""
-        lines = []
-        for target, seconds in self.recoveries.items():
-            sorted_ = sorted(seconds)
-            if sorted_:
-                points = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-                shown = "  ".join(f"{name} {sorted_[round(p * (len(sorted_) - 1))]:.2f}" for name, p in points.items())
-                lines.append(f"{target.name:<9} {len(sorted_)} kills; seconds to the next answer: {shown}")
-        return "\n".join(lines)
+
+async def beat(recorder: Recorder) -> None:
+    """Writes down when the machine, or this process, in which the clients and the proxies live, stood still."""
+    last = now()
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        at = now()
+        if at - last > (BEAT_SECONDS + LATE_SECONDS) * 1000:
+            recorder.note(Outage(last, at, PAUSED, at))
+        last = at

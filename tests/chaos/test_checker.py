@@ -1,53 +1,13 @@
-"""The checker finds each fault that it is for, and none where there is none."""
+"""The checker finds each fault that it is for, and none where there is none: of plain jobs and their leases."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.chaos.checker import RULES, check
-from tests.chaos.history import Delivery, Enqueue, History, Outage, Outcome, Settlement, Verb
-
-DONE, REFUSED, DOUBT = Outcome.DONE, Outcome.REFUSED, Outcome.IN_DOUBT
-LEASE = 1000
-
-
-def enqueue(*ids: int, outcome: Outcome = DONE, seqs: tuple[int, ...] | None = None, at: float = 0) -> Enqueue:
-    """A batch; done, its seqs are ten times the ids."""
-    given = tuple(id * 10 for id in ids) if seqs is None else seqs
-    return Enqueue(ids, at, at + 5, outcome, given if outcome is DONE else ())
-
-
-def delivery(
-    id: int, number: int = 1, *, at: int, seq: int | None = None, lease: str = "", intact: bool = True
-) -> Delivery:
-    """A lease that begins at `at`; named after the number."""
-    return Delivery(id, seq or id * 10, lease or f"lease_{number}", number, at + LEASE, LEASE, at - 3, at + 3, intact)
-
-
-def settle(
-    verb: Verb, id: int, number: int = 1, *, at: float, outcome: Outcome = DONE, deadline: int = 0, ended: float = 0
-) -> Settlement:
-    return Settlement(verb, id * 10, f"lease_{number}", at, ended or at + 5, outcome, deadline)
-
-
-def ack(id: int, number: int = 1, *, at: float, outcome: Outcome = DONE) -> Settlement:
-    return settle(Verb.ACK, id, number, at=at, outcome=outcome)
-
-
-def history(*entries: Enqueue | Delivery | Settlement | Outage) -> History:
-    whole = History()
-    for entry in entries:
-        match entry:
-            case Enqueue():
-                whole.enqueues.append(entry)
-            case Delivery():
-                whole.deliveries.append(entry)
-            case Settlement():
-                whole.settlements.append(entry)
-            case Outage():
-                whole.outages.append(entry)
-    return whole
-
+from tests.chaos.history import Delivery, Outage, Settlement, Verb
+from tests.chaos.stories import DONE, DOUBT, LEASE, REFUSED, Entry, ack, delivery, enqueue, history, settle
+from tests.chaos.test_checker_beyond_leases import BAD as BAD_BEYOND
 
 GOOD = {
     "nothing": history(),
@@ -248,11 +208,12 @@ def test_what_must_not_happen_is_found_by_its_rule(story: str) -> None:
 
 
 def test_every_rule_has_a_bad_history() -> None:
-    assert {rule for rule, _ in BAD.values()} == {rule.__name__ for rule in RULES}
+    bad = [*BAD.values(), *BAD_BEYOND.values()]
+    assert {rule for rule, _ in bad} == {rule.__name__ for rule in RULES}
 
 
 def test_a_long_history_is_no_fault() -> None:
-    entries: list[Enqueue | Delivery | Settlement | Outage] = []
+    entries: list[Entry] = []
     for id in range(1, 20_001):
         entries += [enqueue(id), delivery(id, at=10), delivery(id, 2, at=1100), ack(id, 2, at=1110)]
     entries += [Outage(at, at + 100) for at in range(5000, 105_000, 1000)]

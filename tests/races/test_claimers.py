@@ -18,6 +18,14 @@ from tests.queue.calls import batch, events, held, lease_ended, outlived, put, r
 from tests.races.rivals import Rivals
 
 MakeQueue = Callable[..., Awaitable[Policy]]
+SLOW = """
+CREATE SCHEMA slow;
+CREATE FUNCTION slow.now() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared(4712);
+    RETURN pg_catalog.now();
+END $$
+"""
 SOON = 1.0  # seconds within which an engine finds what another session did, without Redis
 
 
@@ -54,6 +62,26 @@ async def test_two_sessions_never_lease_one_job(commits: bool, queue: Policy, ri
         assert [(job.seq, job.deliveries) for job in again] == [(seq, 1) for seq in seqs[:2]]
 
 
+async def test_a_claim_that_is_slow_behind_its_snapshot_leases_nothing_twice(queue: Policy, rivals: Rivals) -> None:
+    """It has its snapshot, and no lock yet, when another claim commits: it asks for the time first, by a now() that
+    waits."""
+    await rivals.one.execute(SLOW)
+    await rivals.other.execute("SET search_path = slow, pg_catalog; SET lock_timeout = '30s'")
+    try:
+        await put(rivals.one, queue, batch())
+        assert len(await take(rivals.other, queue)) == 1, "its plan is made"
+        await put(rivals.one, queue, batch())
+        await rivals.one.execute("SELECT pg_advisory_lock(4712)")
+        late = asyncio.create_task(take(rivals.other, queue))
+        await rivals.meet()
+        (job,) = await take(rivals.one, queue)
+        await rivals.one.execute("SELECT pg_advisory_unlock(4712)")
+        assert await late == [], "a job was handed out twice"
+    finally:
+        await rivals.one.execute("DROP SCHEMA slow CASCADE")
+    assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+
+
 async def test_of_many_engines_each_job_goes_to_one(start: Callable[[], Machine], queue: Policy) -> None:
     machines = [start() for _ in range(4)]
     seqs = await machines[0].enqueue(queue, 400)
@@ -61,7 +89,7 @@ async def test_of_many_engines_each_job_goes_to_one(start: Callable[[], Machine]
     claimed = [job.seq for jobs in await asyncio.gather(*calls) for job in jobs]
     while more := await machines[0].claim(queue, 100):
         claimed += [job.seq for job in more]
-    assert sorted(claimed) == seqs
+    assert sorted(claimed) == seqs, "a job was handed out twice, or to nobody"
 
 
 async def test_a_row_that_a_reader_locks_hides_no_other(queue: Policy, rivals: Rivals) -> None:

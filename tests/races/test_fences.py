@@ -56,7 +56,7 @@ async def test_after_somebody_else_claimed_the_job(by: str, topic: str, make_que
     assert second.lease != first.lease
     before = await row(rivals.one, queue, first.seq)
 
-    assert await verbs(rivals.one, queue, _named(first, "first", by)) == []
+    assert await verbs(rivals.one, queue, _named(first, "first", by)) == [], "a lease that is over was used"
     assert await ways_out(rivals.one, queue, dead, first.seq, UUID(first.lease)) == []
 
     assert await row(rivals.one, queue, first.seq) == before
@@ -221,6 +221,21 @@ async def test_no_lease_id_is_given_twice(queue: Policy, rivals: Rivals) -> None
         await consumer.nack(rivals.one, queue.topic, queue.budget, back, [Return()] * 200)
     assert len(jobs) == 600
     assert len({job.lease for job in jobs}) == 600
+
+
+async def test_of_a_claim_whose_commit_was_lost_the_lease_is_nobodys(queue: Policy, rivals: Rivals) -> None:
+    """It was answered, and is not there any more: a standby that was behind was promoted, or a backup was restored."""
+    await put(rivals.one, queue, batch())
+    claiming = rivals.one.transaction()
+    await claiming.start()
+    (lost,) = await take(rivals.one, queue)
+    await claiming.rollback()
+    (job,) = await take(rivals.one, queue)
+    assert (job.seq, job.deliveries) == (lost.seq, lost.deliveries)
+
+    assert job.lease != lost.lease, "a lease id was given twice: two holders can ack"
+    assert await verbs(rivals.one, queue, held(lost)) == []
+    assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
 
 
 async def test_held_out_of_order_is_refused(queue: Policy, rivals: Rivals) -> None:

@@ -68,8 +68,9 @@ async def test_of_two_claimers_one_has_the_head_and_the_other_nothing(queue: Pol
     await write(rivals.one, queue, ("a", "1"), ("a", "2"))
     transaction = rivals.one.transaction()
     await transaction.start()
-    (head,) = await take(rivals.one, queue, 10)
-    assert await take(rivals.other, queue, 10) == []
+    head, *others = await take(rivals.one, queue, 10)
+    assert others == [], "two of a group are out"
+    assert await take(rivals.other, queue, 10) == [], "two of a group are out"
     assert (await write(rivals.other, queue, ("a", "3"))).ready == 0
     await transaction.commit()
     assert await take(rivals.other, queue, 10) == []

@@ -215,6 +215,26 @@ async def test_a_reader_of_a_queue_is_given_what_is_proven_when_a_writer_does_no
     assert (await machine.engine.diffs.once(queue, Ask(after=3))).records.seqs == [4, 5]
 
 
+@pytest.mark.parametrize("lower", ["seqs", "transactions"])
+async def test_a_follower_of_a_queue_misses_no_job_that_commits_late(
+    lower: str, queue: Policy, machine: Machine, rivals: Rivals
+) -> None:
+    """Commits come neither in the order of seqs, nor in that of transaction ids."""
+    await put(rivals.one, queue, batch())
+    early, late = rivals.other.transaction(), rivals.one.transaction()
+    await early.start()
+    if lower == "transactions":
+        await rivals.other.execute("SELECT pg_current_xact_id()")
+    await late.start()
+    await put(rivals.one, queue, batch(2))  # 2, 3
+    await put(rivals.other, queue, batch())  # 4
+    await early.commit()
+    before = (await machine.engine.diffs.once(queue, Ask(), 0.05)).records
+    await late.commit()
+    after = (await machine.engine.diffs.once(queue, Ask(after=before.next_seq))).records
+    assert [*before.seqs, *after.seqs] == [1, 2, 3, 4], "a follower has missed a job"
+
+
 async def test_fifty_enqueues_with_one_key_make_one_batch(
     topic: str, make_queue: Callable[..., Awaitable[Policy]], processes: list[Machine]
 ) -> None:

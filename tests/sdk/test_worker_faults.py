@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from holdfast import AsyncTopic, Dead, Queue, Retry
+from holdfast._worker.outcomes import ACK, Judged
+from holdfast._worker.settler import Settler
+from holdfast._worker.taken import Taken
 from tests.sdk.workers import outcome, working
 
 
@@ -86,3 +90,20 @@ async def test_a_handler_that_cancels_its_own_task_harms_nothing_but_its_job(
         ("failed", "CancelledError"),
         ("completed", ""),
     ]
+
+
+async def test_an_old_lease_and_a_new_one_on_a_job_are_settled_apart(queue: AsyncTopic) -> None:
+    """A worker that stood still may have both. An answer tells of seqs: in one of both, the job would not be done."""
+    await queue.enqueue("job")
+    claims = [await queue.claim(lease_ms=100, wait_ms=20_000), await queue.claim(lease_ms=60_000, wait_ms=20_000)]
+    settled: list[Taken] = []
+    removed: list[str] = []
+    settler = Settler(queue, settled.extend, removed.extend)
+    for [job] in (claim.jobs for claim in claims):
+        taken = Taken({"$seq": job.seq, "lease_id": job.lease_id}, job.node, time.monotonic())
+        taken.key = "its object"
+        settler.add(taken, Judged(ACK))
+    async with asyncio.timeout(30):
+        while len(settled) < 2:
+            await asyncio.sleep(0.01)
+    assert removed == ["its object"]

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +28,8 @@ from holdfast._client import account_of
 from holdfast._worker import calls
 from holdfast._worker.child import Order, perform, perform_alone
 from holdfast._worker.outcomes import Judged, Verdict
-from tests.chaos.nemesis import Service, Target
 from tests.conftest import Running
+from tests.launch import Service
 from tests.processes import until
 from tests.sdk import worker_program
 from tests.sdk.workers import outcome, suspected, working
@@ -75,7 +75,7 @@ class WorkerProcess:
 
 @pytest.mark.alone
 async def test_workers_and_service_die_in_every_way(process: Service, topic: str, tmp_path: Path) -> None:
-    url = await asyncio.to_thread(process.url)
+    url = await asyncio.to_thread(process.up)
     async with AsyncClient(url, timeout=60, retries=100) as client:
         queue = client.topic(topic)
         await queue.put()
@@ -103,9 +103,9 @@ async def test_workers_and_service_die_in_every_way(process: Service, topic: str
                         assert await asyncio.to_thread(worker.end, signal.SIGTERM) == 0
                         worker.start()
                     case "service":
-                        await kill(process, Target.SERVER)
+                        await kill(process, process.server)
                     case "postgres":
-                        await kill(process, Target.POSTGRES)
+                        await kill(process, process.postgres)
             for worker in workers:
                 await asyncio.to_thread(until, worker.hears, 60)
             codes = [await asyncio.to_thread(worker.end, signal.SIGTERM) for worker in workers]
@@ -140,9 +140,9 @@ async def live(queue: AsyncTopic) -> int:
     return (await queue.get(touch=False)).count
 
 
-async def kill(process: Service, target: Target) -> None:
+async def kill(process: Service, part: Callable[[], int | None]) -> None:
     """It is started again by its supervisor."""
-    pid = await asyncio.to_thread(until, lambda: process.pid(target), 60, or_show=process.log)
+    pid = await asyncio.to_thread(until, part, 60, or_show=lambda: process.words)
     assert pid
     os.kill(pid, signal.SIGKILL)
 

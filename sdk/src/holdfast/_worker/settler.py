@@ -63,10 +63,10 @@ class Settler:
             self._begin(verdict, self._others)
 
     def _begin(self, verdict: Verdict, under_way: set[asyncio.Task[None]]) -> None:
-        batch = self._waiting.pop(verdict)
-        if rest := batch[MAX_BATCH:]:
+        batch, rest = _apart(self._waiting.pop(verdict))
+        if rest:
             self._waiting[verdict] = rest
-        task = asyncio.create_task(self._settle(verdict, batch[:MAX_BATCH]))
+        task = asyncio.create_task(self._settle(verdict, batch))
         under_way.add(task)
         task.add_done_callback(self._answered)
 
@@ -122,3 +122,14 @@ class Settler:
                 return await self._topic.nack(*batch, refund=True)
             case "fail":
                 return await self._topic.fail(*batch, errors=beside)
+
+
+def _apart(waiting: Sequence[Taken]) -> tuple[list[Taken], list[Taken]]:
+    """What goes out together, and what goes after it. A job that is there twice, by an old lease and a new one, goes
+    apart: an answer tells of seqs."""
+    first: dict[int, Taken] = {}
+    rest: list[Taken] = []
+    for taken in waiting:
+        if len(first) == MAX_BATCH or first.setdefault(taken.seq, taken) is not taken:
+            rest.append(taken)
+    return list(first.values()), rest

@@ -1,0 +1,104 @@
+"""A whole run: rounds on one system, and what is told of them while they go on and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.chaos import report
+from tests.chaos.measure import Sample, sample
+from tests.chaos.round import Asked, Told, play
+from tests.chaos.system import ROOT, System
+from tests.run_suites import slowness
+
+ROUND_SECONDS: Final = 150.0
+SHOWN: Final = 20  # faults that a terminal has
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`seconds` of faults, in rounds of `round_seconds` at most. `folder` None: var/chaos/<seed>."""
+
+    seed: int
+    seconds: float
+    kinds: Sequence[str]
+    root: Path = ROOT
+    round_seconds: float = ROUND_SECONDS
+    folder: Path | None = None
+    told: Callable[[str], None] = lambda line: print(line, flush=True)
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of it."""
+
+    seed: int
+    folder: Path
+    patience: float
+    rounds: list[Told] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+async def run(options: Options) -> Run:
+    """The faults found are printed as they are, and the report is in the folder."""
+    folder = options.folder or ROOT / "var/chaos" / str(options.seed)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    done = Run(options.seed, folder, slowness())
+    say = options.told
+    say(f"seed {options.seed}, {options.seconds:.0f} s of faults; {folder}")
+    system = System(folder, options.root, random.Random(f"{options.seed} proxies"))
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        say(f"{time.monotonic() - began:7.1f}  {line}")
+
+    ids = itertools.count(1)
+    left = options.seconds
+    try:
+        await system.start()
+        done.samples.append(await sample(system))
+        for number in itertools.count(1):
+            seconds = min(left, options.round_seconds)
+            asked = Asked(number, options.seed, seconds, options.kinds, done.patience, tell)
+            told = await play(system, folder / f"round{number}", asked, ids)
+            left -= seconds
+            done.rounds.append(told)
+            done.faults += [f"round {number}: {fault}" for fault in told.faults]
+            done.samples.append(await sample(system))
+            report.write(done)  # of what there is so far, should somebody end it
+            tell(f"round {number}: {told.sums['deliveries']} deliveries, {len(told.faults)} faults")
+            for fault in told.faults[:SHOWN]:
+                say(fault)
+            if left < 1:
+                break
+            if not told.faults:
+                shutil.rmtree(folder / f"round{number}")  # the last one stays until the end has been looked at
+    finally:
+        codes = await system.stop()
+        if any(codes):
+            done.faults.append(f"the services ended with {codes}")
+    done.faults += await asyncio.to_thread(_checksums, system)
+    report.write(done)
+    say(report.table(done))
+    if not done.faults:
+        for path in (*folder.glob("round*"), folder / "data"):
+            shutil.rmtree(path)
+    return done
+
+
+def _checksums(system: System) -> list[str]:
+    """What is wrong with the pages of the database, which has been stopped."""
+    cluster = system.postgres.cluster
+    command: list[str | Path] = [cluster.programs.bindir / "pg_checksums", "--check", "-D", cluster.data]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [] if found.returncode == 0 else [f"pg_checksums: {line}" for line in found.stderr.splitlines()]
