@@ -35,7 +35,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
         (PYTHON, "-m", "bandit", "-q", "-c", "pyproject.toml", "-r", "app", "deploy", "migrations", "sdk/src", "spark"),
     ),
     "tests": (
-        (PYTHON, "-m", "pytest", "-n", "2", "-m", "not alone and not spark"),
+        (PYTHON, "-m", "pytest", "-n", "3", "-m", "not alone and not spark"),
         ("env", "HOLDFAST_TEST_PGBOUNCER=1", PYTHON, "-m", "pytest", "-n", "2", *BEHIND_PGBOUNCER),
     ),
     "spark": ((PYTHON, "-m", "pytest", "-m", "spark", "tests/spark"),),  # one process, so one Spark session
