@@ -60,7 +60,7 @@ async def run(context: Context, asked: Asked, by: Actor) -> Bench:
     db, bench = context.pools.rest, uuid4()
     for one in await benches.left(db):
         await _delete(context, one, by)
-    if not await benches.begin(db, bench, by.id, __version__):
+    if not await benches.begin(db, bench, by.name or by.id, __version__):
         raise AlreadyExists("A measurement is under way: one at a time.")
     measured = None
     try:
