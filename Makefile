@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos chaos-short mutants fuzz workers pgbouncer upgrades pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ pgbouncer: ## all tests of the API through PgBouncer in transaction mode, with t
 
 upgrades: ## every migration while somebody reads its tables nearly all the time; takes some minutes
 	HOLDFAST_TEST_READER_GAP=0.3 $(PYTHON) -m pytest -s --timeout 900 tests/upgrades
+
+image-steps: ## run the Dockerfile's lines in a clean folder, with the packages that it installs, and start what they made
+	HOLDFAST_TEST_IMAGE=1 $(PYTHON) -m pytest -s tests/test_image.py
 
 pictures: ## write docs/pictures anew: admin pages for README.md
 	$(PYTHON) -m tests.admin.pictures

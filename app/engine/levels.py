@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -139,6 +140,24 @@ class Levels:
             depth.looked < BOUND and failed < survey.FINISHED,
         )
 
+    async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
+        """What queues hold now, by name. Raises what asyncpg raises."""
+        depths = await inspector.depths(
+            self._pools.rest,
+            [(queue.topic, queue.budget, self._cursors.lows(queue.topic.id)) for queue in queues],
+            BOUND,
+        )
+        deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]
+        for queue in deep:
+            # Counted for answers anyhow, at a pace of their own.
+            try:
+                counts = await self._counters.read(queue)
+            except HoldfastError:
+                continue
+            depth = depths[queue.topic.name]
+            depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
+        return depths
+
     def bring(self, merged: Merged) -> None:
         """Add what is known of the database to what processes say."""
         merged.level(catalogue.DATABASE_UP, (), int(self._up))
@@ -205,21 +224,7 @@ class Levels:
 
     async def _read_depths(self) -> None:
         queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]
-        depths = await inspector.depths(
-            self._pools.rest,
-            [(queue.topic, queue.budget, self._cursors.lows(queue.topic.id)) for queue in queues],
-            BOUND,
-        )
-        deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]
-        for queue in deep:
-            # Counted for answers anyhow, at a pace of their own.
-            try:
-                counts = await self._counters.read(queue)
-            except HoldfastError:
-                continue
-            depth = depths[queue.topic.name]
-            depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
-        self._depths, self._looked = depths, time.monotonic()
+        self._depths, self._looked = await self.depths(queues), time.monotonic()
         sights = await survey.survey(self._pools.rest, [queue.topic for queue in queues])
         self._graves = {queue.topic.name: queue.config.dead_letter for queue in queues}
         self._sights = sights

@@ -24,6 +24,7 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
         "jobs/1/history?",
         "jobs/1/result?",
         "explain?",
+        "scale?",
         "explain?group=g&",
         f"asof?{at}&",
         "stats/history?step=60&",

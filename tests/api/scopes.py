@@ -47,6 +47,7 @@ TABLE = {
     ("POST", f"{T}/delete"): Row("delete", 403, {"before_seq": 1}),
     ("GET", f"{T}/failures"): Row("read", 403),
     ("GET", f"{T}/explain"): Row("read", 403),
+    ("GET", f"{T}/scale"): Row("read", 403),
     ("GET", f"{T}/asof"): Row("read", 403, query="?at=2999-01-01T00:00:00Z"),
     ("GET", f"{T}/jobs/{{seq}}/explain"): Row("read", 403),
     ("GET", f"{T}/jobs/{{seq}}/history"): Row("read", 403),

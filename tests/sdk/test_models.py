@@ -61,6 +61,7 @@ ANSWERS = {
     "WhyNot": models.Reason,
     "ExplainJobAnswer": models.JobExplanation,
     "ExplainTopicAnswer": models.TopicExplanation,
+    "ScaleAnswer": models.Scale,
     "FailuresAnswer": models.Failures,
     "FailureCluster": models.FailureCluster,
     "Deliveries": models.Deliveries,

@@ -208,6 +208,7 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     assert (await queue.history(waiting.seq, limit=2)).events[0].event == "enqueued"
     assert (await queue.explain_job(waiting.seq)).state == "scheduled"
     assert (await queue.explain()).scheduled == 1
+    assert (await queue.scale()).scheduled == 1
     assert (await queue.explain(group="g")).head == waiting.seq
     failures = await queue.failures(since=datetime.now(UTC) - timedelta(hours=1), limit=5)
     [cluster] = failures.failures

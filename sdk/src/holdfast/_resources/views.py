@@ -59,6 +59,11 @@ class TopicViews(NamedTopic[S]):
         )
 
     @verb
+    def scale(self) -> Request[models.Scale]:
+        """What workers have to do, for whoever decides how many run."""
+        return Request("GET", self._path("scale"), reads(models.Scale))
+
+    @verb
     def failures(self, *, limit: int | None = None, since: datetime | None = None) -> Request[models.Failures]:
         """What jobs have failed with, by the kind of the error; `limit` kinds (100), of those that went out after
         `since`."""

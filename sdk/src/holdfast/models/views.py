@@ -160,6 +160,20 @@ class TopicExplanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What workers of a queue have to do. `depth` is what they have or could have: nothing that is ready while the topic is
+    paused; `oldest_claimable_age_ms` is 0 where nothing can be claimed."""
+
+    topic: str
+    depth: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    oldest_claimable_age_ms: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deliveries:
     """How often jobs had been delivered."""
 

