@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,12 +76,16 @@ def image(path: Path) -> Image:
     return found
 
 
-def build(path: Path, folder: Path, *, runs: Callable[[str], bool]) -> list[str]:
-    """Do in `folder` what the lines do in a container, those of RUN that `runs` takes; the RUN lines that were left out.
+def build(path: Path, folder: Path, *, runs: Callable[[str], bool], python: Path) -> list[str]:
+    """Do in `folder` what the lines do in a container, of RUN those that `runs` takes; the others are returned.
+    `python` is the one that FROM brings.
 
     Stages share the folder: a COPY between them has to be of a path onto itself. Raises CalledProcessError.
     """
     left: list[str] = []
+    programs = folder / "from"
+    programs.mkdir()
+    (programs / "python").symlink_to(python)
     for line in lines(path):
         if line.word == "COPY" and line.rest.startswith("--from="):
             _, source, target = line.rest.split()
@@ -92,7 +95,7 @@ def build(path: Path, folder: Path, *, runs: Callable[[str], bool]) -> list[str]
             for source in sources:
                 _copy(ROOT / source, Path(inside(target, folder)))
         elif line.word == "RUN" and runs(line.rest):
-            path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+            path = os.pathsep.join([str(programs), os.environ["PATH"]])
             environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
             subprocess.run(["sh", "-euc", inside(line.rest, folder)], cwd=folder, env=environ, check=True, timeout=600)
         elif line.word == "RUN":

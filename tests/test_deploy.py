@@ -126,9 +126,7 @@ def test_nginx_has_the_file_that_is_tested_with_the_addresses_of_the_processes(
     command = f"{run} {ROOT / 'deploy/nginx/holdfast.conf'}"
     made = subprocess.run(["sh", "-ec", command], env={"FRONT_NET": front}, capture_output=True, text=True, check=True)
     servers = re.findall(r"^\s*server (\S+?):(\d+)", made.stdout, re.MULTILINE)
-    assert servers == [
-        (services[name]["networks"]["front"]["ipv4_address"], "8080") for name in ("api-1", "api-2")
-    ]
+    assert servers == [(services[name]["networks"]["front"]["ipv4_address"], "8080") for name in ("api-1", "api-2")]
     [subnet] = [one["subnet"] for one in interpolated()["networks"]["front"]["ipam"]["config"]]
     assert all(ipaddress.ip_address(address) in ipaddress.ip_network(subnet) for address, _ in servers)
     program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
