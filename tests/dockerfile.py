@@ -1,4 +1,4 @@
-"""A Dockerfile's lines, run in a clean folder in place of a container's file system: all but FROM's files and useradd."""
+"""A Dockerfile, run in a clean folder in place of a container's file system: all but FROM's files and useradd."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_scalers_ask_for_numbers_that_there_are() -> None:
         assert re.fullmatch(r"http://holdfast\.holdfast\.svc:8080/v0/topics/mail/scale", one["url"])
         assert float(one["targetValue"]) > 0
     assert "/v0/topics/{topic}/scale" in document["paths"]
-    told = {family.name for family in vars(catalogue).values() if isinstance(family, catalogue.Family)}
+    told = {f"holdfast_{family.name}" for family in vars(catalogue).values() if isinstance(family, catalogue.Family)}
     for trigger in _triggers("workers/keda-prometheus"):
         names = set(re.findall(r"holdfast_\w+", trigger["metadata"]["query"]))
         assert names
