@@ -95,8 +95,8 @@ def build(path: Path, folder: Path, *, runs: Callable[[str], bool], python: Path
             for source in sources:
                 _copy(ROOT / source, Path(inside(target, folder)))
         elif line.word == "RUN" and runs(line.rest):
-            path = os.pathsep.join([str(programs), os.environ["PATH"]])
-            environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
+            environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            environ["PATH"] = os.pathsep.join([str(programs), os.environ["PATH"]])
             subprocess.run(["sh", "-euc", inside(line.rest, folder)], cwd=folder, env=environ, check=True, timeout=600)
         elif line.word == "RUN":
             left.append(line.rest)
