@@ -106,7 +106,9 @@ def one(made: list[Manifest], kind: str, name: str) -> Manifest:
 
 
 def pods(made: list[Manifest]) -> dict[str, Manifest]:
-    return {it["metadata"]["name"]: pod for it in made if (pod := pod_of(it)) is not None}
+    found = [(it["metadata"]["name"], pod) for it in made if (pod := pod_of(it)) is not None]
+    assert len(dict(found)) == len(found), "two of a name are hard to tell apart"
+    return dict(found)
 
 
 def labels_of_pods(made: list[Manifest]) -> list[dict[str, str]]:
@@ -224,20 +226,31 @@ def test_a_pod_has_the_time_that_its_stop_takes(service: list[Manifest]) -> None
 
 
 def test_who_talks_to_the_database_has_its_address_and_may(service: list[Manifest]) -> None:
-    addresses = {
-        name: secrets_of(pod) for name, pod in pods(service).items() if "reaper" not in name or "archive" in name
-    }
+    addresses = {name: secrets_of(pod) for name, pod in pods(service).items()}
     cluster = [it["metadata"]["name"] for it in service if it["kind"] == "Cluster"]
     address = (f"{cluster[0]}-app", "uri") if cluster else ("holdfast-database", "url")
     assert addresses == {
         "holdfast": {address, ("holdfast-keys", "api-keys")},
         "holdfast-migrate": {address},
+        "holdfast-sweeps": {address},
+        "holdfast-reaper": {("holdfast-reaper", "key")},
         "holdfast-archive-reaper": {("holdfast-reaper", "key")},
     }
     policy = one(service, "NetworkPolicy", "holdfast-database")["spec"]
     [rule] = policy["egress"]
     assert [port["port"] for port in rule["ports"]] == [5432]
     assert policy["podSelector"]["matchExpressions"][0]["values"] == ["api", "migration", "reaper"]
+
+
+def test_its_reaper_does_what_that_of_compose_does(service: list[Manifest]) -> None:
+    [ours] = pods(service)["holdfast-sweeps"]["containers"]
+    [compose] = documents(ROOT / "docker-compose.yml")
+    theirs = compose["services"]["reaper"]
+    assert (ours["command"], ours["args"]) == (theirs["entrypoint"], theirs["command"])
+    check = ours["readinessProbe"]["exec"]["command"][-1]
+    assert theirs["healthcheck"]["test"][-1].replace("$$", "$") == check
+    python, *words = image(ROOT / "Dockerfile").command[:-1]
+    assert f"if {python} {' '.join(words)} reap; then" in ours["args"][0]
 
 
 def test_cronjobs_call_reapers_that_there_are(service: list[Manifest]) -> None:
