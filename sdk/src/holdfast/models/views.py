@@ -161,8 +161,8 @@ class TopicExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What workers of a queue have to do. `depth` is what they have or could have: nothing that is ready while the topic
-    is paused. `oldest_claimable_age_ms` is 0 where nothing can be claimed."""
+    """What workers of a queue have to do. `depth` is what they have or could have, so without what is ready while the
+    topic is paused. `oldest_claimable_age_ms` is 0 where nothing can be claimed."""
 
     topic: str
     depth: int
