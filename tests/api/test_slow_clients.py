@@ -101,7 +101,7 @@ async def test_a_second_header_must_come_in_time_too(url: str) -> None:
 
 async def test_a_header_and_a_body_of_messages_that_are_late_are_told_so_in_their_dialect(url: str) -> None:
     async with raw(url) as header, raw(url) as body:
-        await header.send(b"POST /api/messages HTTP/1.1\r\nhost: t\r\n")
+        await header.send(b"POST /api/messages HTTP/1.1\r\nhost: localhost\r\n")
         await body.send(post("/api/messages", b"{", key="k", declared=100))
         for client in (header, body):
             answer = await client.answer()

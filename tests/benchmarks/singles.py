@@ -35,7 +35,7 @@ _claimed = msgspec.json.Decoder(_Claimed)
 
 def request(path: str, body: bytes) -> bytes:
     """A POST as it goes over the wire."""
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 

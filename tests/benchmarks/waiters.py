@@ -119,7 +119,7 @@ class _Stream:
 async def _open_stream(port: int, topic: str, *, most: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     path = f"/v0/topics/{topic}/work?node={NODE}&max={most}&lease_ms={LEASE_MS}"
-    writer.write(f"GET {path} HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
     if b" 200 " not in head[:16]:
         raise RuntimeError(head.decode(errors="replace"))

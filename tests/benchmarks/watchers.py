@@ -75,7 +75,7 @@ class _Watcher(asyncio.Protocol):
     def follow(self, url: str) -> None:
         """Ask for the stream."""
         assert self._transport is not None
-        self._transport.write(f"GET {url} HTTP/1.1\r\nhost: bench\r\n\r\n".encode())
+        self._transport.write(f"GET {url} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
 
     def leave(self) -> None:
         """Hang up."""

@@ -27,6 +27,7 @@ from app.api.v0.record_bodies import AppendBody
 from app.api.v0.watches import _last_event_id
 from app.edge import payloads
 from app.edge.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
+from app.edge.jobs import match_of
 from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.keys import Key, Scope, digest_of, parse
 from app.queue.ids import id_of
@@ -213,10 +214,11 @@ def filters(data: bytes) -> None:
         return
     assert language.parse(language.text_of(found)) == found
     try:
-        asked = language.parameters(found)
+        asked, data = language.parameters(found)
+        match = match_of(asked, data)
     except InvalidRequest:
         return
-    assert set(asked) <= {*language.WORDS, "older_than_ms"}
+    assert match_of(*language.parameters(language.parse(language.words_of(match)))) == match
 
 
 def hints(data: bytes) -> None:

@@ -60,7 +60,7 @@ class Connection:
 
     async def call(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The answer's body. Raises RuntimeError if it is not a 2xx."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         self._writer.write(b"%bcontent-length: %d\r\n\r\n%b" % (head.encode(), len(body), body))
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.split("content-length:", 1)[1].split("\r\n", 1)[0])
