@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -38,7 +39,7 @@ WHERE inhparent = 'holdfast.lease_events'::regclass
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes for each job. The log's by verb; the table's with its indexes while the jobs wait; the ledger's for good."""
+    """Bytes for each job: the log's by verb, the table's with its indexes while the jobs wait, the ledger's for good."""
 
     payload: int
     jobs: int
@@ -79,7 +80,7 @@ async def measure(pools: Pools, payload: int, jobs: int, batch: int) -> Cost:
             assert done is not None
         at.append(await _lsn(db))
         ledger = await db.fetchval(LEDGER) - ledger
-    enqueue, claim, ack = ((b - a) / jobs for a, b in zip(at, at[1:], strict=False))
+    enqueue, claim, ack = ((b - a) / jobs for a, b in itertools.pairwise(at))
     return Cost(payload, jobs, batch, enqueue, claim, ack, waiting / jobs, ledger / jobs)
 
 

@@ -1,8 +1,8 @@
 """A statement stays with one topic: docs/scale.md rests on it, and lists those that don't, with the reason.
 
 Each is planned, and what its plan does to a table that has rows of topics is looked at: a scan has the topic among its
-conditions, as a parameter, or goes to rows by the ctid that another scan of the same statement has found. What functions
-do is not in a plan: those that touch such tables are on the page, too, and are told a topic.
+conditions, as a parameter, or goes to rows by the ctid that another scan of the same statement has found. What
+functions do is not in a plan: those that touch such tables are on the page, too, and are told a topic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.queue.statements import ROOT, Statement
 PAGE: Final = (ROOT / "docs/scale.md").read_text()
 ROW: Final = re.compile(r"^\| (`[^|]+`) \| ([^|]+) \|", re.MULTILINE)
 NAME: Final = re.compile(r"`([\w/]+)`")
-# A condition on the topic: its name or id is a parameter. `(InitPlan 1).col1` is one that the statement looked up first.
+# A condition on the topic: its name or id is a parameter, or `(InitPlan 1).col1`, which the statement looked up first.
 BOUND: Final = re.compile(r"\btopic(_id)? = \(?(\$\d+|\(InitPlan \d+\)\.col\d+)")
 FUNCTION: Final = re.compile(r"holdfast\.(\w+)\(")
 TABLE: Final = re.compile(r"holdfast\.(\w+)\b(?!\()")

@@ -13,7 +13,8 @@ from tests.queue.test_topic_bound import PAGE, SPREAD
 
 CITUS: Final = ROOT / "deploy/citus"
 TABLES: Final = """
-SELECT relname FROM pg_class c WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+SELECT relname FROM pg_class
+WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
 """
 NOT_BY_ID: Final = """
 SELECT i.indexrelid::regclass::text FROM pg_index i
