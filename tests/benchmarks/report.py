@@ -72,8 +72,8 @@ def bars(taken: Sequence[Json]) -> str:
         return NOTHING
     head = ["bar", "bound", "newest run", "before", "before that", "rates of the newest"]
     rows = [[name, _bound(ones[0]), *_row(ones), _rates(ones[0])] for name, ones in runs.items()]
-    shown = "\n\n![Jobs a second](benchmarks/rates.svg)" if _rated(taken) else ""
-    return _table(head, rows) + shown + _basis(used)
+    drawn = "\n\n![Jobs a second](benchmarks/rates.svg)" if _rated(taken) else ""
+    return _table(head, rows) + drawn + _basis(used)
 
 
 def _rated(taken: Sequence[Json]) -> Json | None:
