@@ -39,7 +39,7 @@ WHERE inhparent = 'holdfast.lease_events'::regclass
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes for each job: the log's by verb, the table's with its indexes while jobs wait, and the ledger's for good."""
+    """Bytes for each job: the log's by verb; the table's with its indexes while jobs wait; the ledger's for good."""
 
     payload: int
     jobs: int
