@@ -70,7 +70,7 @@ def rates(taken: Mapping[str, Any]) -> str:
     drawn = [
         '<text class="title" x="20" y="32">Jobs, or records of a log, a second: one client, 1,000 a request</text>',
         '<text class="soft" x="20" y="53">Durable: each answer comes after its flush. Below each, in grey, its SQL'
-        " statement alone, without HTTP and the service.</text>",
+        " without HTTP.</text>",
     ]
     for row, one in enumerate(ones):
         top, verb = 78 + 54 * row, one["name"].removesuffix(ALONE).rpartition(" ")[2]
