@@ -104,7 +104,7 @@ async def running(payload: int, url: str | None) -> AsyncIterator[Bench]:
     async with AsyncExitStack() as stack:
         database = url
         if database is None:
-            database = await stack.enter_async_context(_embedded())
+            database = await stack.enter_async_context(embedded())
         if await schema.check(database):
             await schema.upgrade(database)
         service = await stack.enter_async_context(_serving(database))
@@ -122,7 +122,7 @@ async def running(payload: int, url: str | None) -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def _embedded() -> AsyncIterator[str]:
+async def embedded() -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         postgres = EmbeddedPostgres(Path(folder))
         try:

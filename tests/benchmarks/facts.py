@@ -8,8 +8,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from asyncpg import Connection, Record
-
+from app.queue.model import Connection
 from tests.benchmarks.bench import Bench
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +19,7 @@ async def facts(bench: Bench) -> dict[str, object]:
     return await facts_of(bench.db, bench.payload)
 
 
-async def facts_of(database: Connection[Record], payload: int) -> dict[str, object]:
+async def facts_of(database: Connection, payload: int) -> dict[str, object]:
     """The same of a run on this database, with so many bytes of data in a job."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

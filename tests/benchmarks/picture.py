@@ -9,6 +9,7 @@ from tests.benchmarks.svg import Line, Panel, decades, document
 
 EARLY: Final = " Lines that end early ran out of time."
 RINGS: Final = " Rings: not sustained."
+ALONE: Final = " over HTTP / its statement alone"  # how the names of such bars end
 
 
 def snapshot(taken: Mapping[str, Any]) -> str:
@@ -60,6 +61,25 @@ def latency(taken: Mapping[str, Any]) -> str:
             *panel.lines(lines, dots=True, names=column == len(verbs) - 1),
         ]
     return document(760, 478, drawn, caption(taken["facts"]), "Latency percentiles over load, a panel for each verb")
+
+
+def rates(taken: Mapping[str, Any]) -> str:
+    """Jobs a second of the bars that set a verb over HTTP beside its statement alone, a pair of bars for each verb."""
+    ones = [one for one in taken["figures"] if one["name"].endswith(ALONE) and one["run"] == 1]
+    most = max(max(one["rate"], one["base"]) for one in ones)
+    drawn = [
+        '<text class="title" x="20" y="32">Jobs, or records of a log, a second: one client, 1,000 a request</text>',
+        '<text class="soft" x="20" y="53">Durable: each answer comes after its flush. Below each, in grey, its SQL'
+        " without HTTP.</text>",
+    ]
+    for row, one in enumerate(ones):
+        top, verb = 78 + 54 * row, one["name"].removesuffix(ALONE).rpartition(" ")[2]
+        drawn.append(f'<text x="20" y="{top + 18}">{verb}</text>')
+        for rate, place, colour in ((one["rate"], top, "var(--c0)"), (one["base"], top + 22, "var(--rule)")):
+            width = round(520 * rate / most, 1)
+            drawn.append(f'<rect x="100" y="{place}" width="{width}" height="18" rx="3" style="fill:{colour}"/>')
+            drawn.append(f'<text class="soft" x="{108 + width:g}" y="{place + 14}">{rate:,.0f}</text>')
+    return document(760, 150 + 54 * len(ones), drawn, caption(taken["facts"]), "Jobs a second for each verb")
 
 
 def display(system: str) -> str:

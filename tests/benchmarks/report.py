@@ -51,6 +51,8 @@ def pictures(taken: Sequence[Json]) -> dict[str, str]:
     held = (run for run in taken if any(one["held"] for one in run.get("series", ())))
     if run := next(held, None):
         drawn["snapshot.svg"] = picture.snapshot(run)
+    if run := _rated(taken):
+        drawn["rates.svg"] = picture.rates(run)
     if run := _newest(taken, "latency"):
         drawn["latency.svg"] = picture.latency(run)
     return drawn
@@ -70,7 +72,14 @@ def bars(taken: Sequence[Json]) -> str:
         return NOTHING
     head = ["bar", "bound", "newest run", "before", "before that", "rates of the newest"]
     rows = [[name, _bound(ones[0]), *_row(ones), _rates(ones[0])] for name, ones in runs.items()]
-    return _table(head, rows) + _basis(used)
+    drawn = "\n\n![Jobs a second](benchmarks/rates.svg)" if _rated(taken) else ""
+    return _table(head, rows) + drawn + _basis(used)
+
+
+def _rated(taken: Sequence[Json]) -> Json | None:
+    """The newest run that can be drawn as rates."""
+    with_figures = (run for run in taken if any(one["name"].endswith(picture.ALONE) for one in run.get("figures", ())))
+    return next(with_figures, None)
 
 
 def _bound(figure: Json) -> str:
