@@ -121,7 +121,12 @@ def chunk(body: bytes) -> bytes:
 
 
 def _head(method: str, path: str, headers: tuple[str, ...], key: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "host: localhost", *headers, *([f"authorization: Bearer {key}"] if key else [])]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "host: localhost",
+        *headers,
+        *([f"authorization: Bearer {key}"] if key else []),
+    ]
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 

@@ -22,7 +22,9 @@ Script = Generator[bytes | Later, bytes, None]  # yields requests, is sent the b
 
 def post(path: str, body: bytes) -> bytes:
     """A request."""
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    )
     return b"%b\r\n%b" % (head.encode(), body)
 
 

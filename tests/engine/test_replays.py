@@ -144,10 +144,17 @@ async def test_workers_and_producers_go_on_meanwhile(machine: Machine, queue: Po
             await machine.engine.settlements.ack(queue, [held(job) for job in jobs])
             worked.extend(job.seq for job in jobs)
 
+    begun = asyncio.Event()
+
+    async def begins() -> None:
+        begun.set()
+
     async def produce() -> None:
+        await begun.wait()  # what was done before it began would be replayed
         for _ in range(20):
             await machine.enqueue(queue, 5)
 
+    machine.log.after["replay"] = begins
     replayed, *_ = await asyncio.gather(in_batches(machine.engine, 10).replay(queue, None), work(), work(), produce())
     assert replayed.enqueued == 300
     assert await sources(pools, queue) == first

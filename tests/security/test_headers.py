@@ -5,9 +5,10 @@ HOLDFAST_TEST_WRITE_HEADERS=1 writes the file anew.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,11 +57,14 @@ VARY = {"date": "…", "content-length": "…", "etag": "…", "last-modified": 
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, database_url: str) -> Iterator[str]:
-    """A service as a process: what stands before the application speaks, too."""
+async def url(
+    tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], Awaitable[str]]
+) -> AsyncIterator[str]:
+    """A service as a process: what stands before the application speaks, too. The keys that are made stay in its
+    database."""
     with started(tmp_path_factory.mktemp("headers")) as start:
-        service = start(DATABASE_URL=database_url, API_KEYS="k")
-        yield service.up()
+        service = start(DATABASE_URL=await new_database(), API_KEYS="k")
+        yield await asyncio.to_thread(service.up)
 
 
 @pytest.fixture
