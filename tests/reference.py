@@ -109,7 +109,9 @@ def http_page() -> str:
             tables[route["tags"][0]].append(route_row(method.upper(), path, route, needs))
     text = HTTP
     for tag, rows in tables.items():
-        text += f"\n## {SUBJECTS[tag]}\n\n| route | what it does | scopes | answers |\n|---|---|---|---|\n" + "".join(rows)
+        text += f"\n## {SUBJECTS[tag]}\n\n| route | what it does | scopes | answers |\n|---|---|---|---|\n" + "".join(
+            rows
+        )
     return text
 
 
