@@ -17,7 +17,7 @@ from tests import examples
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MADE: Final = "<!-- Made by `make reference`, never by hand. -->\n"
-# What v0 has no route for.
+# Errors of routes that the messages dialect alone has.
 OF_MESSAGES: Final = {"invalid_time", "not_replayable", "outside_window"}
 # What routes are about, by their tag, in the order of use.
 SUBJECTS: Final = {
@@ -42,9 +42,10 @@ ERRORS: Final = (
     + """
 # Errors
 
-Every error that a caller can be answered with. Its code is for programs and does not change; its text is for people and may.
-The v0 dialect, and all paths outside `/api`, answer `{"error": {"code": …, "message": …, "detail": {…}}}`, with a detail where
-there is something to name; the [messages dialect](messages.md#conventions) answers `{"error": message, "code": code}`.
+Every error that a caller can be answered with. Its code is for programs and does not change; its text is for people and
+may. The v0 dialect, and all paths outside `/api`, answer `{"error": {"code": …, "message": …, "detail": {…}}}`, with a
+detail where there is something to name; the [messages dialect](messages.md#conventions) answers
+`{"error": message, "code": code}`.
 
 | code | status | when | `detail` |
 |---|---|---|---|
@@ -52,19 +53,21 @@ there is something to name; the [messages dialect](messages.md#conventions) answ
 )
 AFTER_ERRORS: Final = """
 - A status with *again* comes with a `Retry-After` in seconds: wait for so long, and repeat the call.
-- Where too many calls wait for one verb of one topic, v0 says `throttled` (429), and the messages dialect `not_ready` (503).
-- [Section 23](semantics.md#23-what-a-503-means) says what may have happened after a 503, and which calls are safe to repeat.
+- Where too many calls wait for one verb of one topic, v0 says `throttled` (429), and the messages dialect `not_ready`
+  (503).
+- [Section 23](semantics.md#23-what-a-503-means) says what may have happened after a 503, and which calls are safe to
+  repeat.
 - What the [Python package](sdk.md#errors) raises for each, and what it tries again by itself, stands there.
-- `invalid_time`, `not_replayable` and `outside_window` are the messages dialect's alone.
+- `invalid_time`, `not_replayable` and `outside_window` are the messages dialect's alone: v0 has no replay.
 """
 HTTP: Final = (
     MADE
     + """
 # HTTP reference
 
-Every route: what it does, the scopes that a [key](keys.md#scopes) needs, the statuses that it may answer with, and a link to
-the page that has it with a command to try. [openapi.json](openapi.json) has bodies and answers field by field, for programs;
-a service has the same at `GET /openapi.json`. [errors.md](errors.md) says what a code means.
+Every route: what it does, the scopes that a [key](keys.md#scopes) needs, the statuses that it may answer with, and a
+link to the page that has it with a command to try. [openapi.json](openapi.json) has bodies and answers field by field,
+for programs; a service has the same at `GET /openapi.json`. [errors.md](errors.md) says what a code means.
 
 Any route may also answer 400 (no sense), 401 and 403 (sign-in, scopes), 408, 413, 414, 415 and 431
 ([limits on input](semantics.md#22-limits-on-input)), 429 (too much) and 503 (not now).
@@ -109,9 +112,8 @@ def http_page() -> str:
             tables[route["tags"][0]].append(route_row(method.upper(), path, route, needs))
     text = HTTP
     for tag, rows in tables.items():
-        text += f"\n## {SUBJECTS[tag]}\n\n| route | what it does | scopes | answers |\n|---|---|---|---|\n" + "".join(
-            rows
-        )
+        text += f"\n## {SUBJECTS[tag]}\n\n| route | what it does | scopes | answers |\n|---|---|---|---|\n"
+        text += "".join(rows)
     return text
 
 

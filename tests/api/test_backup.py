@@ -1,5 +1,5 @@
-"""docs/operations/backup.md says what is so: a database is dumped under its service and restored into a second cluster, as
-the page has it, and whoever comes back with what they knew before is told the truth."""
+"""docs/operations/backup.md says what is so: a database is dumped under its service and restored into a second cluster,
+as the page has it, and whoever comes back with what they knew before is told the truth."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_restored_queue_and_those_who_knew_it_before(
         told = await log.post("diff", from_seq=cursor)
         assert (data(told), told["tombstone"], told["caught_up"]) == (["new", "newer"], None, True)
 
-    # Without the jump the reader is told, as long as the log is behind it; and then it misses what the page says it does.
+    # Without the jump the reader is told, as long as the log is behind it; and then it misses what the page says.
     plain = Services(serve, await restored(second, dump, "plain", jumps=False))
     async with client(await plain.start()) as http:
         log, mail = Topic(http, "visits"), Topic(http, "mail")
