@@ -42,7 +42,7 @@ openapi: ## write docs/openapi.json anew from the code
 	$(PYTHON) -m app openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
 
-reference: ## write docs/errors.md and docs/http.md anew from the code
+reference: ## write docs/errors.md, http.md and sql-contract.md anew from the code
 	$(PYTHON) -m tests.reference
 
 docs: ## build the manual as a site, into site/

@@ -1,6 +1,7 @@
 """Pages that are made of what the code says: `make reference` writes them anew, and a test compares them.
 
-docs/errors.md is of app/errors.py, docs/http.md of docs/openapi.json and the scopes of docs/keys.md.
+docs/errors.md is of app/errors.py, docs/http.md of docs/openapi.json and the scopes of docs/keys.md,
+docs/sql-contract.md of docs/schema.sql.
 """
 
 from __future__ import annotations
@@ -73,12 +74,23 @@ Any route may also answer 400 (no sense), 401 and 403 (sign-in, scopes), 408, 41
 ([limits on input](semantics.md#22-limits-on-input)), 429 (too much) and 503 (not now).
 """
 )
+SQL: Final = (
+    MADE
+    + """
+# SQL contract
+
+What SQL users may write and read, as it is in the schema; [sql.md](sql.md) says what each is for, with examples. It
+changes by additions only. [schema.sql](schema.sql) has all the rest, which may be read and is no such promise.
+"""
+)
+FUNCTIONS: Final = ("enqueue", "complete", "assert_lease")
+OWN: Final = {"checked", "place"}  # columns of the inbox that are the service's
 EVERYWHERE: Final = {"400", "401", "403", "408", "413", "414", "415", "429", "431", "503"}
 
 
 def pages() -> dict[Path, str]:
     """What each page should be."""
-    return {DOCS / "errors.md": errors_page(), DOCS / "http.md": http_page()}
+    return {DOCS / "errors.md": errors_page(), DOCS / "http.md": http_page(), DOCS / "sql-contract.md": sql_page()}
 
 
 def every(error: type[errors.HoldfastError]) -> Iterator[type[errors.HoldfastError]]:
@@ -122,6 +134,26 @@ def route_row(method: str, path: str, route: dict[str, Any], scopes: str) -> str
     page = examples.page_of(f"{method} {path}").removeprefix("docs/")
     answers = ", ".join(sorted(set(route["responses"]) - EVERYWHERE))
     return f"| [`{method} {path}`]({page}) | {what} | {scopes} | {answers} |\n"
+
+
+def sql_page() -> str:
+    schema = (DOCS / "schema.sql").read_text()
+    text = SQL + "\n## Functions\n\n```sql\n"
+    for name in FUNCTIONS:
+        for words, answers in re.findall(
+            rf"^CREATE FUNCTION holdfast\.{name}\((.*)\) RETURNS (\w+)$", schema, re.MULTILINE
+        ):
+            parts = re.split(r", (?=\"?\w+\"? \w)", re.sub(r" DEFAULT NULL::[a-z ]+", " DEFAULT NULL", words))
+            text += f"holdfast.{name}(\n    " + ",\n    ".join(parts) + f"\n) RETURNS {answers}\n\n"
+    text = text.rstrip() + "\n```\n\n## holdfast.inbox\n\n| column | type | bounds |\n|---|---|---|\n"
+    [inbox] = re.findall(r"^CREATE UNLOGGED TABLE holdfast\.inbox \((.*?)^\)", schema, re.MULTILINE | re.DOTALL)
+    bounds = dict(re.findall(r'CONSTRAINT "(\w+): ([^"]+)" CHECK', inbox))
+    for column, kind in re.findall(r'^ {4}("?\w+"?) ([a-z]+(?: with time zone)?)', inbox, re.MULTILINE):
+        if column not in OWN:
+            text += f"| `{column}` | {kind} | {bounds.get(column.strip(chr(34)), '')} |\n"
+    [view] = re.findall(r"^CREATE VIEW holdfast\.messages AS\n(.*?)\n   FROM ", schema, re.MULTILINE | re.DOTALL)
+    columns = re.findall(r"(\w+)(?:,\n|,?\Z)", view)
+    return f"{text}\n## holdfast.messages\n\n" + ", ".join(f"`{column}`" for column in columns) + ". Read-only.\n"
 
 
 if __name__ == "__main__":
