@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,15 @@ schema: ## write docs/schema.sql anew from the migrations
 openapi: ## write docs/openapi.json anew from the code
 	$(PYTHON) -m app openapi > docs/openapi.json.new
 	mv docs/openapi.json.new docs/openapi.json
+
+reference: ## write docs/errors.md, http.md and sql-contract.md anew from the code
+	$(PYTHON) -m tests.reference
+
+docs: ## build the manual as a site, into site/
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+
+docs-serve: ## show the manual as a site while you write, on port 8000
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
 
 examples: ## take the examples of app/api/examples.json anew from a run of docs/v0.md
 	HOLDFAST_TEST_WRITE_EXAMPLES=1 $(PYTHON) -m pytest -q tests/test_manual.py

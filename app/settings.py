@@ -149,7 +149,7 @@ class Settings(BaseModel):
     @field_validator("database_url")
     @classmethod
     def _postgres_url(cls, value: SecretStr | None) -> SecretStr | None:
-        return _url(value, {"postgresql", "postgres"})
+        return _url(value, {"postgresql", "postgres"}, several=True)
 
     @field_validator("redis_url")
     @classmethod
@@ -310,12 +310,15 @@ def targets_of(text: str) -> tuple[frozenset[str], tuple[Network, ...]]:
     return frozenset(hosts), tuple(networks)
 
 
-def _url(value: SecretStr | None, schemes: set[str]) -> SecretStr | None:
+def _url(value: SecretStr | None, schemes: set[str], *, several: bool = False) -> SecretStr | None:
+    """`several`: whether it may name several hosts, by commas."""
     if value is None:
         return None
     try:
         parts = urlsplit(value.get_secret_value())
-        fits = parts.scheme in schemes and (parts.port is None or parts.port > 0)
+        hosts = parts.netloc.rpartition("@")[2]
+        ports = [urlsplit(f"//{host}").port for host in (hosts.split(",") if several else [hosts])]
+        fits = parts.scheme in schemes and 0 not in ports
     except ValueError:
         fits = False
     if not fits:

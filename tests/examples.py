@@ -81,19 +81,19 @@ _PAGES = (
 def check_or_write(page: str, ran: Iterable[Ran]) -> None:
     """Hold the file against a run of a page: the same requests, and answers of the same shape. With
     HOLDFAST_TEST_WRITE_EXAMPLES=1 (`make examples`), write what the page has of it."""
-    found = {name: one for name, one in _of(ran).items() if _page(name) == page}
+    found = {name: one for name, one in _of(ran).items() if page_of(name) == page}
     every = json.loads(FILE.read_text())
     if os.environ.get("HOLDFAST_TEST_WRITE_EXAMPLES"):
-        others = {name: one for name, one in every.items() if _page(name) != page}
+        others = {name: one for name, one in every.items() if page_of(name) != page}
         every = dict(sorted((others | found).items(), key=lambda item: item[0].split(" ")[::-1]))
         FILE.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n")
-    kept = {name: every[name] for name in every if _page(name) == page}
+    kept = {name: every[name] for name in every if page_of(name) == page}
     assert _shape(kept) == _shape(found), "make examples writes app/api/examples.json anew"
     found = {name: found[name] for name in kept}
     assert [one.get("request") for one in kept.values()] == [one.get("request") for one in found.values()]
 
 
-def _page(name: str) -> str:
+def page_of(name: str) -> str:
     path = name.split(" ")[1]
     return next(page for start, page in _PAGES if path.startswith(start))
 

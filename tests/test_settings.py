@@ -47,13 +47,23 @@ def test_a_misspelt_name_suggests_the_right_one() -> None:
         ("PREPARED_STATEMENTS", "perhaps", "boolean"),
         ("DATABASE_URL", "mysql://localhost/x", "postgres://"),
         ("DATABASE_URL", "postgresql://localhost:port/x", "postgres://"),
+        ("DATABASE_URL", "postgresql://one:5432,two:port/x", "postgres://"),
         ("REDIS_URL", "localhost:6379", "redis://"),
+        ("REDIS_URL", "redis://one:6379,two:6379", "redis://"),
     ],
 )
 def test_a_value_that_can_not_be_is_named_with_its_reason(name: str, value: str, why: str) -> None:
     message = refused(**{name: value})
     assert message.startswith(f"HOLDFAST_{name}: ")
     assert why in message
+
+
+def test_a_database_may_be_at_several_addresses() -> None:
+    """Of which one is the primary: what a failover leaves to the URL."""
+    url = "postgresql://u:p@one:5432,[::1]:5433,three/x?target_session_attrs=read-write"
+    settings = Settings.from_env({"HOLDFAST_DATABASE_URL": url})
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value() == url
 
 
 def test_every_fault_is_named_at_once() -> None:

@@ -209,8 +209,8 @@ async def _connect(url: str) -> asyncpg.Connection:
 
 
 def _place(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
+    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    return ", ".join(host if re.search(r":\d+\Z", host) else f"{host or 'localhost'}:5432" for host in hosts)
 
 
 def _reason(error: BaseException) -> str:

@@ -10,7 +10,10 @@ from tests.api.keyring import Services
 from tests.sdk.conftest import Serve
 from tests.sdk.pages import ROOT, run_page
 
-PAGES = ["docs/sdk.md", "docs/worker.md", "docs/sql-in-your-transaction.md", "docs/objects.md", "sdk/README.md"]
+PAGES = [
+    *("docs/quick-start.md", "docs/sdk.md", "docs/worker.md", "docs/sql-in-your-transaction.md", "docs/objects.md"),
+    "sdk/README.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,27 @@
+"""Links of the manual that lead out of docs/: readers on a code host follow them, readers of the site have the path."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s#]*)(?:#[^)\s]*)?\)")
+log = logging.getLogger("mkdocs.hooks.site_links")
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Called by mkdocs for each page. A link to a file that is not there is a warning, which ends a strict build."""
+    folder = Path(page.file.abs_src_path).parent
+
+    def shown(link: re.Match[str]) -> str:
+        text, target = link[1], (folder / link[2]).resolve()
+        if target.is_relative_to(ROOT / "docs"):
+            return link[0]
+        if not target.exists():
+            log.warning("%s leads to %s, which is not there", page.file.src_path, target)
+        return text if target.name in text else f"{text} (`{target.relative_to(ROOT)}`)"
+
+    return LINK.sub(shown, markdown)

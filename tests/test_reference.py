@@ -1,0 +1,46 @@
+"""The pages that are made of the code are what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from app import errors
+from app.settings import Settings
+from tests import reference
+from tests.reference import OF_MESSAGES, errors_page, every
+
+SETTINGS: Final = reference.DOCS / "configuration.md"
+
+
+@pytest.mark.parametrize("path", reference.pages(), ids=lambda path: path.name)
+def test_a_page_is_what_the_code_says(path: Path) -> None:
+    assert path.read_text() == reference.pages()[path], "run `make reference` and read its diff"
+
+
+def test_every_error_is_there_once() -> None:
+    codes = [error.code for error in every(errors.HoldfastError)]
+    assert len(codes) == len(set(codes))
+    assert set(codes) > {"internal", "throttled", "not_ready"} | OF_MESSAGES
+    page = errors_page()
+    assert [code for code in codes if page.count(f"| `{code}` |") != 1] == []
+
+
+def test_the_table_of_settings_is_what_they_are() -> None:
+    """Names, defaults and bounds; its words are written by hand, as they have links and the page around them."""
+    rows = re.findall(r"^\| `HOLDFAST_([A-Z_]+)` \| ([^|]*) \|([^|]*)\|", SETTINGS.read_text(), re.MULTILINE)
+    table = {name.lower(): (default, bounds) for name, default, bounds in rows}
+    assert len(rows) == len(table)
+    assert sorted(table) == sorted(Settings.model_fields)
+    for name, field in Settings.model_fields.items():
+        default, bounds = table[name]
+        shown = str(int(field.default) if isinstance(field.default, bool) else field.default)
+        assert default == ("none" if field.default in (None, (), "") else f"`{shown}`"), name
+        # One bound is another setting's, which is this much at least.
+        bounds = bounds.replace("2^62", str(2**62)).replace("`HOLDFAST_MAX_BODY_BYTES`", "1024")
+        known = set(re.findall(r"\d[\d.]*", bounds))
+        limits = {getattr(limit, end) for limit in field.metadata for end in ("ge", "le") if hasattr(limit, end)}
+        assert {str(limit) for limit in limits} <= known, name

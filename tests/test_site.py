@@ -1,0 +1,53 @@
+"""The manual as a site: it builds without a warning, asks no other host, and has the pages that docs/README.md has."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+INDEXES = ("README.md", "pipelines/README.md", "examples/README.md", "migrating/README.md")
+LINKED = re.compile(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Strict: a link or an anchor that leads nowhere, and a page that is not in the navigation, end the build."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_every_page_is_a_page_of_the_site(site: Path) -> None:
+    pages = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
+    assert len(pages) > 100
+    assert [page for page in pages if not (site / page.replace("README.html", "index.html")).is_file()] == []
+
+
+def test_it_asks_no_other_host(site: Path) -> None:
+    """Links are for readers to follow; what a page loads by itself is here."""
+    loads = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
+    styles = re.compile(r"(?:url\(|@import\s*)[\"']?(?:https?:)?//")
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 100
+    assert [str(page) for page in pages if loads.search(page.read_text())] == []
+    assert [str(sheet) for sheet in site.rglob("*.css") if styles.search(sheet.read_text())] == []
+
+
+def test_the_index_has_every_page() -> None:
+    """By itself, or by the index of the page's folder: readers on a code host have no navigation."""
+    found = set()
+    for index in INDEXES:
+        folder = (DOCS / index).parent
+        found |= {(folder / link).resolve() for link in LINKED.findall((DOCS / index).read_text())}
+    missing = {path.resolve() for path in DOCS.rglob("*.md")} - found - {DOCS / "README.md"}
+    assert sorted(str(path.relative_to(DOCS)) for path in missing) == []
