@@ -214,8 +214,8 @@ def filters(data: bytes) -> None:
         return
     assert language.parse(language.text_of(found)) == found
     try:
-        asked, data = language.parameters(found)
-        match = match_of(asked, data)
+        asked, wanted = language.parameters(found)
+        match = match_of(asked, wanted)
     except InvalidRequest:
         return
     assert match_of(*language.parameters(language.parse(language.words_of(match)))) == match

@@ -54,8 +54,8 @@ def tells(refuses: Callable[[bytes], object], first: Sequence[bytes], last: Sequ
 
 
 def wrong(secret: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Secrets that are wrong in their first byte, and such that are in their last. Many: of a few, some more on one side
-    may have digests that share a place in a table with another."""
+    """Secrets that are wrong in their first byte, and such that are in their last. Many: of a few, more on one side may
+    have digests that share a place in a table with another."""
     first = [bytes([byte]) + secret[1:] for byte in range(256) if byte != secret[0]]
     last = [secret[:-1] + bytes([byte]) for byte in range(256) if byte != secret[-1]]
     return first, last
