@@ -15,12 +15,12 @@ import pytest
 
 from holdfast import AsyncClient, Client, HoldfastError, LeaseLost, StorageError, TopicConfig, errors, models
 
-V0 = (Path(__file__).parents[2] / "docs/v0.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
 
 
 def documented() -> list[tuple[str, int]]:
-    """The codes of docs/v0.md, each with its status."""
-    table = V0[V0.index("| code | status | when |") :].split("\n\n")[0]
+    """The codes of docs/errors.md, each with its status."""
+    table = PAGE[PAGE.index("| code | status | when |") :].split("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     pairs = [(code, status) for codes, statuses, *_ in rows for code, status in _pairs(codes, statuses)]
     assert ("topic_not_found", 404) in pairs
