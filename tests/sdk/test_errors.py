@@ -28,7 +28,7 @@ def documented() -> list[tuple[str, int]]:
 
 
 def _pairs(codes: str, statuses: str) -> list[tuple[str, int]]:
-    names, numbers = re.findall(r"`(\w+)`", codes), [int(number) for number in statuses.split(",")]
+    names, numbers = re.findall(r"`(\w+)`", codes), [int(number) for number in re.findall(r"[0-9]+", statuses)]
     return list(zip(names, numbers, strict=True))
 
 
