@@ -64,7 +64,6 @@ SPECS: Final = {
     ),
     "Cluster": _of(
         {"instances": {"type": "integer", "minimum": 1}, "storage": _SIZE},
-        imageName=_TEXT,
         primaryUpdateStrategy={"enum": ["supervised", "unsupervised"]},
         bootstrap=_of({"initdb": _of({"database": _TEXT, "owner": _TEXT}, encoding=_TEXT)}),
         postgresql=_of(

@@ -20,6 +20,7 @@ REGISTRIES = [
     "registry.npm" + "js.org",
     "repo1.mav" + "en.org",
     "proxy.gol" + "ang.org",
+    "gh" + "cr.io",
 ]
 INDEX_VARIABLES = (
     "UV_DEFAULT_INDEX",
