@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ openapi: ## write docs/openapi.json anew from the code
 reference: ## write docs/errors.md, http.md and sql-contract.md anew from the code
 	$(PYTHON) -m tests.reference
 
+dashboards: ## write Grafana's dashboards anew from deploy/grafana/dashboards.py
+	$(PYTHON) deploy/grafana/dashboards.py deploy/grafana/provisioning/dashboards
+
 docs: ## build the manual as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
 
@@ -74,8 +77,9 @@ chaos-short: ## the same for two minutes, as ./test has it
 mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
 	$(PYTHON) -m tests.chaos.mutants
 
-fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all; crashes and corpora are kept in var/fuzz
+fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all, then make requests, EXAMPLES (100) of each route; crashes and corpora are kept in var/fuzz
 	$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10)
+	HOLDFAST_TEST_EXAMPLES=$(or $(EXAMPLES),100) $(PYTHON) -m pytest tests/api/test_schemathesis.py
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
 	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way

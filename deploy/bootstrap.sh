@@ -96,6 +96,7 @@ bootstrap_programs() {
   # Tests run these with configurations and ports of their own.
   PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null || wanted+=(pgbouncer)
   PATH="$PATH:/usr/sbin" command -v nginx >/dev/null || wanted+=(nginx)
+  command -v promtool >/dev/null || wanted+=(prometheus)
   [[ ${#wanted[@]} -gt 0 ]] || return 0
   if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
     say "Not installed: ${wanted[*]}. On Debian and Ubuntu: sudo apt-get install --no-install-recommends ${wanted[*]}"

@@ -504,7 +504,6 @@ CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigi
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET "holdfast.commits" TO 'on'
     AS $$
     DECLARE
         counted bigint;
@@ -520,8 +519,10 @@ CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigi
         ORDER BY s.attempt FOR UPDATE;
         GET DIAGNOSTICS counted = ROW_COUNT;
         IF counted = cardinality(attempts) THEN
+            PERFORM set_config('holdfast.commits', 'on', true);
             DELETE FROM holdfast.staged s WHERE s.attempt = ANY (attempts);
             GET DIAGNOSTICS counted = ROW_COUNT;
+            PERFORM set_config('holdfast.commits', 'off', true);
             IF counted = rows THEN
                 DELETE FROM holdfast.stages s WHERE s.attempt = ANY (attempts);
                 RETURN true;
@@ -848,13 +849,13 @@ CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET "holdfast.commits" TO 'off'
     AS $$
     DECLARE
         dropped integer := 0;
         gone integer;
         one bigint;
     BEGIN
+        PERFORM set_config('holdfast.commits', 'off', true);
         FOR one IN
             SELECT s.attempt FROM holdfast.stages s
             WHERE s.run = of_run OR (of_run IS NULL AND s.started_at < clock_timestamp() - interval '1 day')

@@ -87,6 +87,19 @@ OTHERS: Final = {
     "TriggerAuthentication": "keda.sh/v1alpha1",
     "Cluster": "postgresql.cnpg.io/v1",
 }
+POD_MONITOR: Final = _of(
+    {
+        "selector": _of({"matchLabels": _TEXTS}),
+        "podMetricsEndpoints": {
+            "type": "array",
+            "items": _of(
+                {"port": _TEXT, "path": _TEXT, "interval": {"type": "string", "pattern": "^[0-9]+s$"}},
+                authorization=_of({"credentials": _of({"name": _TEXT, "key": _TEXT})}),
+            ),
+        },
+    }
+)
+PAGE: Final = ROOT / "docs/operations/kubernetes.md"
 
 
 @pytest.fixture(scope="module", params=[*DATABASES, *WORKERS])
@@ -297,6 +310,24 @@ def test_scalers_ask_for_numbers_that_there_are() -> None:
         assert names
         assert names <= told
     assert any(trigger["metricType"] == "AverageValue" for trigger in triggers), "or its fallback is not taken"
+
+
+def test_prometheus_finds_the_pods_and_the_alerts_know_their_job(service: list[Manifest]) -> None:
+    monitor = one(build(FOLDER / "monitoring"), "PodMonitor", "holdfast")
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    jsonschema.validate(monitor["spec"], POD_MONITOR)
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    deployment = one(service, "Deployment", "holdfast")
+    assert monitor["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert wanted.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    [container] = pods(service)["holdfast"]["containers"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    assert endpoint["path"] in json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
+    assert f"| `{endpoint['authorization']['credentials']['name']}` | `key` |" in PAGE.read_text()
+    job = f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}"
+    matchers = re.findall(r'up\{job=~"([^"]+)"', (ROOT / "deploy/prometheus/rules/holdfast-service.yml").read_text())
+    assert [bool(re.fullmatch(matcher, job)) for matcher in matchers] == [True, True]
 
 
 def _triggers(folder: str) -> list[Manifest]:

@@ -74,7 +74,9 @@ async def _scrape(request: Request) -> Scrape:
     levels = context.engine.levels
     await levels.refresh()
     merged = await context.engine.metrics.merged()
-    await asyncio.to_thread(levels.bring, merged)
+    # Names of standbys and the like are nothing for who may see some topics.
+    whole = reads and (key is None or not key.prefixes)
+    await asyncio.to_thread(levels.bring, merged, server=whole)
     names = levels.names() if reads else frozenset()
     return Scrape(merged, names if key is None else frozenset(filter(key.covers, names)))
 

@@ -8,18 +8,22 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
 import msgspec
 
 from app import tasks
+from app.db import health
 from app.db.pool import UNREACHABLE
 from app.errors import HoldfastError
 from app.metrics import catalogue
+from app.metrics.catalogue import Kind
 from app.queue import archive, inspector, survey
 from app.queue import log as records
 from app.topics import store
 from app.topics.config import Policy, TopicType
 
 if TYPE_CHECKING:
+    from app.db.health import Sample
     from app.db.pool import Pools
     from app.engine.counters import Counters
     from app.engine.cursors import Cursors
@@ -77,6 +81,7 @@ class Levels:
         self._most_topics = most_topics
         self._to_files = to_files
         self._unarchived: dict[str, int] = {}
+        self._server: list[Sample] = []
         self._census: dict[tuple[str, str], int] = {}
         self._policies: list[Policy] = []
         self._depths: dict[str, Depth] = {}
@@ -158,8 +163,8 @@ class Levels:
             depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
         return depths
 
-    def bring(self, merged: Merged) -> None:
-        """Add what is known of the database to what processes say."""
+    def bring(self, merged: Merged, *, server: bool) -> None:
+        """Add what is known of the database to what processes say; `server`: of PostgreSQL too."""
         merged.level(catalogue.DATABASE_UP, (), int(self._up))
         for labels, topics in self._census.items():
             merged.level(catalogue.TOPICS, labels, topics)
@@ -169,6 +174,8 @@ class Levels:
             merged.level(catalogue.TOPIC_AGE, (), time.monotonic() - self._looked)
         for table, days in self._unarchived.items():
             merged.level(catalogue.UNARCHIVED, (table,), days)
+        for family, of, value in self._server if server else ():
+            (merged.total if family.kind is Kind.COUNTER else merged.level)(family, of, value)
         for name, depth in self._depths.items():
             merged.level(catalogue.TOPIC_READY, (name,), depth.ready)
             merged.level(catalogue.TOPIC_IN_FLIGHT, (name,), depth.in_flight)
@@ -181,6 +188,8 @@ class Levels:
             if sight.earliest_seq is not None or self._live(name) == 0:
                 merged.level(catalogue.TOPIC_EARLIEST, (name,), sight.earliest_seq or sight.head_seq + 1)
             merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.failed + self._live(self._graves[name]))
+        for name in self._depths.keys() & self._graves.values():
+            merged.level(catalogue.TOPIC_TAKES_DEAD, (name,), 1)
         for name, state in self._logs.items():
             merged.level(catalogue.TOPIC_HEAD, (name,), state.head_seq)
             merged.level(catalogue.TOPIC_EARLIEST, (name,), state.earliest_seq)
@@ -199,6 +208,7 @@ class Levels:
             await asyncio.wait_for(self._read_topics(), PATIENCE_SECONDS)
             self._up = True
             pause = SHARE * PATIENCE_SECONDS  # if it runs out of time
+            await self._read_server()
             await asyncio.wait_for(self._read_depths(), PATIENCE_SECONDS)
             pause = max(FRESH_SECONDS, SHARE * (time.monotonic() - began))
         except UNREACHABLE as error:
@@ -221,6 +231,14 @@ class Levels:
         there = {policy.topic.name for policy in self._policies}
         # Only those that were known before: a topic that was made meanwhile is not gone.
         self._metrics.forget(name for name in counted if name not in there)
+
+    async def _read_server(self) -> None:
+        try:
+            self._server = await asyncio.wait_for(health.read(self._pools.rest), PATIENCE_SECONDS)
+        except (asyncpg.PostgresError, TimeoutError) as error:
+            # It is slow, or the role may not call a function. Topics are looked at all the same.
+            log.warning("can't look at PostgreSQL: %r", error)
+            self._server = []
 
     async def _read_depths(self) -> None:
         queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]

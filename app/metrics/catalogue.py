@@ -88,6 +88,48 @@ DATABASE_UP: Final = _gauge(
     "database_up", "", "1 if the database answered this scrape, or within the last 5 s.", Merge.LEAST
 )
 
+# PostgreSQL, by its own statistics views.
+CONNECTIONS: Final = _gauge("database_connections", "", "Sessions of the server, in all its databases.")
+CONNECTIONS_MOST: Final = _gauge(
+    "database_connections_max", "", "Sessions that roles which are no superusers may have, of all services and tools."
+)
+LOCK_WAITS: Final = _gauge(
+    "database_lock_waits", "", "Sessions that wait for a lock in this database, as far as the role may see them."
+)
+DATABASE_BYTES: Final = _gauge("database_bytes", "", "Size of the database: tables and indexes, without the log.")
+ID_AGE: Final = _gauge(
+    "database_id_age", "kind", "Ids since the oldest that is not frozen, in whichever database: transaction, multixact."
+)
+TRANSACTIONS: Final = _counter("database_transactions", "outcome", "Transactions in this database, of everybody.")
+DEADLOCKS: Final = _counter("database_deadlocks", "", "Deadlocks in this database.")
+BLOCKS: Final = _counter(
+    "database_blocks", "from", "Blocks of 8 KiB read: from PostgreSQL's cache, or from the system, which may have them."
+)
+WAL: Final = _counter("database_wal_bytes", "", "Write-ahead log, of the whole server, ever.")
+WAL_ARCHIVE_FAILS: Final = _gauge(
+    "database_wal_archive_failing", "", "1 if the last try to archive log failed. Absent where archive_mode is off."
+)
+SLOT_KEEPS: Final = _gauge(
+    "database_slot_bytes", "slot", "Log that a replication slot keeps; of the 20 that keep most."
+)
+STANDBY_BEHIND: Final = _gauge(
+    "database_standby_behind_bytes",
+    "standby",
+    "Log that a standby has not replayed. Absent where the role may not see it.",
+)
+HORIZON_AGE: Final = _gauge(
+    "database_horizon_age_seconds",
+    "holder",
+    "For how long the oldest of its kind holds back the removal of dead rows; 0: none. Absent where nobody can tell.",
+)
+HORIZON_TRANSACTIONS: Final = _gauge(
+    "database_horizon_transactions", "holder", "Transactions that began since the oldest of its kind did; 0: none."
+)
+LIVE_ROWS: Final = _gauge("database_live_rows", "table", "Rows, as the server estimates them.")
+DEAD_ROWS: Final = _gauge(
+    "database_dead_rows", "table", "Dead rows that are not removed, as the server estimates them."
+)
+
 # Claims.
 PASSES: Final = _counter(
     "claim_passes",
@@ -232,6 +274,9 @@ TOPIC_DEAD_NOW: Final = _gauge(
     "topic_dead",
     "topic",
     "Jobs that failed and are kept, up to 1000, and those in the queue that it names for dead letters.",
+)
+TOPIC_TAKES_DEAD: Final = _gauge(
+    "topic_takes_dead_letters", "topic", "1 for a queue that another one names for its dead letters; absent for others."
 )
 TOPIC_RECORDS: Final = _gauge("topic_records", "topic", "Records of a log.")
 TOPIC_HEAD: Final = _gauge("topic_head_seq", "topic", "The last seq that was given; 0: none.")

@@ -59,6 +59,10 @@ class Merged(msgspec.Struct):
         else:
             known[labels] = (max if family.merge is Merge.MOST else min)(known[labels], value)
 
+    def total(self, family: Family, labels: Labels, value: float) -> None:
+        """Bring a counter in that no process keeps."""
+        self.counters.setdefault(family.name, {})[labels] = value
+
 
 class Metrics(Numbers):
     """The numbers of the process in a slot. Without a folder it is the only one, and nothing is written.

@@ -46,6 +46,7 @@ TABLES = [
     """,
     "CREATE INDEX writes_old ON holdfast.writes (committed_at)",
 ]
+# A function may not SET a parameter of ours at its head: that takes a superuser, and who migrates need not be one.
 STAGING = [
     f"""
     CREATE FUNCTION holdfast.open_stage(of_run text) RETURNS bigint {AS_OWNER} AS $$
@@ -76,7 +77,7 @@ STAGING = [
     # commit of this batch, or a later one, of the same write. What they staged is gone from there either way.
     f"""
     CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigint, attempts bigint[], rows bigint)
-    RETURNS boolean {AS_OWNER} SET holdfast.commits = 'on' AS $$
+    RETURNS boolean {AS_OWNER} AS $$
     DECLARE
         counted bigint;
     BEGIN
@@ -91,8 +92,10 @@ STAGING = [
         ORDER BY s.attempt FOR UPDATE;
         GET DIAGNOSTICS counted = ROW_COUNT;
         IF counted = cardinality(attempts) THEN
+            PERFORM set_config('holdfast.commits', 'on', true);
             DELETE FROM holdfast.staged s WHERE s.attempt = ANY (attempts);
             GET DIAGNOSTICS counted = ROW_COUNT;
+            PERFORM set_config('holdfast.commits', 'off', true);
             IF counted = rows THEN
                 DELETE FROM holdfast.stages s WHERE s.attempt = ANY (attempts);
                 RETURN true;
@@ -106,13 +109,13 @@ STAGING = [
     # Up to `most` rows that were staged in this run, or without one more than a day ago: how many. Fewer than `most`:
     # that was all, but for what somebody is writing or committing.
     f"""
-    CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer {AS_OWNER}
-    SET holdfast.commits = 'off' AS $$
+    CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer {AS_OWNER} AS $$
     DECLARE
         dropped integer := 0;
         gone integer;
         one bigint;
     BEGIN
+        PERFORM set_config('holdfast.commits', 'off', true);
         FOR one IN
             SELECT s.attempt FROM holdfast.stages s
             WHERE s.run = of_run OR (of_run IS NULL AND s.started_at < clock_timestamp() - interval '1 day')

@@ -297,6 +297,8 @@ async def test_keys_see_what_they_may(serve: Serve, topic: str) -> None:
             assert whole.of("topic_enqueued_total") == 2
             assert part.of("topic_enqueued_total") == part.of("topic_enqueued_total", topic=f"{topic}.a") == 1
             assert f"{topic}.b" not in {dict(labels).get("topic") for _, labels in part}
+            assert whole.of("database_bytes") > 0
+            assert (part.of("database_up"), part.of("database_bytes")) == (1, 0), "nothing of the server"
     await guarded.stop()
 
 

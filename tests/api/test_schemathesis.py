@@ -18,8 +18,9 @@ import pytest
 from tests.launch import services
 
 HERE = Path(__file__).parent
-EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "15")
+EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "10")
 SEED = os.environ.get("HOLDFAST_TEST_SEED", "1")
+TIMEOUT = 60 * max(15, int(EXAMPLES))  # seconds
 
 
 KEYS = {"all": "k", "read": "reads:read", "of mail": "mails::mail"}
@@ -50,7 +51,7 @@ async def run(url: str, folder: Path, key: str, *options: str, **environment: st
         return ran.stdout
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(TIMEOUT)
 async def test_the_service_is_as_its_description_says(
     new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:
@@ -58,7 +59,7 @@ async def test_the_service_is_as_its_description_says(
     await run(await new_database(), tmp_path, "k", phases, f"--max-examples={EXAMPLES}")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 async def test_it_is_so_all_the_way_of_a_job(
     new_database: Callable[[], Awaitable[str]], tmp_path: Path, key: str

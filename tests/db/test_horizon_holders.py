@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db import binaries, horizon
+from app.db import binaries, health, horizon
 from app.db.embedded import EmbeddedPostgres
 from app.db.horizon import Holder, Kind
 from app.db.postmaster import Launcher
@@ -118,6 +118,20 @@ async def test_a_logical_slot_keeps_no_rows_of_ours(db: Session) -> None:
         assert await holders(db, Kind.SLOT) == []
     finally:
         await db.execute("SELECT pg_drop_replication_slot('changes')")
+
+
+async def test_a_scrape_shows_the_standby_and_its_slot(standby: EmbeddedPostgres, db: Session) -> None:
+    async def both() -> bool:
+        shown = {(family.name, labels) for family, labels, _ in await health.read(db)}
+        names = {name for name, _ in shown}
+        return ("database_slot_bytes", ("standby",)) in shown and "database_standby_behind_bytes" in names
+
+    await until(both, "the standby follows")
+    there = await asyncpg.connect(standby.url)
+    names = {family.name for family, _, _ in await health.read(there)}
+    await there.close()
+    assert "database_bytes" in names
+    assert "database_wal_bytes" not in names, "it writes none"
 
 
 async def test_a_query_on_a_standby_holds_it_by_its_slot_or_by_its_connection(

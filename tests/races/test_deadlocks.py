@@ -7,11 +7,13 @@ import random
 from collections.abc import Awaitable, Callable
 
 from app.db.pool import open_pools
+from app.queue import inspector
 from app.queue.consumer import Return
-from app.queue.model import Held, Seq
+from app.queue.model import Held, Seq, Topic
 from app.reapers import sweeps
 from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
+from tests.queue.calls import Session, until
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 NODE = "worker"
@@ -37,6 +39,35 @@ async def test_overlapping_batches_of_every_verb(database_url: str, topic: str, 
             machine.engine.stop()
             await machine.engine.drain()
         await pools.close(5)
+
+
+async def test_processes_that_fold_the_same_topics_in_other_orders(connect: Callable[[], Awaitable[Session]]) -> None:
+    """Each has the topics in the order in which it came to use them. Somebody else stops both of them half way."""
+    one, other, holder = await connect(), await connect(), await connect()
+    first, *between, last = range(900_001, 900_005)
+    ids = [first, *between, last]
+    await holder.execute("INSERT INTO holdfast.tallies (topic_id, ready) SELECT unnest($1::integer[]), 7", ids)
+    upto = await holder.fetchval("SELECT max(id) FROM holdfast.tallies")
+
+    async def fold(db: Session, *topics: int) -> None:
+        await inspector.fold(db, [(Topic(f"t{number}", number, 0), 0) for number in topics], upto)
+
+    async with holder.transaction():
+        await holder.execute("SELECT 1 FROM holdfast.tallies WHERE topic_id = ANY ($1) FOR UPDATE", between)
+        folds = [asyncio.create_task(fold(one, *ids)), asyncio.create_task(fold(other, *reversed(ids)))]
+        for session in (one, other):
+            await _waits(holder, session)
+    await asyncio.gather(*folds)
+    rows = await holder.fetch("SELECT topic_id, ready FROM holdfast.tallies WHERE topic_id = ANY ($1) ORDER BY 1", ids)
+    assert [tuple(row) for row in rows] == [(number, 7) for number in ids]
+    await holder.execute("DELETE FROM holdfast.tallies WHERE topic_id = ANY ($1)", ids)
+
+
+async def _waits(observer: Session, session: Session) -> None:
+    async def blocked() -> bool:
+        return bool(await observer.fetchval("SELECT pg_blocking_pids($1) <> '{}'", session.get_server_pid()))
+
+    await until(blocked, "it waits")
 
 
 async def _client(machines: list[Machine], queue: Policy, number: int) -> None:

@@ -222,8 +222,8 @@ async def begun(rivals: Rivals, verb: Awaitable[object]) -> asyncio.Task[object]
     pid = rivals.other.get_server_pid()
 
     async def met() -> bool:
-        waits = "SELECT cardinality(pg_blocking_pids($1)) > 0"
-        return late.done() or bool(await rivals.observer.fetchval(waits, pid))
+        waits = "SELECT $2 = ANY (pg_blocking_pids($1))"  # for what else it waits is over by itself
+        return late.done() or bool(await rivals.observer.fetchval(waits, pid, rivals.one.get_server_pid()))
 
     await until(met, "it waits, or is done")
     return late

@@ -130,10 +130,10 @@ async def test_days_that_are_not_in_files_are_counted(
     levels = keeping.engine.levels
     await levels.refresh()
     merged = await keeping.engine.metrics.merged()
-    levels.bring(merged)
+    levels.bring(merged, server=False)
     counted = merged.levels[catalogue.UNARCHIVED.name]
     assert counted == {("lease_events",): 0, ("results",): 0, ("archive",): 1}
     await machine.engine.levels.refresh()
     silent = await machine.engine.metrics.merged()
-    machine.engine.levels.bring(silent)
+    machine.engine.levels.bring(silent, server=False)
     assert catalogue.UNARCHIVED.name not in silent.levels

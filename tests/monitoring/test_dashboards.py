@@ -1,0 +1,86 @@
+"""deploy/grafana: dashboards as their source has them, of metrics that there are, with links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.admin.pages import PAGES
+from tests.monitoring import sources
+from tests.monitoring.sources import DASHBOARDS, ROOT, Parsed
+
+ALERTS = sources.alerts()
+BOARDS = sources.boards()
+CORE = {"row", "stat", "timeseries", "table"}
+BUILT_IN = {"__rate_interval", "__url_time_range", "__value.text", "datasource"}
+
+
+def test_they_are_as_their_source_has_them(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "deploy/grafana/dashboards.py", tmp_path], check=True)
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_text() for path in DASHBOARDS.glob("*.json")}, "run: make dashboards"
+
+
+def test_grafana_finds_them_and_their_source_of_data() -> None:
+    [provider] = sources.parsed(DASHBOARDS / "holdfast.yml")["providers"]
+    assert provider["options"]["path"] == "/etc/grafana/provisioning/dashboards"
+    assert "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro" in (ROOT / "docker-compose.yml").read_text()
+    [source] = sources.parsed(DASHBOARDS.parent / "datasources/prometheus.yml")["datasources"]
+    assert source["isDefault"], "it is what the variable datasource begins with"
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_a_panel_says_what_it_shows(board: Parsed) -> None:
+    assert [panel["id"] for panel in board["panels"]] == list(range(1, len(board["panels"]) + 1))
+    variables = {one["name"] for one in board["templating"]["list"]}
+    for panel in board["panels"]:
+        assert panel["type"] in CORE
+        assert panel["title"]
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        used = set(re.findall(r"\$\{?([\w.]+)", str(panel)))
+        assert used <= variables | BUILT_IN, panel["title"]
+        if panel["type"] != "row":
+            assert panel["fieldConfig"]["defaults"].get("unit") or panel["type"] == "table", panel["title"]
+            assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    places = [tuple(panel["gridPos"].values()) for panel in board["panels"]]
+    assert len({(x, y) for x, y, _, _ in places}) == len(places), "a panel covers another"
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_what_queries_name_there_is(board: Parsed) -> None:
+    queries = [target["expr"] for panel in sources.panels(board) for target in panel["targets"]]
+    assert len(queries) > 20
+    assert {query: wrong for query in queries if (wrong := sources.unknown(query))} == {}
+    mine = [query for query in queries if sources.metrics(query)]
+    assert [query for query in mine if query.count('job="$job"') < len(sources.metrics(query))] == []
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_links_lead_somewhere(board: Parsed) -> None:
+    paths = {path for method, path, *_ in PAGES if method == "GET"}
+    for link in board["links"]:
+        if link["title"] == "Admin pages":
+            page = link["url"].removeprefix("${admin}/admin").replace("${topic}", "{topic}")
+            assert page in paths
+    for panel in sources.panels(board):
+        for link in panel["links"]:
+            assert link["url"] == f"${{manual}}/operations/runbooks.html#{link['title'].lower()}"
+            assert link["title"] in ALERTS
+    linked = re.findall(r"/d/([\w-]+)", str(board))
+    assert set(linked) <= set(BOARDS)
+
+
+def test_every_alert_is_on_a_panel_that_shows_what_it_looks_at() -> None:
+    shown: dict[str, set[str]] = {}
+    for board in BOARDS.values():
+        for panel in sources.panels(board):
+            for link in panel["links"]:
+                looked_at = set().union(*(sources.metrics(target["expr"]) for target in panel["targets"]))
+                shown.setdefault(link["title"], set()).update(looked_at)
+    assert set(shown) == set(ALERTS)
+    blind = {name for name, rule in ALERTS.items() if (of := sources.metrics(rule["expr"])) and not of & shown[name]}
+    assert blind == set()
