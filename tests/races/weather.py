@@ -18,7 +18,7 @@ class Storm:
         self.blows = True
 
     async def last(self, pools: Pools, queue: Policy, seconds: float, wanted: set[str]) -> None:
-        """End it after some seconds, once the queue's ledger tells all that is wanted. TimeoutError if it never does."""
+        """End it after some seconds, once the ledger tells all that is wanted. TimeoutError: it never does."""
         await asyncio.sleep(seconds)
         async with asyncio.timeout(LONGEST_SECONDS):
             while missing := wanted - await told(pools, queue):
