@@ -112,6 +112,11 @@ def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
     return found
 
 
+def is_of_what_moves(request: Request) -> bool:
+    """Whether a page was opened before, and what moves in it is asked for alone."""
+    return request.headers.get("hx-target") == LIVE
+
+
 def page(request: Request, template: str, status: int = 200, **view: object) -> Response:
     """A template with what its view model holds; of a request for what moves in it, that part alone."""
     made = _templates().get_template(template)
@@ -120,7 +125,7 @@ def page(request: Request, template: str, status: int = 200, **view: object) -> 
         "path": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "side": frame.side(request),
     }
-    if request.headers.get("hx-target") == LIVE and LIVE in made.blocks and status == 200:
+    if is_of_what_moves(request) and LIVE in made.blocks and status == 200:
         return HTMLResponse("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
     return HTMLResponse(made.render(view), status, _HEADERS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -45,13 +45,15 @@ class Explain:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
-    async def job(self, policy: Policy, seq: int, *, covers: Callable[[str], bool]) -> Explained | None:
+    async def job(
+        self, policy: Policy, seq: int, *, covers: Callable[[str], bool], last: Sequence[Event] | None = None
+    ) -> Explained | None:
         """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
-        that topic."""
+        that topic. `last`: its events, the newest first, for who has read them already; one is enough."""
         db = self._shared.pools.rest
         row = await explained.job(db, policy.topic, policy.budget, seq)
         if row is None:
-            return await self._gone(policy, seq, covers)
+            return await self._gone(policy, seq, covers, last)
         facts = Facts(policy.control)
         if row.state == "blocked":
             facts.head = await explained.head(db, policy.topic, row.tenant, row.grp, seq)
@@ -76,7 +78,9 @@ class Explain:
         out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
         return head, reasons.of_group(head, None if out is None else out.verdict)
 
-    async def _gone(self, policy: Policy, seq: int, covers: Callable[[str], bool]) -> Explained | None:
+    async def _gone(
+        self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
+    ) -> Explained | None:
         db, topic = self._shared.pools.rest, policy.topic
         for place in (await shown.letters(db, [(topic.id, seq)])).values():
             for letter in await shown.show(db, [place]):
@@ -84,7 +88,8 @@ class Explain:
                 deliveries = letter.original_deliveries or 0
                 dead = reasons.of_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
                 return Explained(None, Verdict([dead], None))
-        events = await ledger.last(db, topic, seq, 1)
+        if events is None:
+            events = await ledger.last(db, topic, seq, 1)
         if not events:
             return None
         last = events[0]

@@ -72,14 +72,21 @@ class Outcomes:
         settlements.on_ended = self._ended
 
     async def of(
-        self, policy: Policy, seq: int, seconds: float = 0.0, *, covers: Callable[[str], bool]
+        self,
+        policy: Policy,
+        seq: int,
+        seconds: float = 0.0,
+        *,
+        covers: Callable[[str], bool],
+        last: Sequence[Event] | None = None,
     ) -> Outcome | None:
         """What became of a job; while it is pending, wait so long. None if nothing is kept of it.
 
-        Where it is as a dead letter, and what was handed in for it there, is told if `covers` that topic.
+        Where it is as a dead letter, and what was handed in for it there, is told if `covers` that topic. `last`: its
+        events, the newest first, for who has read them already and does not wait; two are enough.
         """
         if seconds <= 0:
-            return await self._look(policy, seq, covers)
+            return await self._look(policy, seq, covers, last)
         give_up = time.monotonic() + seconds
         with self._parked(policy.topic, seq) as woken:  # before the look: no end between the two goes unheard
             while True:
@@ -108,7 +115,9 @@ class Outcomes:
         if self._poller is not None:
             self._poller.cancel()
 
-    async def _look(self, policy: Policy, seq: int, covers: Callable[[str], bool]) -> Outcome | None:
+    async def _look(
+        self, policy: Policy, seq: int, covers: Callable[[str], bool], last: Sequence[Event] | None = None
+    ) -> Outcome | None:
         db, topic = self._shared.pools.rest, policy.topic
         row = await explained.job(db, topic, policy.budget, seq)
         if row is not None and row.state in {"failed", "expired", "cancelled"}:
@@ -125,7 +134,7 @@ class Outcomes:
             for one in await shown.show(db, [place]):
                 letter = (one.topic, one.seq) if covers(one.topic) else None
                 return Outcome(DEAD_LETTERED, one.dlq_moved_ms, error=one.last_error, letter=letter)
-        return _last(await ledger.last(db, topic, seq, 2))
+        return _last(await ledger.last(db, topic, seq, 2) if last is None else last)
 
     @contextlib.contextmanager
     def _parked(self, topic: Topic, seq: int) -> Iterator[asyncio.Event]:

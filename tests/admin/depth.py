@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -82,6 +82,7 @@ UNION ALL
 SELECT $4::integer, count(*), 0, 0, 0, coalesce(sum(octet_length(payload)), 0) FROM made WHERE state = 'dead'
 """.replace("{kinds}", str(KINDS))
 
+MOVES: Final = {"hx-target": "live"}  # asks for what moves in a page alone
 PAGES: Final = {
     "home": "/",
     "topics": "/topics?sort=worst",
@@ -116,6 +117,11 @@ PAGES: Final = {
     "users": "/users",
     "audit": "/audit",
 }
+# What comes after its page, where it takes longer than a page may (app/admin/soon.py).
+COME_AFTER: Final = {
+    "what happened to a job": PAGES["job"],
+    "what became of one, completed": PAGES["job, completed"],
+}
 
 
 async def fill(http: httpx.AsyncClient, dsn: str, jobs: int, say: Callable[[str], None] = lambda _: None) -> None:
@@ -142,12 +148,12 @@ async def fill(http: httpx.AsyncClient, dsn: str, jobs: int, say: Callable[[str]
         await db.close()
 
 
-async def took(http: httpx.AsyncClient, path: str, times: int) -> list[float]:
+async def took(http: httpx.AsyncClient, path: str, times: int, headers: Mapping[str, str] | None = None) -> list[float]:
     """How long a page takes, in ms, each time; it must come as it should."""
     found = []
     for _ in range(times):
         began = time.perf_counter()
-        answer = await http.get(f"/admin{path}")
+        answer = await http.get(f"/admin{path}", headers=headers)
         found.append((time.perf_counter() - began) * 1000)
         assert answer.status_code == 200, (path, answer.status_code, answer.text)
     return found
@@ -180,6 +186,10 @@ async def _measure(jobs: int) -> int:
             slow += p95 > BAR_MS
             verdict = f"  more than {BAR_MS:.0f}" if p95 > BAR_MS else ""
             print(f"{name:40} {statistics.median(found):8.1f} {p95:8.1f} {found[-1]:8.1f}{verdict}", flush=True)
+        for name, path in COME_AFTER.items():
+            found = sorted(await took(http, path, ASKED, MOVES))
+            p95 = statistics.quantiles(found, n=20, method="inclusive")[-1]
+            print(f"{name:40} {statistics.median(found):8.1f} {p95:8.1f} {found[-1]:8.1f}  behind a page", flush=True)
     return slow
 
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from app.admin.dead.compare import Pair, pairs, text_of
 from app.admin.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed
+from app.admin.soon import soon
 from app.edge.context import Context, context_of
 from app.edge.sight import WHY, as_seen, sees_payloads
 from app.errors import NotAQueue, TopicNotFound
@@ -109,12 +110,12 @@ async def _source(request: Request, policy: Policy, job: Shown) -> Policy | None
 
 
 async def _worker(context: Context, source: Policy, job: Shown) -> str:
-    """Who had it last, by the ledger."""
+    """Who had it last, by the ledger; "" where that takes long to find: the job's own page waits for it."""
     seq = seq_in(source, job)
     if seq is None:
         return ""
-    events = await ledger.last(context.pools.rest, source.topic, seq, EVENTS)
-    return next((event.node for event in events if event.node), "")
+    events = await soon(ledger.last(context.pools.rest, source.topic, seq, EVENTS))
+    return next((event.node for event in events or () if event.node), "")
 
 
 async def _good(request: Request, source: Policy) -> Good | None:

@@ -17,7 +17,8 @@ from app.admin import payloads
 from app.admin.frame import tabs
 from app.admin.jobs import again, timeline
 from app.admin.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
-from app.admin.render import page
+from app.admin.render import is_of_what_moves, page
+from app.admin.soon import soon
 from app.edge.context import context_of
 from app.edge.jobs import seq_in
 from app.edge.sight import WHY, as_seen
@@ -31,6 +32,7 @@ from app.topics.config import check_name
 MOST_EVENTS: Final = 200  # the latest
 _OVER: Final = "What became of it"
 _QUESTIONS: Final = {"leased": "What it does", **dict.fromkeys(("gone", "failed", "expired", "cancelled"), _OVER)}
+_UNKNOWN: Final = "Nothing is known of it: it never was, or what happened to it is kept no longer."
 WAITS: Final = frozenset({"ready", "scheduled", "blocked"})
 
 
@@ -66,16 +68,21 @@ async def show_with(request: Request, said: Said) -> Response:
     policy = await context.policies.queue(name)
     db, topic = context.pools.rest, policy.topic
     job = next(iter(await shown.show(db, [Place(topic.name, topic.id, seq)])), None)
-    found = await context.engine.explain.job(policy, seq, covers=may_name)
-    if found is None:
-        raise no_job(policy, seq)
+    # The ledger has no index by job: where there is much of it, the page is there before what happened is.
+    look, moves = ledger.last(db, topic, seq, MOST_EVENTS + 1), is_of_what_moves(request)
+    events = await look if moves else await soon(look)
+    last = (events or []) if job is None else None  # of one that is there they may be older than its end
+    found = None
+    if job is not None or events is not None:
+        found = await context.engine.explain.job(policy, seq, covers=may_name, last=last)
+        if found is None and not moves:
+            raise no_job(policy, seq)
+    outcome = await context.engine.outcomes.of(policy, seq, covers=may_name, last=last)
     job = None if job is None else as_seen(key, name, job)
-    outcome = await context.engine.outcomes.of(policy, seq, covers=may_name)
     outcome = None if outcome is None else as_seen(key, name, outcome)
     seen = job if job is not None and not job.hidden else None
-    events = await ledger.last(db, topic, seq, MOST_EVENTS + 1)
-    now_ms = round(time.time() * 1000) if found.row is None else found.row.now_ms
-    steps = timeline.steps(events[MOST_EVENTS - 1 :: -1], now_ms, may_name)
+    now_ms = round(time.time() * 1000) if found is None or found.row is None else found.row.now_ms
+    steps = timeline.steps((events or [])[MOST_EVENTS - 1 :: -1], now_ms, may_name)
     state = "gone" if job is None else job.state
     may_change = allows(request, CHANGE_JOBS, name)
     guarded = context.access.directory.guarded
@@ -92,13 +99,14 @@ async def show_with(request: Request, said: Said) -> Response:
         state=state,
         question=_QUESTIONS.get(state, "Why it is not running"),
         now_ms=now_ms,
-        reasons=[reason.message for reason in found.verdict.reasons],
-        wait_ms=found.verdict.wait_ms,
+        late=events is None,
+        reasons=[reason.message for reason in found.verdict.reasons] if found else [] if events is None else [_UNKNOWN],
+        wait_ms=None if found is None else found.verdict.wait_ms,
         actions=_actions(job) if may_change else frozenset(),
         outcome=outcome,
         result=_result(outcome),
         steps=steps,
-        earlier=len(events) > MOST_EVENTS,
+        earlier=len(events or ()) > MOST_EVENTS,
         parts=timeline.strip(steps, now_ms),
         origin=job is not None and job.original_topic is not None and may_name(job.original_topic),
         texts=() if job is None else _texts(job),
