@@ -17,6 +17,7 @@ _NGINX: Final = "tests/fronts/test_nginx.py::test_a_claim_waits_for_as_long_as_i
 # By "page $ command", as fnmatch has it: the test that runs it as it stands.
 RUN: Final = {
     "README.md $ ./run": _FRESH,
+    "README.md $ ./run demo": _FRESH,
     "docs/configuration.md $ psql *": _FRESH,
     "docs/operations/spark.md $ make spark-zip": _FRESH,
     "docs/spark.md $ .venv-spark/bin/python -c *": _FRESH,
@@ -44,7 +45,7 @@ RUN: Final = {
 
 # The test that runs what it does, and what is different there.
 ALIKE: Final = {
-    "* $ ./run demo": ("tests/test_demo.py::test_it_uses_the_service_that_runs", "another folder than this"),
+    "docs/configuration.md $ ./run demo": (_FRESH, "it is the same command in README"),
     "* $ holdfast import *": (
         "tests/sdk/test_cli_import.py::test_its_jobs_are_taken_once_and_come_as_they_would",
         "another file",
