@@ -51,3 +51,24 @@ def test_the_index_has_every_page() -> None:
         found |= {(folder / link).resolve() for link in LINKED.findall((DOCS / index).read_text())}
     missing = {path.resolve() for path in DOCS.rglob("*.md")} - found - {DOCS / "README.md"}
     assert sorted(str(path.relative_to(DOCS)) for path in missing) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "sdk/README.md"])
+def test_what_a_page_outside_of_the_manual_links_to_is_there(page: str) -> None:
+    """Those in docs/ are the site's, whose build is strict."""
+    text = (ROOT / page).read_text()
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith(("http", "mailto:"))]
+    missing = []
+    for target in targets:
+        name, _, anchor = target.partition("#")
+        path = ((ROOT / page).parent / name).resolve() if name else ROOT / page
+        if not path.exists() or (anchor and anchor not in headings(path)):
+            missing.append(target)
+    assert missing == []
+    assert len(targets) > 50 or page != "README.md"
+
+
+def headings(page: Path) -> set[str]:
+    """Its headings' anchors, as code hosts make them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}

@@ -43,7 +43,9 @@ def serve(folder: Path) -> Iterator[Serve]:
 def test_it_prints_its_address_and_a_line_that_works(serve: Serve) -> None:
     service = serve()
     url = service.up()
-    greeting, line = service.out.read_text().strip().splitlines()
+    greeting, line, pages = service.out.read_text().strip().splitlines()
+    with urllib.request.urlopen(pages.removeprefix("See:  "), timeout=15) as page:
+        assert b"Holdfast</title>" in page.read()
     assert re.fullmatch(
         r"Holdfast \S+ is running on http://127\.0\.0\.1:\d+  \(PostgreSQL \d\S*, data in \S+/\)", greeting
     )

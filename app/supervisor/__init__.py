@@ -170,5 +170,6 @@ class Supervisor:
         return (
             f"Holdfast {__version__} is running on {base}  (PostgreSQL {self._version}, {where})\n"
             f"Try:  curl -X PUT {base}/v0/topics/hello{key} -H 'content-type: application/json' "
-            """-d '{"type": "queue", "durable": true}'"""
+            """-d '{"type": "queue", "durable": true}'\n"""
+            f"See:  {base}/admin"
         )
