@@ -164,6 +164,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
 
     app = Service(
         counted,
+        access_log=settings.access_log,
         title="Holdfast",
         version=__version__,
         summary="A job queue on PostgreSQL: leased, fenced, durable.",
