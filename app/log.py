@@ -24,6 +24,7 @@ Format = Literal["text", "json"]
 
 REQUEST_ID: Final = b"x-request-id"
 ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,128}"  # what is taken of a caller
+TOPIC_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}"  # as app.topics.config has it
 # In a request's scope: its id, what is known of it by now, and the event loop's clock when it came.
 ID: Final = "holdfast.request_id"
 KEY: Final = "holdfast.key_id"
@@ -39,7 +40,7 @@ FIELDS: Final = (
 )  # fmt: skip
 
 _ID: Final = re.compile(ID_PATTERN.encode()).fullmatch
-_TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}").fullmatch
+_TOPIC: Final = re.compile(TOPIC_PATTERN).fullmatch
 _TRACE: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
 # What could end a line, or change what a terminal shows of others.
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {

@@ -332,5 +332,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         document["security"] = openapi.SECURITY
         openapi.add_examples(document)
         openapi.add_links(document)
+        openapi.add_request_ids(document)
         app.openapi_schema = document
     return app.openapi_schema
