@@ -14,10 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:
-    from app.keys import Key
+from typing import Any, Final, Literal
 
 Scope = MutableMapping[str, Any]
 Format = Literal["text", "json"]
@@ -149,12 +146,12 @@ def _request() -> dict[str, Any]:
         return {}
     if scope is None:
         return {}
-    key: Key | None = scope.get(KEY)
+    key = scope.get(KEY)  # an app.keys.Key
     topic = scope.get(TOPIC) or scope.get("path_params", {}).get("topic") or ""
     trace = next((_TRACE.fullmatch(value) for name, value in scope["headers"] if name == b"traceparent"), None)
     known = {
         "request_id": scope[ID].decode(),
-        "key_id": None if key is None else shown_key(key),
+        "key_id": None if key is None else key.shown,
         "topic": topic if _TOPIC(topic) else None,
         "route": route_of(scope) or None,
         "method": scope["method"],
@@ -165,11 +162,6 @@ def _request() -> dict[str, Any]:
         "span_id": trace and trace[2].decode(),
     }
     return {name: value for name, value in known.items() if value is not None}
-
-
-def shown_key(key: Key) -> str:
-    """A key as the audit trail and logs name it: by its id; one of the environment by the start of its digest."""
-    return key.id or f"environment key {key.digest.hex()[:6]}"
 
 
 def _exception(record: logging.LogRecord) -> str:

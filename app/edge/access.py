@@ -22,7 +22,7 @@ from app.edge.credentials import (
 )
 from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import OWN, Key, Scope, digest_of
-from app.log import KEY, shown_key
+from app.log import KEY
 from app.signin.people import User, UserKey
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _actor(key: Key | None, address: str | None) -> Actor:
     """Whoever showed this key, as the audit trail names them."""
     if key is None:
         return Actor(trail.OPEN, None, address)
-    return Actor(shown_key(key), key.name or None, address)
+    return Actor(key.shown, key.name or None, address)
 
 
 def _ended(key: Key | None) -> Unauthorized:

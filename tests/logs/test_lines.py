@@ -75,10 +75,10 @@ def test_a_line_whose_arguments_do_not_fit_is_one_all_the_same() -> None:
     assert MARK not in str(said)
 
 
-def thrown(error: BaseException, cause: BaseException | None = None) -> BaseException:
+def thrown(error: Exception) -> Exception:
     try:
-        raise error from cause
-    except BaseException as caught:
+        raise error
+    except Exception as caught:
         return caught
 
 
