@@ -75,9 +75,9 @@ def test_a_line_whose_arguments_do_not_fit_is_one_all_the_same() -> None:
     assert MARK not in str(said)
 
 
-def thrown(error: Exception) -> Exception:
+def thrown(error: Exception, cause: Exception | None = None) -> Exception:
     try:
-        raise error
+        raise error from cause
     except Exception as caught:
         return caught
 
