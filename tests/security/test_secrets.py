@@ -152,8 +152,10 @@ async def held(http: httpx.AsyncClient, queue: Topic) -> dict[str, Any]:
         job = await queue.take()
         body = {"node": "n", "seqs": [job["$seq"]], "lease_ids": [job["lease_id"]], **more}
         assert (await http.post(f"{queue.path}/{verb}", json=body)).is_success
-    kept = await http.post("/api/messages", json={"topic": "mail", "payload": {"a": MARK}, "metadata": {"b": MARK}})
-    taken = (await http.post("/api/messages/dequeue", json={"topic": "mail", "count": 1})).json()["messages"][0]
+    kept = await http.post("/api/messages", json={"topic": "mail", "payload": MARK, "metadata": {"b": MARK}})
+    assert kept.status_code == 201, kept.text
+    dequeued = await http.post("/api/messages/dequeue", json={"topic": "mail", "count": 1})
+    [taken] = dequeued.json()["messages"]
     wrong = {"lease_id": MARK, "result": MARK}
     assert (await http.post(f"/api/messages/{kept.json()['id']}/ack", json=wrong)).is_client_error
     return {**job, **taken}
