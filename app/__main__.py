@@ -71,7 +71,7 @@ def _explained(command: Callable[[Settings], int], environ: Mapping[str, str], r
     """Run a command with the settings of `environ`; a configuration that can't work is one line on stderr."""
     try:
         settings = Settings.from_env(environ)
-        log.configure(settings.log_level)
+        log.configure(settings.log_level, settings.log_format)
         return command(settings)
     except ConfigurationError as error:
         print(f"holdfast: {error}", file=sys.stderr)
@@ -182,7 +182,7 @@ def _server(settings: Settings, fd: int, lifeline: int) -> int:
     forget_secrets()
     server = load_server()
     if settings.workers > 1:
-        log.configure(settings.log_level, f"worker {server.slot()}")
+        log.configure(settings.log_level, settings.log_format, server.slot())
     url = worker.url_from(lifeline)
     if url is None:
         return 0

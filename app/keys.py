@@ -64,6 +64,11 @@ class Key:
     tenant: str | None = field(default=None, kw_only=True)
     hides_payloads: bool = field(default=False, kw_only=True)
 
+    @property
+    def shown(self) -> str:
+        """How the audit trail and the log name it: by its id; one of the environment by the start of its digest."""
+        return self.id or f"environment key {self.digest.hex()[:6]}"
+
     def covers(self, topic: str) -> bool:
         """Whether the key may touch this topic at all; the service's own take admin."""
         if topic.startswith(OWN) and Scope.ADMIN not in self.scopes:

@@ -164,6 +164,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
 
     app = Service(
         counted,
+        access_log=settings.access_log,
         title="Holdfast",
         version=__version__,
         summary="A job queue on PostgreSQL: leased, fenced, durable.",
@@ -331,5 +332,6 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         document["security"] = openapi.SECURITY
         openapi.add_examples(document)
         openapi.add_links(document)
+        openapi.add_request_ids(document)
         app.openapi_schema = document
     return app.openapi_schema

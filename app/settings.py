@@ -66,6 +66,8 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe line that is logged."
     )
+    log_format: Literal["text", "json"] = Field("text", description="How lines are logged: for people, or as JSON.")
+    access_log: bool = Field(False, description="1: a line at level info for each request, when it has ended.")
     workers: int = Field(1, ge=1, le=64, description="Server processes behind the port.")
     hot_connections: int = Field(
         8, ge=2, le=200, description="Connections for enqueue, claim, ack, nack, extend; per class of durability."

@@ -48,7 +48,7 @@ class Service:
 
         def printed() -> str | None:
             assert self.process.poll() is None, self.words
-            match = re.search(r"is running on (\S+) .*\nTry:  .*\n", self.out.read_text())
+            match = re.search(r"is running on (\S+) .*(?:\}|\nTry:  .*)\n", self.out.read_text())
             return match and match.group(1)
 
         return until(printed, 30, or_show=lambda: self.words) or ""

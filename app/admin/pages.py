@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import Scope
 
 from app.admin import (
     asof,
@@ -159,26 +160,34 @@ def _allowed(permission: Permission, handler: Handler) -> Handler:
     return endpoint
 
 
+class Page(Route):
+    """A route that its request can be told by in the log, as FastAPI's are."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return match, found if match is Match.NONE else {**found, "route": self}
+
+
 def routes() -> list[BaseRoute]:
     """Everything below /admin, with errors as pages."""
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
         routes=[
             *(
-                Route(path, _allowed(permission, handler), methods=[method])
+                Page(path, _allowed(permission, handler), methods=[method])
                 for method, path, permission, handler in PAGES
             ),
-            Route("/sign-in", session.ask, methods=["GET"]),
-            Route("/sign-in", session.sign_in, methods=["POST"]),
-            Route("/sign-out", session.sign_out, methods=["POST"]),
+            Page("/sign-in", session.ask, methods=["GET"]),
+            Page("/sign-in", session.sign_in, methods=["POST"]),
+            Page("/sign-out", session.sign_out, methods=["POST"]),
         ],
         exception_handlers={**dict.fromkeys(errors, render.show_error), UnknownKey: look_again},
         middleware=[Middleware(session.Door)],
     )
     behind.router.redirect_slashes = False
     files = Starlette(
-        routes=[Route("/{version}/{name:path}", assets.serve)],
+        routes=[Page("/{version}/{name:path}", assets.serve)],
         exception_handlers=dict.fromkeys(errors, render.show_error),
     )
     files.router.redirect_slashes = False
-    return [Route("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]
+    return [Page("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]

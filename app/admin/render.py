@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +16,12 @@ from app.admin import assets, frame, permissions
 from app.db.horizon import duration
 from app.db.pool import as_unavailable
 from app.edge.credentials import SESSION
+from app.edge.faults import fault_of
 from app.errors import HoldfastError, MethodNotAllowed, NotFound
 
 if TYPE_CHECKING:
     import jinja2
 
-log = logging.getLogger(__name__)
 
 # Payloads, statements and names are anybody's: no script or style stands in a page, and nothing is loaded from
 # elsewhere.
@@ -142,8 +141,7 @@ async def show_error(request: Request, error: Exception) -> Response:
     """The page for any error that a page's handler lets go. Who has not signed in can do so there."""
     shown = _known(request, error)
     if shown is None:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        shown = HoldfastError("Something went wrong here; the service's log says what.")
+        shown = fault_of(request, error)
     if shown.status == 401 and request.method == "GET":
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         message = shown.message if "authorization" in request.headers else ""

@@ -1,20 +1,26 @@
-"""The application, which counts its calls: how many, by verb and how they ended, and how long they took."""
+"""The application, which counts its calls: how many, by verb and how they ended, and how long they took; and which
+gives each an id, by which its lines in the log are found."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable
 from time import perf_counter
 from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from app import log
 from app.metrics import catalogue
 from app.metrics.numbers import Counter, Histogram, Numbers
 
 OK: Final = "ok"
 LEFT: Final = "client_left"
-_VERB, _CODE = "holdfast.verb", "holdfast.code"
+ACCESS: Final = logging.getLogger("app.access")
+_VERB: Final = "holdfast.verb"
 # Modules whose functions are verbs by themselves; the others' are named with their module.
 _VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
 _RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
@@ -22,11 +28,13 @@ _UNTIMED: Final = {"watch", "work", "user_events_listen"}  # as long as their cl
 
 
 class Service(FastAPI):
-    """FastAPI, with one await less than its own way to the routes and a count around it."""
+    """FastAPI, with one await less than its own way to the routes and a count around it. Each answer has the id of its
+    request in X-Request-Id. `access_log`: each request has a line in the log when it has ended."""
 
-    def __init__(self, numbers: Numbers, **options: Any) -> None:
+    def __init__(self, numbers: Numbers, *, access_log: bool = False, **options: Any) -> None:
         super().__init__(**options)
         self._numbers = numbers
+        self._access_log = access_log
         # By endpoint, another verb's name, and error code.
         self._counted: dict[tuple[Any, str | None, str | None], tuple[Counter, Histogram | None]] = {}
 
@@ -39,13 +47,39 @@ class Service(FastAPI):
         scope["app"] = self
         if self.middleware_stack is None:
             self.middleware_stack = self.build_middleware_stack()
+        named = (log.REQUEST_ID, log.request_id(scope["headers"]))
+        scope[log.ID] = named[1]
+
+        def answer(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                scope[log.STATUS] = message["status"]
+                message["headers"] = [*message["headers"], named]  # a new list: the old one may be another's, too
+            return send(message)
+
+        task = asyncio.current_task()
+        log.UNDER_WAY[task] = scope
+        failed = True
         try:
-            await self.middleware_stack(scope, receive, send)
+            await self.middleware_stack(scope, receive, answer)
+            failed = False
         finally:
-            self._count(scope, perf_counter() - began)
+            took = perf_counter() - began
+            self._count(scope, took)
+            if self._access_log:
+                self._tell(scope, took)
+            if failed:  # the server logs that in a moment, in this same task
+                asyncio.get_running_loop().call_soon(log.UNDER_WAY.pop, task, None)
+            else:
+                log.UNDER_WAY.pop(task, None)
+
+    def _tell(self, scope: Scope, took: float) -> None:
+        scope[log.MILLISECONDS] = round(took * 1000, 3)
+        where = log.route_of(scope) or "an unknown path"
+        status = scope.get(log.STATUS, "no answer")
+        ACCESS.info("%s %s: %s in %.1f ms", scope["method"], where, status, took * 1000)
 
     def _count(self, scope: Scope, took: float) -> None:
-        key = (scope.get("endpoint"), scope.get(_VERB), scope.get(_CODE))
+        key = (scope.get("endpoint"), scope.get(_VERB), scope.get(log.CODE))
         counted = self._counted.get(key)
         if counted is None:
             counted = self._counted[key] = self._numbers_of(*key)
@@ -81,4 +115,4 @@ def count_as(request: Request, verb: str) -> None:
 
 def ended_with(request: Request, code: str) -> None:
     """Count this call as one that was answered with an error's code."""
-    request.scope[_CODE] = code
+    request.scope[log.CODE] = code

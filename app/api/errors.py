@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,9 +14,8 @@ from starlette.routing import Match
 from app.api.calls import LEFT, ended_with
 from app.db.pool import as_unavailable
 from app.edge.context import context_of
+from app.edge.faults import fault_of
 from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
-
-log = logging.getLogger(__name__)
 
 # Where a topic's name follows, which has no slash and is not empty.
 BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
@@ -61,8 +59,7 @@ class Errors:
         """The answer to any error that a route lets go."""
         shown = _known(request, error)
         if shown is None:
-            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-            shown = HoldfastError("Something went wrong here; the service's log says what.")
+            shown = fault_of(request, error)
         dialect = self.dialect(request.url.path)
         shown = dialect.named(shown)
         ended_with(request, shown.code)

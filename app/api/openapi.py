@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from app.log import ID_PATTERN
 from app.topics.config import PATTERN
 
 _JSON: Final = "application/json"
@@ -54,6 +55,13 @@ RETRY_AFTER: Final = {
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     }
+}
+
+REQUEST_ID: Final = {
+    "description": "The request's id: the caller's X-Request-Id, if that can be one, else a new one. The service's log "
+    "has it in each line about this request.",
+    "required": True,
+    "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
 }
 
 
@@ -120,7 +128,17 @@ def components() -> dict[str, Any]:
         schema.update(getattr(STRUCTS.get(name), "RULES", {}))  # what its fields' types can't say
     key = {"type": "http", "scheme": "bearer", "description": "An API key, or a user's token, where there are any."}
     user = {"type": "http", "scheme": "basic", "description": "A user's name and password, where there are users."}
-    return {"schemas": schemas, "securitySchemes": {"key": key, "user": user}}
+    ways = {"key": key, "user": user}
+    return {"schemas": schemas, "headers": {"X-Request-Id": REQUEST_ID}, "securitySchemes": ways}
+
+
+def add_request_ids(document: dict[str, Any]) -> None:
+    """Each answer has the id of its request."""
+    for item in document["paths"].values():
+        for described in item.values():
+            for answer in described["responses"].values():
+                named = {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}
+                answer["headers"] = answer.get("headers", {}) | named
 
 
 def add_examples(document: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from app.edge.credentials import (
 )
 from app.errors import Forbidden, HoldfastError, Unauthorized
 from app.keys import OWN, Key, Scope, digest_of
+from app.log import KEY
 from app.signin.people import User, UserKey
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Access:
         if not self.directory.guarded:
             self._must_be_no_strangers(request)
             return None
-        key = self._key(request, scopes, consumes=consumes, in_query=query_token)
+        key = request.scope[KEY] = self._key(request, scopes, consumes=consumes, in_query=query_token)
         if scopes not in key.scopes:
             missing = "+".join((scopes & ~key.scopes).words)
             raise Forbidden(f"This key lacks the scope {missing}.")
@@ -274,7 +275,7 @@ def _actor(key: Key | None, address: str | None) -> Actor:
     """Whoever showed this key, as the audit trail names them."""
     if key is None:
         return Actor(trail.OPEN, None, address)
-    return Actor(key.id or f"environment key {key.digest.hex()[:6]}", key.name or None, address)
+    return Actor(key.shown, key.name or None, address)
 
 
 def _ended(key: Key | None) -> Unauthorized:

@@ -20,6 +20,7 @@ from app import __version__
 from app.db import schema
 from app.db.embedded import CONNECTIONS, EmbeddedPostgres
 from app.errors import ConfigurationError
+from app.log import as_line
 from app.settings import Settings
 from app.supervisor import listener
 from app.supervisor.dispatch import Dispatcher
@@ -162,7 +163,10 @@ class Supervisor:
         for worker in self._workers:
             worker.answered = True
         guarded = await listener.status(host, port, "/v0/topics?page_size=1") == 401
-        print(self._greeting(f"http://{f'[{host}]' if ':' in host else host}:{port}", guarded=guarded), flush=True)
+        greeting = self._greeting(f"http://{f'[{host}]' if ':' in host else host}:{port}", guarded=guarded)
+        if self._settings.log_format == "json":
+            greeting = as_line(log, greeting.partition("\n")[0])
+        print(greeting, flush=True)
 
     def _greeting(self, base: str, *, guarded: bool) -> str:
         where = f"data in {self._settings.data_dir}/" if self._postgres else "at HOLDFAST_DATABASE_URL"

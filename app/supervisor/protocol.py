@@ -16,6 +16,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import HeadersTooLarge, HoldfastError, InvalidRequest, RequestTimeout, Unavailable, UriTooLong
+from app.log import request_id
 from app.main import ERRORS
 from app.settings import Settings
 
@@ -167,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # The application learns that nobody waits for its answer any more.
             cycle.disconnected = True
             cycle.message_event.set()
-        transport.write(_shown(error, self.url))
+        transport.write(_shown(error, self.url, request_id(self.headers or ())))
         transport.write_eof()
         self.flow.resume_reading()
         self._unset_keepalive_if_required()
@@ -250,13 +251,15 @@ async def watch(connections: set[BoundedProtocol], limits: Settings) -> None:
                 await asyncio.sleep(0)
 
 
-def _shown(error: HoldfastError, target: bytes) -> bytes:
+def _shown(error: HoldfastError, target: bytes, named: bytes) -> bytes:
     """The whole answer, in the envelope of the dialect that was asked, as far as the request's target has come."""
     path = target.partition(b"?")[0].decode("latin-1")
     body = ERRORS.dialect(path).render(error)
     again = b"" if error.retry_after is None else b"retry-after: %d\r\n" % error.retry_after
-    return b"%bcontent-type: application/json\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
+    return b"%b%bx-request-id: %b\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
         STATUS_LINE[error.status],
+        b"content-type: application/json\r\n",
+        named,
         again,
         len(body),
         body,

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 from fastapi.routing import APIRoute
 
+from app.log import ID_PATTERN
 from tests import examples
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working
@@ -137,7 +138,7 @@ def test_every_answer_and_error_has_its_schema(document: Body) -> None:
 def test_every_schema_is_one_and_every_reference_leads_to_one(document: Body) -> None:
     schemas = document["components"]["schemas"]
     named = {name.rpartition("/")[2] for name in re.findall(r'"\$ref": "([^"]+)"', json.dumps(document))}
-    assert named == set(schemas)
+    assert named == set(schemas) | set(document["components"]["headers"])
     for name, schema in schemas.items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["description"], name
@@ -169,7 +170,8 @@ class Checked:
         operation = self._document["paths"][path][request.method.lower()]
         self.seen.add((request.method, path, status))
         assert status in operation["responses"], f"{request.method} {path} answered {status}, which is not described"
-        assert set(operation["responses"][status].get("headers", {})) <= {"Retry-After", "X-Job-Id"}
+        assert set(operation["responses"][status].get("headers", {})) <= {"Retry-After", "X-Job-Id", "X-Request-Id"}
+        assert re.fullmatch(ID_PATTERN, response.headers["x-request-id"])
         if status in SOMETIMES:
             assert int(response.headers["retry-after"]) >= 1
         if status == "204":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -189,3 +190,13 @@ async def test_where_no_service_answers_it_is_said_in_the_dialect(alone: str, pa
         answer = await client.get(path)
     refused(answer, 503, "not_ready")
     assert answer.headers["retry-after"] == "1"
+
+
+async def test_a_requests_id_goes_through_or_is_nginxs(http: httpx.AsyncClient, queue: Topic) -> None:
+    """Also where nginx refuses by itself."""
+    for given, expected in (("mine-1", "mine-1"), ("a b", "[0-9a-f]{32}"), ("x" * 129, "[0-9a-f]{32}")):
+        answer = await http.get("/v0/topics", headers={"x-request-id": given})
+        assert answer.status_code == 200
+        assert re.fullmatch(expected, answer.headers["x-request-id"])
+    large = await http.post(queue.path, content=b" " * (64 * MIB + 1), headers={"x-request-id": "mine-2"})
+    assert (large.status_code, large.headers["x-request-id"]) == (413, "mine-2")

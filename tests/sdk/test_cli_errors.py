@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import re
@@ -15,11 +16,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import typer
 from pydantic import SecretStr
 
 from app.settings import Settings
 from holdfast import AsyncClient, AsyncTopic
-from holdfast._cli.session import Exit
+from holdfast._cli.output import Output
+from holdfast._cli.session import Exit, ending
+from holdfast.errors import status_error
 from tests.api.keyring import Services
 from tests.conftest import Running
 from tests.processes import until
@@ -207,7 +211,9 @@ def at_a_terminal(cli: Cli, answer: str, *words: str) -> int:
             time.sleep(0.5)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                return os.waitstatus_to_exitcode(status)
+                code = os.waitstatus_to_exitcode(status)
+                # One ^C more, while it was on its way out because of the first.
+                return Exit.INTERRUPTED if code == -signal.SIGINT else code
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise AssertionError(f"it asked, and did not end when it was told {answer!r}")
@@ -221,3 +227,17 @@ async def test_topics_are_completed_from_the_service(cli: Cli, queue: AsyncTopic
     assert completed.out.split() == [queue.name]
     away = await Cli("http://127.0.0.1:1").run(env=asks)
     assert (away.out.strip(), away.err) == ("", ""), "where nobody answers, there is nothing to offer"
+
+
+@pytest.mark.parametrize(("status", "told"), [(502, " Request r-17."), (404, "")])
+def test_a_fault_is_told_with_the_id_that_the_services_log_has(
+    capsys: pytest.CaptureFixture[str], status: int, told: str
+) -> None:
+    with pytest.raises(typer.Exit), ending(Output(as_json=False)):
+        raise status_error(status, "odd", "It failed.", request_id="r-17")
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: odd: It failed.{told}")
+    assert ("r-17" in said) == bool(told)
+    with pytest.raises(typer.Exit), ending(Output(as_json=True)):
+        raise status_error(status, "odd", "It failed.", request_id="r-17")
+    assert json.loads(capsys.readouterr().err)["error"]["request_id"] == "r-17"

@@ -53,7 +53,7 @@ ASKED: list[tuple[str, str, dict[str, str], bytes]] = [
     ("GET", assets.address("admin.js"), {}, b""),
     ("GET", "/none", {}, b""),
 ]
-VARY = {"date": "…", "content-length": "…", "etag": "…", "last-modified": "…", "x-job-id": "…"}
+VARY = {"date": "…", "content-length": "…", "etag": "…", "last-modified": "…", "x-job-id": "…", "x-request-id": "…"}
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,15 @@ nor in what may be seen of its processes."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import subprocess
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -18,6 +21,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from app.errors import ConfigurationError
+from app.log import FIELDS
 from app.settings import SECRETS, Settings
 from tests.api.dialect import Topic, eventually
 from tests.api.keyring import bearer, make
@@ -33,6 +37,7 @@ OF_SETTINGS = {
     "WEBHOOK_SECRET": f"{MARK}-signs-webhooks-{'x' * 32}",
     "REDIS_URL": f"redis://user:{MARK}-of-redis@127.0.0.1:9/0",  # nobody listens there, which is logged
 }
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
 PASSWORD = f"{MARK} password of a user"
 
 
@@ -51,7 +56,7 @@ def secrets(url: str) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, url: str) -> Iterator[Service]:
     with services(tmp_path_factory.mktemp("secrets")) as start:
-        yield start(DATABASE_URL=url, LOG_LEVEL="debug", **OF_SETTINGS)
+        yield start(DATABASE_URL=url, LOG_LEVEL="debug", LOG_FORMAT="json", ACCESS_LOG="1", **OF_SETTINGS)
 
 
 @pytest.fixture
@@ -129,6 +134,77 @@ async def test_nothing_that_it_prints_or_answers_has_a_secret(
     assert "boundary" not in service.words, "whoever sends nonsense writes no lines"
     lines = [line for line in service.words.splitlines() if shows(line, secrets)]
     assert lines == []
+
+
+def lines(service: Service) -> list[dict[str, Any]]:
+    """What it has printed so far, a line under way aside: one JSON object a line, and nothing else."""
+    return [json.loads(line) for line in service.words.rpartition("\n")[0].split("\n")]
+
+
+async def held(http: httpx.AsyncClient, queue: Topic) -> dict[str, Any]:
+    """Every verb once in both dialects, with a secret wherever text can be: the job that is held at last."""
+    await queue.append(*[{"data": f"{MARK} payload", "meta": {"m": MARK}}] * 3)
+    for verb, more in (
+        ("extend", {"lease_ms": 60_000}),
+        ("nack", {"errors": [f"{MARK} why"]}),
+        ("ack", {"results": [MARK]}),
+    ):
+        job = await queue.take()
+        body = {"node": "n", "seqs": [job["$seq"]], "lease_ids": [job["lease_id"]], **more}
+        assert (await http.post(f"{queue.path}/{verb}", json=body)).is_success
+    kept = await http.post("/api/messages", json={"topic": "mail", "payload": MARK, "metadata": {"b": MARK}})
+    assert kept.status_code == 201, kept.text
+    dequeued = await http.post("/api/messages/dequeue", json={"topic": "mail", "count": 1})
+    [taken] = dequeued.json()["messages"]
+    wrong = {"lease_id": MARK, "result": MARK}
+    assert (await http.post(f"/api/messages/{kept.json()['id']}/ack", json=wrong)).is_client_error
+    return {**job, **taken}
+
+
+async def test_its_lines_are_json_about_requests_and_nothing_that_they_carry(
+    service: Service, http: httpx.AsyncClient, url: str, secrets: tuple[str, ...]
+) -> None:
+    http.headers.update(bearer(OF_SETTINGS["API_KEYS"]) | {"x-request-id": "verbs-1", "traceparent": f"00-{TRACE}-01"})
+    queue = Topic(http, "lines")
+    await queue.put()
+    job = await held(http, queue)
+    for path in (f"/v0/topics/%0a{MARK}%22%7d/jobs", f"/v0/{MARK}", f"/in/lines/{MARK}/%0d%0a{MARK}"):
+        answer = await http.post(path, content=b"{", headers={"x-request-id": f'a\x1b"{MARK}'})
+        assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        await pool.execute("ALTER TABLE holdfast.saved_views RENAME TO others")
+        try:
+            fault = await http.get("/v0/views", headers={"x-request-id": "fault-1", "x-secret": MARK})
+        finally:
+            await pool.execute("ALTER TABLE holdfast.others RENAME TO saved_views")
+    assert (fault.status_code, fault.headers["x-request-id"]) == (500, "fault-1")
+    assert "fault-1" in fault.json()["error"]["message"]
+
+    async def written() -> bool:
+        return any(line.get("request_id") == "fault-1" and "status" in line for line in lines(service))
+
+    await eventually(written)
+    assert {name for line in lines(service) for name in line} <= set(FIELDS)
+    for text in (*secrets, job["lease_id"], "Authorization", "Bearer"):
+        assert text not in service.words
+    mine = [line for line in lines(service) if line.get("request_id") in {"verbs-1", "fault-1"}]
+    [claim, *_] = [line for line in mine if line["route"] == "/v0/topics/{topic}/claim"]
+    seen = {name: claim[name] for name in ("request_id", "topic", "method", "status", "logger", "trace_id")}
+    trace = TRACE.partition("-")[0]
+    assert seen == {
+        "request_id": "verbs-1",
+        "topic": "lines",
+        "method": "POST",
+        "status": 200,
+        "logger": "app.access",
+        "trace_id": trace,
+    }
+    assert claim["key_id"].startswith("environment key ")
+    dequeued = [line["topic"] for line in mine if line["route"] == "/api/messages/dequeue"]
+    assert dequeued == ["mail"]
+    [failed] = [line for line in mine if line["logger"] == "app.edge.faults"]
+    assert (failed["request_id"], failed["route"]) == ("fault-1", "/v0/views")
+    assert "UndefinedTableError" in failed["exception"]
 
 
 async def test_nobody_sees_one_beside_its_processes(

@@ -22,6 +22,7 @@ from app.edge.context import Context, context_of
 from app.engine.claims import Claimer
 from app.errors import TopicNotFound, Unauthorized
 from app.keys import Scope
+from app.log import TOPIC
 from app.queue.model import Job
 from app.topics.config import Policy, check_name, clamp_lease
 
@@ -46,6 +47,7 @@ async def dequeue(request: Request) -> Response:
     key = context.access.check(request, NEEDED, consumes=True, confines=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(body.topic)
+    request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
     wait = body.wait_seconds or 0
     if wait:

@@ -23,6 +23,7 @@ from app.edge.payloads import BYTES, check_type, has_nul, kept, of_base64, type_
 from app.engine.enqueues import Gone
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Key, Scope
+from app.log import TOPIC
 from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
@@ -52,6 +53,7 @@ async def enqueue(request: Request) -> Response:
     key = context.access.check(request, Scope.WRITE, confines=True)
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
+    request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
     done = await _enqueue(request, context, key, body, [body])
     return _created(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
@@ -69,6 +71,7 @@ async def enqueue_batch(request: Request) -> Response:
     key = context.access.check(request, Scope.WRITE, confines=True)
     body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
+    request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
     if not body.messages:
         raise InvalidRequest("messages must hold at least one message.")

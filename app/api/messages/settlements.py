@@ -37,6 +37,7 @@ from app.api.results import beside, progress_of, result_of
 from app.edge.context import context_of
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.keys import Scope
+from app.log import TOPIC
 from app.queue.backoff import MOST_REFUNDS
 from app.queue.consumer import Return
 from app.queue.model import Held, Seq
@@ -219,6 +220,8 @@ async def _settle(request: Request, key: Any, token: str | None, settle: Settle)
     lease = lease_of(token or "")
     job = job_of(message_id)
     place = await first_place(context, key, job)
+    if place is not None:
+        request.scope[TOPIC] = place[0].topic.name
     if place is None or not await settle(place[0], Held(place[1], lease, None)):
         place = (await later_places(context, key, [job])).get(0)
         if place is None or not await settle(place[0], Held(place[1], lease, None)):

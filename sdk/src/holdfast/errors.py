@@ -26,7 +26,8 @@ class APIStatusError(HoldfastError):
     """The service said no.
 
     `code` is for programs, `message` for people. `retry_after` is in seconds, None where the service does not say.
-    `request_id` is the answer's X-Request-Id, where a proxy or the service sets one.
+    `request_id` is the answer's X-Request-Id: the service's log has it in each line about this request. None where
+    something between sets none.
     """
 
     def __init__(

@@ -28,6 +28,7 @@ class Exit(IntEnum):
     BROKEN_PIPE = 141
 
 
+FAULTS: Final = 500  # and above: not what was asked for is at fault
 PERSONS_RETRIES: Final = 2  # a person who waits would rather be told
 
 # Errors that may be over at another time.
@@ -70,6 +71,8 @@ def ending(out: Output) -> Iterator[None]:
     except errors.HoldfastError as error:
         code, said = described(error)
         hint = f" Hint: {said['hint']}" if said["hint"] else ""
+        if said.get("status", 0) >= FAULTS and said["request_id"] and said["request_id"] not in said["message"]:
+            hint = f" Request {said['request_id']}.{hint}"  # for whoever reads the service's log
         message = said["message"] if said["message"].endswith((".", "?", "!")) else f"{said['message']}."
         out.warn({"error": said}, f"error: {said['code']}: {message}{hint}")
         raise typer.Exit(code) from None
