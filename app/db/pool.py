@@ -13,6 +13,7 @@ import asyncpg
 
 from app.db import sessions
 from app.db.counted import CountedPool
+from app.db.hosts import Hosts
 from app.errors import Unavailable
 from app.metrics.numbers import Numbers
 
@@ -102,6 +103,7 @@ async def open_pools(
     """
     cache = 256 if prepared_statements else 0
     counted = numbers or Numbers()
+    hosts = Hosts(url)
 
     async def open_one(name: str, low: int, high: int, **settings: str) -> Pool:
         return await CountedPool(
@@ -110,6 +112,7 @@ async def open_pools(
             numbers=counted,
             min_size=low,
             max_size=high,
+            connect=hosts.connect,
             timeout=ACQUIRE_SECONDS,
             command_timeout=COMMAND_SECONDS if low else None,
             statement_cache_size=cache,

@@ -23,6 +23,7 @@ import asyncpg
 
 from app.db import indexes
 from app.db.binaries import OLDEST_MAJOR
+from app.db.hosts import Hosts
 from app.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -238,8 +239,8 @@ async def _connect(url: str, patience: float) -> asyncpg.Connection:
     end = asyncio.get_running_loop().time() + patience
     while True:
         try:
-            return await asyncpg.connect(
-                url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
+            return await Hosts(url).connect(
+                timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
             )
         except asyncpg.CannotConnectNowError as error:
             # It is starting up or replays its log; that ends by itself.
