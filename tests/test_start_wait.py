@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
@@ -14,7 +14,6 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from app.db import schema
-from app.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from app.supervisor.waiting import HEAD_BYTES, answer_to
 from tests.launch import Serve, Service, call, services
@@ -50,32 +49,42 @@ def waits(service: Service) -> bool:
     return "Waiting for PostgreSQL" in service.words
 
 
-def test_it_waits_for_a_database_answers_meanwhile_and_goes_on_when_there_is_one(serve: Serve, folder: Path) -> None:
-    postgres = EmbeddedPostgres(folder / "database", unsafe_fast=True)
-    url = postgres.start()
-    asyncio.run(schema.upgrade(url))
-    postgres.stop()
-    port = free_port()
+async def test_it_waits_for_a_database_answers_meanwhile_and_goes_on_when_there_is_one(
+    serve: Serve, new_database: Callable[[], Awaitable[str]]
+) -> None:
+    there = urlsplit(await new_database())
+    login, _, _ = there.netloc.rpartition("@")
+    absent, port = free_port(), free_port()
+    service = serve(DATABASE_URL=urlunsplit(there._replace(netloc=f"{login}@127.0.0.1:{absent}")), PORT=str(port))
+    await asyncio.to_thread(until, lambda: waits(service))
+    base = f"http://127.0.0.1:{port}"
+    for path in ("/healthz", "/readyz", "/v0/topics"):
+        status, fields, body = await asyncio.to_thread(away, base + path)
+        assert (status, fields["retry-after"]) == (503, "1")
+        assert json.loads(body)["error"]["code"] == "not_ready"
+    assert json.loads((await asyncio.to_thread(away, f"{base}/api/topics"))[2])["code"] == "not_ready"
+    assert service.out.read_text() == "", "the greeting says that it runs"
+
+    async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        further, back = await asyncio.open_connection(there.hostname, there.port)
+        await asyncio.gather(pour(reader, back), pour(further, writer))
+
+    database = await asyncio.start_server(through, "127.0.0.1", absent)
     try:
-        service = serve(DATABASE_URL=url, PORT=str(port))
-        until(lambda: waits(service))
-        base = f"http://127.0.0.1:{port}"
-        for path in ("/healthz", "/readyz", "/v0/topics"):
-            status, fields, body = away(base + path)
-            assert (status, fields["retry-after"]) == (503, "1")
-            assert json.loads(body)["error"]["code"] == "not_ready"
-        assert json.loads(away(f"{base}/api/topics")[2])["code"] == "not_ready"
-        assert service.out.read_text() == "", "the greeting says that it runs"
-        postgres.start()
-        assert urlsplit(postgres.url).port == urlsplit(url).port, "it takes its port again"
-        assert service.up() == base
-        assert call(f"{base}/readyz")["status"] == "ready"
-        password = urlsplit(url).password
-        assert password
-        assert password not in service.words
+        assert await asyncio.to_thread(service.up) == base
+        assert (await asyncio.to_thread(call, f"{base}/readyz"))["status"] == "ready"
+        assert not there.password or there.password not in service.words
+        await asyncio.to_thread(service.stop)
     finally:
-        service.stop()
-        postgres.stop()
+        database.close()
+
+
+async def pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """All that comes, until it ends."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            target.write(data)
+    target.close()
 
 
 def test_a_stop_ends_the_wait_at_once_and_the_wait_ends_by_itself(serve: Serve) -> None:
@@ -91,24 +100,17 @@ def test_a_stop_ends_the_wait_at_once_and_the_wait_ends_by_itself(serve: Serve) 
     assert "topsecret" not in patient.words + brief.words
 
 
-def test_what_no_wait_helps_is_said_at_once(folder: Path) -> None:
-    """A wrong password, a database that does not exist, and no way to know the server's certificate."""
-    postgres = EmbeddedPostgres(folder / "database", unsafe_fast=True)
-
-    def refused(url: str) -> str:
-        with pytest.raises(ConfigurationError) as error:
-            asyncio.run(asyncio.wait_for(schema.arrived(url, 3600), 30))
+async def test_what_no_wait_helps_is_said_at_once(new_database: Callable[[], Awaitable[str]]) -> None:
+    """A wrong password, and a database that does not exist."""
+    url = urlsplit(await new_database())
+    host = url.netloc.rpartition("@")[2]
+    for wrong, why in (
+        (url._replace(netloc=f"holdfast-nobody:wrong@{host}"), "holdfast-nobody"),
+        (url._replace(path="/none"), '"none" does not exist'),
+    ):
+        with pytest.raises(ConfigurationError, match=why) as error:
+            await asyncio.wait_for(schema.arrived(urlunsplit(wrong), 3600), 30)
         assert not isinstance(error.value, schema.Away)
-        return str(error.value)
-
-    try:
-        url = urlsplit(postgres.start())
-        assert "password authentication failed" in refused(
-            urlunsplit(url._replace(netloc=f"holdfast:wrong@127.0.0.1:{url.port}"))
-        )
-        assert 'database "none" does not exist' in refused(urlunsplit(url._replace(path="/none")))
-    finally:
-        postgres.stop()
 
 
 async def test_a_server_that_hangs_up_or_takes_no_more_may_do_so_for_a_while_only() -> None:

@@ -21,9 +21,9 @@ ELSEWHERE: Final = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServer
 # A machine that is gone ends no connection. What is sent to it is given up after so many seconds without a word that it
 # came; who waits for an answer asks whether it is there after IDLE, and every EVERY then. The system's own bounds are a
 # quarter of an hour, and for ever.
-UNHEARD_SECONDS: Final = 15
-IDLE_SECONDS: Final = 10
-EVERY_SECONDS: Final = 3
+UNHEARD_SECONDS: Final = 10
+IDLE_SECONDS: Final = 5
+EVERY_SECONDS: Final = 2
 
 
 class Hosts:

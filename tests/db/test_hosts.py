@@ -45,7 +45,7 @@ async def test_a_host_that_says_nothing_takes_its_part_of_the_time_once(
     hosts = Hosts(urlunsplit(parts._replace(netloc=netloc, query="target_session_attrs=read-write")))
     try:
         for _ in range(2):
-            connection: Any = await hosts.connect(timeout=3)
+            connection: Any = await hosts.connect(timeout=2)
             try:
                 assert await connection.fetchval("SELECT 1") == 1
                 link = connection._transport.get_extra_info("socket")
@@ -56,7 +56,9 @@ async def test_a_host_that_says_nothing_takes_its_part_of_the_time_once(
                 connection.terminate()
         assert len(callers) == 1, "who was the right one is asked first"
         with pytest.raises(asyncpg.InvalidCatalogNameError):  # which is the same everywhere, and said at once
-            await Hosts(urlunsplit(parts._replace(netloc=f"{host},{host}", path="/none"))).connect(timeout=3)
+            await Hosts(urlunsplit(parts._replace(netloc=f"{credentials}@{host},{host}", path="/none"))).connect(
+                timeout=3
+            )
     finally:
         for writer in callers:
             writer.close()

@@ -63,6 +63,11 @@ class Trio(System):
         for link in self.links[self._silent]:
             link.clog()
 
+    def give_up(self) -> None:
+        """What goes there ends. New connections hang as before."""
+        for link in self.links[self._silent]:
+            link.cut()
+
     async def whole(self) -> None:
         """Make anew what is away, and wait until both standbys stream, so that one may be lost."""
 

@@ -48,14 +48,14 @@ SESSIONS: Final = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ho
 class Times:
     """Seconds of each phase."""
 
-    capacity: float = 4
+    capacity: float = 8
     warm: float = 4
     base: float = 10
     silence: float = 30
     after: float = 50
 
 
-QUICK: Final = Times(2, 1, 3, 6, 10)
+QUICK: Final = Times(6, 1, 3, 6, 10)
 
 
 def missing() -> str:
