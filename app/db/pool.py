@@ -41,6 +41,12 @@ REST_TIMEOUTS: Final = {
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
 }
+# For sessions of a service whose machine is gone: the system's own default is two hours.
+HEARD: Final = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
 ACQUIRE_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 10.0  # longer than the server's own limit, so that the server decides
 
@@ -122,6 +128,7 @@ async def open_pools(
                 "application_name": "holdfast",
                 "timezone": "UTC",
                 "search_path": "pg_catalog",
+                **HEARD,
                 **settings,
             },
         )
