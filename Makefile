@@ -4,7 +4,7 @@ UV := $(or $(shell command -v uv),.tools/bin/uv)
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages spark-zip spark-bench
+.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages failover herd soak spark-zip spark-bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,15 @@ chaos: ## faults of nineteen kinds beside traffic whose history is checked, for 
 
 chaos-short: ## the same for two minutes, as ./test has it
 	$(PYTHON) -m pytest -s tests/chaos/test_short.py
+
+soak: ## hours of traffic with few faults, HOURS=6: what grows in memory, connections, tables and log; a report in var/soak; SEED= of an earlier run
+	$(PYTHON) -m tests.soak --hours $(or $(HOURS),6) $(if $(SEED),--seed $(SEED))
+
+failover: ## primaries are lost, killed and silent by turns, and standbys promoted, for MINUTES=3 beside traffic whose history is checked; SEED= of an earlier run
+	$(PYTHON) -m tests.failover --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
+
+herd: ## the database is away for half a minute, killed and unheard, beside clients that all come back at once; takes four minutes, and root
+	$(PYTHON) -m tests.herd
 
 mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
 	$(PYTHON) -m tests.chaos.mutants

@@ -117,7 +117,7 @@ async def _database(settings: Settings) -> AsyncIterator[str]:
 
 async def _migrate(settings: Settings, down: str | None) -> int:
     async with _database(settings) as url:
-        before = await schema.facts(url)
+        before = await schema.arrived(url, settings.start_wait_seconds)
         outdated = schema.judge(before)
         if down is not None:
             print(f"holdfast: going back to {down} drops tables with all that is in them", file=sys.stderr)

@@ -146,6 +146,12 @@ class Settings(BaseModel):
     webhook_secret: SecretStr | None = Field(
         None, description="Signs webhooks whose topic has no secret: 32 bytes or more. May be whsec_ and base64."
     )
+    start_wait_seconds: float = Field(
+        60.0,
+        ge=0,
+        le=3600,
+        description="How long a start waits for a database that does not answer yet; 0: not at all.",
+    )
     stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
 
     @field_validator("database_url")

@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-import asyncpg
 from alembic import context
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
+
+from app.db.hosts import Hosts
 
 # A migration that waits for a table makes every statement behind it wait as well: so it gives up soon, lets them
 # through, and tries again. It may wait for two tables, and the whole has to stay below 300 ms.
@@ -41,13 +42,13 @@ def migrate(connection: Connection) -> None:
 
 
 async def main() -> None:
-    url = os.environ["HOLDFAST_DATABASE_URL"]
+    hosts = Hosts(os.environ["HOLDFAST_DATABASE_URL"])
     end = time.monotonic() + PATIENCE_SECONDS
     engine = create_async_engine(
         # asyncpg reads the URL itself: it knows sslmode and the like, which SQLAlchemy would hand over as arguments.
         "postgresql+asyncpg://",
         connect_args={
-            "async_creator_fn": lambda *_, **__: asyncpg.connect(url, timeout=10, statement_cache_size=0),
+            "async_creator_fn": lambda *_, **__: hosts.connect(timeout=10, statement_cache_size=0),
             "prepared_statement_cache_size": 0,
             # Unique names, so that a pooler which shares connections never meets one twice.
             "prepared_statement_name_func": lambda: f"migration_{uuid4().hex}",
@@ -60,7 +61,7 @@ async def main() -> None:
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the role's may be meant for the service
 
     try:
-        async with _alone(url, end):
+        async with _alone(hosts, end):
             async with engine.begin() as connection:
                 # Alembic's table stands in this schema, and is made before the first migration runs.
                 await connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS holdfast")
@@ -78,11 +79,11 @@ async def main() -> None:
 
 
 @asynccontextmanager
-async def _alone(url: str, end: float) -> AsyncIterator[None]:
+async def _alone(hosts: Hosts, end: float) -> AsyncIterator[None]:
     """While no other migrates. The lock hangs on a transaction of a connection of its own: it outlasts the migrations'
     transactions, and it holds behind a pooler too, which a session's lock would not. Who waits for it holds neither a
     snapshot nor, behind a pooler, one of few connections."""
-    guard = await asyncpg.connect(url, timeout=10, statement_cache_size=0)
+    guard = await hosts.connect(timeout=10, statement_cache_size=0)
     try:
         while True:
             turn = guard.transaction()

@@ -124,7 +124,9 @@ def test_a_taken_port_is_one_line(serve: Serve) -> None:
 def test_a_database_that_can_not_be_reached_is_one_line(serve: Serve) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    code, line = serve(DATABASE_URL=f"postgresql://someone:topsecret@127.0.0.1:{port}/x").refused()
+    code, line = serve(
+        DATABASE_URL=f"postgresql://someone:topsecret@127.0.0.1:{port}/x", START_WAIT_SECONDS="0"
+    ).refused()
     assert code == 2
     assert line == f"holdfast: The database at 127.0.0.1:{port} can't be reached: Connection refused"
 

@@ -13,6 +13,7 @@ import asyncpg
 
 from app.db import sessions
 from app.db.counted import CountedPool
+from app.db.hosts import Hosts
 from app.errors import Unavailable
 from app.metrics.numbers import Numbers
 
@@ -39,6 +40,12 @@ REST_TIMEOUTS: Final = {
     "statement_timeout": "60s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
+}
+# For sessions of a service whose machine is gone: the system's own default is two hours.
+HEARD: Final = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
 }
 ACQUIRE_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 10.0  # longer than the server's own limit, so that the server decides
@@ -102,6 +109,7 @@ async def open_pools(
     """
     cache = 256 if prepared_statements else 0
     counted = numbers or Numbers()
+    hosts = Hosts(url)
 
     async def open_one(name: str, low: int, high: int, **settings: str) -> Pool:
         return await CountedPool(
@@ -110,6 +118,7 @@ async def open_pools(
             numbers=counted,
             min_size=low,
             max_size=high,
+            connect=hosts.connect,
             timeout=ACQUIRE_SECONDS,
             command_timeout=COMMAND_SECONDS if low else None,
             statement_cache_size=cache,
@@ -119,6 +128,7 @@ async def open_pools(
                 "application_name": "holdfast",
                 "timezone": "UTC",
                 "search_path": "pg_catalog",
+                **HEARD,
                 **settings,
             },
         )

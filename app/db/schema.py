@@ -13,7 +13,7 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ import asyncpg
 
 from app.db import indexes
 from app.db.binaries import OLDEST_MAJOR
+from app.db.hosts import Hosts
 from app.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,19 @@ ROOT = Path(__file__).parents[2]
 KNOWN = tuple(sorted(path.name.split("_")[0] for path in ROOT.glob("migrations/versions/[0-9]*.py")))
 CONNECT_SECONDS = 10.0
 WAIT_SECONDS = 15.0
+AGAIN_SECONDS = 0.5
+TOLD_SECONDS = 5.0
 CLOCK_SECONDS = 5.0
+
+PASSING = (
+    OSError,  # also a name that nobody knows yet, as of a container that has not been started
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InternalClientError,  # a server killed in mid-answer can surface as a protocol state error
+)
 
 FACTS = """
 SELECT current_setting('server_version_num')::int AS number,
@@ -49,6 +62,10 @@ SELECT current_setting('server_version_num')::int AS number,
            - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections,
        to_regclass('holdfast.alembic_version') IS NOT NULL AS migrated
 """
+
+
+class Away(ConfigurationError):
+    """The database can't be asked now, for a reason that may pass by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +104,34 @@ async def check(url: str) -> bool:
     return judge(await facts(url))
 
 
-async def facts(url: str) -> Facts:
-    """Ask the database. Raises ConfigurationError with host, port and reason, and never the password."""
-    connection = await _connect(url)
+async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> Facts:
+    """`facts`, of a database that may not be there yet: it is waited for, up to `seconds`, which is logged at once and
+    every TOLD_SECONDS. `away` is called before the first wait. Raises as `facts` does; at once where no wait helps."""
+    clock = asyncio.get_running_loop().time
+    began, told = clock(), -TOLD_SECONDS
+    while True:
+        try:
+            return await facts(url, patience=0.0)
+        except Away as error:
+            now = clock()
+            left = began + seconds - now
+            if left <= 0:
+                waited = f" (waited {seconds:g} s: HOLDFAST_START_WAIT_SECONDS)" if seconds else ""
+                raise ConfigurationError(f"{error}{waited}") from None
+            if now - told >= TOLD_SECONDS:
+                if told < 0 and away is not None:
+                    await away()
+                told = now
+                log.warning("Waiting for PostgreSQL, %.0f s more at most. %s", left, error)
+        await asyncio.sleep(min(AGAIN_SECONDS, left))
+
+
+async def facts(url: str, *, patience: float = WAIT_SECONDS) -> Facts:
+    """Ask the database; one that is starting up, again and again for `patience` seconds.
+
+    Raises ConfigurationError, of which Away may pass by itself, with host, port and reason, and never the password.
+    """
+    connection = await _connect(url, patience)
     try:
         before = time.time()
         row = await connection.fetchrow(FACTS)
@@ -104,8 +146,9 @@ async def facts(url: str) -> Facts:
         if found["revision"] == KNOWN[-1]:
             found["indexes"] = await indexes.faults(connection)
         return Facts(**found)
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise ConfigurationError(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, *PASSING) as error:
+        kind = Away if isinstance(error, PASSING) else ConfigurationError
+        raise kind(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
     finally:
         with suppress(Exception):
             await connection.close(timeout=2)
@@ -192,20 +235,30 @@ async def _alembic(url: str, *words: str) -> None:
         raise ConfigurationError(f"The schema could not be migrated: {_last_fault(text)}")
 
 
-async def _connect(url: str) -> asyncpg.Connection:
-    end = asyncio.get_running_loop().time() + WAIT_SECONDS
+async def _connect(url: str, patience: float) -> asyncpg.Connection:
+    end = asyncio.get_running_loop().time() + patience
     while True:
         try:
-            return await asyncpg.connect(
-                url, timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
+            return await Hosts(url).connect(
+                timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
             )
         except asyncpg.CannotConnectNowError as error:
             # It is starting up or replays its log; that ends by itself.
-            if asyncio.get_running_loop().time() > end:
-                raise ConfigurationError(f"The database at {_place(url)} is not ready: {_reason(error)}") from None
+            if asyncio.get_running_loop().time() >= end:
+                raise Away(f"The database at {_place(url)} is not ready: {_reason(error)}") from None
             await asyncio.sleep(0.1)
-        except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError, ssl.SSLError) as error:
-            raise ConfigurationError(f"The database at {_place(url)} can't be reached: {_reason(error)}") from None
+        except asyncpg.TargetServerAttributeNotMatched:
+            raise Away(f"Of the database's servers {_place(url)} none is what target_session_attrs asks for") from None
+        except (
+            OSError,
+            ValueError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+        ) as error:
+            passing = isinstance(error, PASSING) and not isinstance(error, ssl.SSLError)
+            kind = Away if passing else ConfigurationError
+            raise kind(f"The database at {_place(url)} can't be reached: {_reason(error)}") from None
 
 
 def _place(url: str) -> str:

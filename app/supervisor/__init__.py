@@ -24,6 +24,7 @@ from app.log import as_line
 from app.settings import Settings
 from app.supervisor import listener
 from app.supervisor.dispatch import Dispatcher
+from app.supervisor.waiting import WaitingRoom
 from app.supervisor.worker import NUMBERS, GaveUp, Worker
 
 log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class Supervisor:
             self._postgres = EmbeddedPostgres(settings.data_dir, settings.pg_bindir, connections=connections)
             # A stop that comes meanwhile does not end the thread: stop() makes it give the start up.
             url = await asyncio.to_thread(self._postgres.start)
-        found = await schema.facts(url)
+        found = await self._arrived(url)
         self._version = found.version
         if schema.judge(found):
             log.info("Migrating the schema from %s to %s", found.revision or "nothing", schema.KNOWN[-1])
@@ -137,6 +138,14 @@ class Supervisor:
             )  # fmt: skip
         for worker in self._workers:
             worker.use(url)
+
+    async def _arrived(self, url: str) -> schema.Facts:
+        """The facts of the database, once it is there; who calls meanwhile is answered 503."""
+        room = WaitingRoom(self._bound)
+        try:
+            return await schema.arrived(url, self._settings.start_wait_seconds, room.open)
+        finally:
+            room.close()
 
     async def _keep_postgres(self, postgres: EmbeddedPostgres) -> None:
         while True:

@@ -15,17 +15,23 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`rss_mib` and `fds` of the service's processes together; its `backends`, and its tables with their indexes."""
+    """`rss_mib` and `fds` of the service's processes together; its `backends`, and its tables with their indexes, in
+    all, and those of `jobs`; `dead_rows` of jobs; `wal_mib` written since the cluster was made. `jobs`: how many rows
+    were put into that table since the server last crashed."""
 
     at: float
     rss_mib: float
     fds: int
     backends: int
     tables_mib: float
+    hot_mib: float
+    dead_rows: int
+    wal_mib: float
+    jobs: int
 
 
 async def sample(system: System) -> Sample:
-    """When all has been drained."""
+    """Raises what the database's being away does."""
     rss, fds = 0.0, 0
     for api in system.apis.values():
         pid = api.pid()
@@ -40,13 +46,17 @@ async def sample(system: System) -> Sample:
             """
             SELECT (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast') AS backends,
                    (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
-                    WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r') AS bytes
+                    WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r') AS bytes,
+                   pg_total_relation_size('holdfast.jobs') AS hot,
+                   pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') AS wal, s.n_dead_tup AS dead, s.n_tup_ins AS jobs
+            FROM pg_stat_user_tables s WHERE s.relid = 'holdfast.jobs'::regclass
             """
         )
     finally:
         await database.close()
     assert row is not None
-    return Sample(time.time(), round(rss, 1), fds, row["backends"], round(float(row["bytes"]) / MIB, 1))
+    tables, hot, wal = (round(float(row[name]) / MIB, 2) for name in ("bytes", "hot", "wal"))
+    return Sample(time.time(), round(rss, 1), fds, row["backends"], tables, hot, row["dead"], wal, row["jobs"])
 
 
 def slope(samples: list[tuple[float, float]]) -> float:

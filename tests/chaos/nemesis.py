@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from tests.chaos.facts import PAUSED
-from tests.chaos.faults import FAULTS, GONE, Stage
+from tests.chaos.faults import GONE, Fault, Stage
 from tests.chaos.history import Outage
 from tests.chaos.record import Recorder, now
 from tests.chaos.traffic import Traffic
 
 PAIRS: Final = 0.3  # of the slots
+CALM: Final = (0.2, 1.0)  # seconds before a slot
 RECOVERY_SECONDS: Final = 30.0
 BEAT_SECONDS: Final = 0.02
 LATE_SECONDS: Final = 0.2
@@ -30,8 +31,10 @@ class Slot:
     apart: float
 
 
-def plan(seed: str, kinds: Sequence[str]) -> Iterator[Slot]:
-    """Slots for ever: each kind comes as often as any other, in an order that changes. Without any they are empty."""
+def plan(seed: str, kinds: Sequence[str], calm: tuple[float, float] = CALM, pairs: float = PAIRS) -> Iterator[Slot]:
+    """Slots for ever: each kind comes as often as any other, in an order that changes. Without any they are empty.
+
+    `calm`: seconds before each, from and to; `pairs`: the share of slots that have two."""
     dice = random.Random(seed)
     bag: list[str] = []
     while True:
@@ -42,9 +45,9 @@ def plan(seed: str, kinds: Sequence[str]) -> Iterator[Slot]:
             more = list(kinds)
             dice.shuffle(more)
             bag += more
-        pair = len(kinds) > 1 and dice.random() < PAIRS and bag[0] != bag[1]
+        pair = len(kinds) > 1 and dice.random() < pairs and bag[0] != bag[1]
         taken = tuple(bag.pop(0) for _ in range(2 if pair else 1))
-        yield Slot(taken, dice.uniform(0.2, 1.0), dice.uniform(0, 1.5))
+        yield Slot(taken, dice.uniform(*calm), dice.uniform(0, 1.5))
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class Nemesis:
     stage: Stage
     traffic: Traffic
     recorder: Recorder
+    faults: Mapping[str, Fault]
     patience: float
     told: Callable[[str, float], None] = lambda _kind, _seconds: None
     recoveries: dict[str, list[float]] = field(default_factory=dict)
@@ -83,7 +87,7 @@ class Nemesis:
         await asyncio.sleep(delay)
         began = now()
         with suppress(*GONE):
-            await FAULTS[kind](self.stage)
+            await self.faults[kind](self.stage)
         return began, now()
 
 

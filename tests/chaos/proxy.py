@@ -101,7 +101,7 @@ class Proxy:
         return self._held > 0
 
     def _mind(self) -> None:
-        for link in self._links:
+        for link in list(self._links):
             link.mind()
 
     def begin(self, link: _Link) -> None:
@@ -121,6 +121,7 @@ class _Link:
         self._server: asyncio.Transport | None = None
         self._waiting: list[tuple[bool, bytes]] = []  # held back, or on its way
         self._asked = False
+        self._refused = False  # nobody listens there, which who is held back is not told
         self._ended = False
         self.task: asyncio.Task[None] | None = None
 
@@ -130,7 +131,8 @@ class _Link:
                 loop = asyncio.get_running_loop()
                 server, _ = await loop.create_connection(lambda: _Server(self), "127.0.0.1", port)
         except OSError:  # and a timeout, which is one
-            self.end()
+            self._refused = True
+            self.mind()
             return
         if self._ended:
             server.abort()
@@ -158,6 +160,8 @@ class _Link:
 
     def mind(self) -> None:
         """What was held back goes on, if it may."""
+        if self._refused and not self._proxy.is_held:
+            self.end()
         if self._ended or self._proxy.is_held or self._server is None:
             return
         waiting, self._waiting = self._waiting, []

@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.chaos import record
 from tests.chaos.checker import check
 from tests.chaos.crew import Crew
 from tests.chaos.facts import PAUSED, Facts
-from tests.chaos.faults import Stage
+from tests.chaos.faults import Fault, Stage
 from tests.chaos.history import Burial, End, History, Outcome, Reading
 from tests.chaos.nemesis import Nemesis, beat, plan
 from tests.chaos.readers import Reader
@@ -40,12 +40,16 @@ WORSE: Final = re.compile(r"PANIC: .*|.*(?:invalid page|could not read block|une
 
 @dataclass(slots=True)
 class Asked:
-    """What to do in a round: for so many seconds, and until each kind has come."""
+    """What to do in a round: for so many seconds, and, with `until_each`, until each kind has come."""
 
     number: int
     seed: int
     seconds: float
     kinds: Sequence[str]
+    faults: Mapping[str, Fault]
+    calm: tuple[float, float]
+    pairs: float
+    until_each: bool
     patience: float
     told: Callable[[str], None]
 
@@ -75,7 +79,7 @@ async def play(system: System, folder: Path, asked: Asked, ids: itertools.count[
     await traffic.create()
     crew = Crew(("sdk0", "sdk1"), system.urls, folder, system.root, list(traffic.topics.queues))
     stage = Stage(system, crew, random.Random(f"{seed} faults"))
-    nemesis = Nemesis(stage, traffic, recorder, asked.patience, _teller(asked))
+    nemesis = Nemesis(stage, traffic, recorder, asked.faults, asked.patience, _teller(asked))
     readers = [Reader(traffic, name) for name in ("page0", "page1", "watch")]
     beating = asyncio.create_task(beat(recorder))
     try:
@@ -113,8 +117,9 @@ async def _storm(asked: Asked, nemesis: Nemesis, traffic: Traffic, crew: Crew, r
         others.append(group.create_task(readers[2].watch()))
         end = time.monotonic() + asked.seconds
         await until(lambda: traffic.progress.least() > 0, 60, "the clients have not begun")
-        for slot in plan(f"{asked.seed} plan {asked.number}", asked.kinds):
-            if time.monotonic() > end and nemesis.recoveries.keys() >= set(asked.kinds):
+        for slot in plan(f"{asked.seed} plan {asked.number}", asked.kinds, asked.calm, asked.pairs):
+            all_came = nemesis.recoveries.keys() >= set(asked.kinds)
+            if time.monotonic() > end and (all_came or not asked.until_each):
                 break
             await nemesis.inflict(slot)
         await _mended(nemesis)

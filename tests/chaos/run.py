@@ -8,13 +8,16 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tests.chaos import report
+from tests.chaos.faults import FAULTS, GONE, Fault
 from tests.chaos.measure import Sample, sample
+from tests.chaos.nemesis import CALM, PAIRS
 from tests.chaos.round import Asked, Told, play
 from tests.chaos.system import ROOT, System
 from tests.run_suites import slowness
@@ -25,7 +28,10 @@ SHOWN: Final = 20  # faults that a terminal has
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seconds` of faults, in rounds of `round_seconds` at most. `folder` None: var/chaos/<seed>."""
+    """`seconds` of faults, of these `kinds` among `faults`, in rounds of `round_seconds` at most, and in each of them
+    until each kind has come, with `until_each`. `calm` and `pairs` are of nemesis.plan. `every` so many seconds it is
+    measured, 0: between rounds only. `folder` None: var/chaos/<seed>. `build` makes what is put under stress, of a
+    folder, a tree and dice."""
 
     seed: int
     seconds: float
@@ -33,6 +39,12 @@ class Options:
     root: Path = ROOT
     round_seconds: float = ROUND_SECONDS
     folder: Path | None = None
+    build: Callable[[Path, Path, random.Random], System] = System
+    faults: Mapping[str, Fault] = field(default_factory=lambda: FAULTS)
+    calm: tuple[float, float] = CALM
+    pairs: float = PAIRS
+    until_each: bool = True
+    every: float = 0.0
     told: Callable[[str], None] = lambda line: print(line, flush=True)
 
 
@@ -45,6 +57,7 @@ class Run:
     patience: float
     rounds: list[Told] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    watched: list[Sample] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
@@ -56,7 +69,7 @@ async def run(options: Options) -> Run:
     done = Run(options.seed, folder, slowness())
     say = options.told
     say(f"seed {options.seed}, {options.seconds:.0f} s of faults; {folder}")
-    system = System(folder, options.root, random.Random(f"{options.seed} proxies"))
+    system = options.build(folder, options.root, random.Random(f"{options.seed} proxies"))
     began = time.monotonic()
 
     def tell(line: str) -> None:
@@ -64,12 +77,25 @@ async def run(options: Options) -> Run:
 
     ids = itertools.count(1)
     left = options.seconds
+    watching: asyncio.Task[None] | None = None
     try:
         await system.start()
         done.samples.append(await sample(system))
+        watching = asyncio.create_task(_watch(system, options.every, done.watched))
         for number in itertools.count(1):
             seconds = min(left, options.round_seconds)
-            asked = Asked(number, options.seed, seconds, options.kinds, done.patience, tell)
+            asked = Asked(
+                number,
+                options.seed,
+                seconds,
+                options.kinds,
+                options.faults,
+                options.calm,
+                options.pairs,
+                options.until_each,
+                done.patience,
+                tell,
+            )
             told = await play(system, folder / f"round{number}", asked, ids)
             left -= seconds
             done.rounds.append(told)
@@ -84,6 +110,8 @@ async def run(options: Options) -> Run:
             if not told.faults:
                 shutil.rmtree(folder / f"round{number}")  # the last one stays until the end has been looked at
     finally:
+        if watching is not None:
+            watching.cancel()
         codes = await system.stop()
         if any(codes):
             done.faults.append(f"the services ended with {codes}")
@@ -91,9 +119,17 @@ async def run(options: Options) -> Run:
     report.write(done)
     say(report.table(done))
     if not done.faults:
-        for path in (*folder.glob("round*"), folder / "data"):
+        for path in (*folder.glob("round*"), *system.data):
             shutil.rmtree(path)
     return done
+
+
+async def _watch(system: System, seconds: float, samples: list[Sample]) -> None:
+    """Measure again and again, but for when the database is away."""
+    while seconds:
+        await asyncio.sleep(seconds)
+        with suppress(*GONE):
+            samples.append(await sample(system))
 
 
 def _checksums(system: System) -> list[str]:

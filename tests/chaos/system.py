@@ -102,12 +102,11 @@ class System:
         self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        await asyncio.to_thread(self.postgres.start)
+        await self._start_database()
         self.redis.start()
         for name in APIS:  # one after the other: the first one migrates
-            port = await self.database[name].open(urlsplit(self.postgres.url).port or 0)
             settings = {
-                "HOLDFAST_DATABASE_URL": self._through(port),
+                "HOLDFAST_DATABASE_URL": await self._database_of(name),
                 "HOLDFAST_REDIS_URL": self.redis.url,
                 "HOLDFAST_DATA_DIR": str(self.folder / "unused"),
             }
@@ -126,6 +125,21 @@ class System:
             self.redis.kill()
         await asyncio.to_thread(self.postgres.stop, 5)
         return codes
+
+    async def _start_database(self) -> None:
+        await asyncio.to_thread(self.postgres.start)
+
+    async def _database_of(self, name: str) -> str:
+        """The URL by which a service finds it."""
+        parts = urlsplit(self.postgres.url)
+        port = await self.database[name].open(parts.port or 0)
+        login = parts.netloc.rpartition("@")[0]
+        return urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{port}"))
+
+    @property
+    def data(self) -> list[Path]:
+        """The folders of the database."""
+        return [self.folder / "data"]
 
     @property
     def proxies(self) -> list[Proxy]:
@@ -154,11 +168,6 @@ class System:
                 await asyncio.to_thread(self.postgres.restart)
             if self.redis.process is not None and self.redis.process.poll() is not None:
                 self.redis.start()
-
-    def _through(self, port: int) -> str:
-        parts = urlsplit(self.postgres.url)
-        login = parts.netloc.rpartition("@")[0]
-        return urlunsplit(parts._replace(netloc=f"{login}@127.0.0.1:{port}"))
 
 
 def environment(root: Path, clock: Clock) -> dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -55,6 +57,22 @@ async def test_a_reply_is_lost_after_the_request_has_gone_through(echo: Echo) ->
         assert await reader.read(100) == b"", "its end"
     assert echo.heard == [b"kept", b"lost"]
     assert echo.proxy.swallowed == 1
+
+
+async def test_who_is_clogged_is_not_told_that_nobody_listens_there() -> None:
+    """A machine that is away says nothing; one that is there and has no server says so."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    proxy = Proxy("test", random.Random(1))
+    await proxy.open(port)
+    with proxy.clogged():
+        reader, _ = await asyncio.open_connection("127.0.0.1", proxy.port)
+        said = asyncio.ensure_future(reader.read(100))
+        done, _ = await asyncio.wait([said], timeout=0.2)
+        assert done == set()
+    with contextlib.suppress(ConnectionResetError):
+        assert await said == b"", "its end"
+    await proxy.close()
 
 
 async def test_what_is_clogged_goes_on_later_in_order(echo: Echo) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from app.db.pool import open_pools
@@ -29,8 +30,8 @@ async def test_overlapping_batches_of_every_verb(database_url: str, topic: str, 
         await machines[0].enqueue(queue, 150)
         clients = [_client(machines, queue, number) for number in range(SESSIONS)]
         ends = await asyncio.gather(*clients, return_exceptions=True)
-        refused = [error for machine in machines for error in machine.log.refused]
-        assert refused == []
+        refused = Counter(type(error).__name__ for machine in machines for error in machine.log.refused)
+        assert refused == Counter()
         assert ends == [None] * SESSIONS
         sent = machines[0].log
         assert min(sent.count(verb) for verb in ("extend", "nack", "ack", "claim")) > 0

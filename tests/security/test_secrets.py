@@ -237,6 +237,7 @@ def environment(database: str) -> dict[str, str]:
 
 
 DSN = f"postgresql://u:{MARK}@127.0.0.1:1/x"
+WAITS = {"HOLDFAST_START_WAIT_SECONDS": "0.1"}  # and says for what
 
 
 def test_settings_show_none_in_any_form() -> None:
@@ -263,7 +264,7 @@ def test_commands_print_none(words: tuple[str, ...]) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     command = [sys.executable, "-m", "app", *words]
     ran = subprocess.run(
-        command, cwd=ROOT, env=clean | environment(DSN), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, env=clean | environment(DSN) | WAITS, capture_output=True, text=True, timeout=60, check=False
     )
     said = ran.stdout + ran.stderr
     assert said
