@@ -144,6 +144,11 @@ class Settings(BaseModel):
     webhook_secret: SecretStr | None = Field(
         None, description="Signs webhooks whose topic has no secret: 32 bytes or more. May be whsec_ and base64."
     )
+    traces: Literal["off", "otlp"] = Field(
+        "off",
+        description="otlp sends traces of enqueues, claims and settlements over OTLP/HTTP to where "
+        "OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    )
     stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
 
     @field_validator("database_url")

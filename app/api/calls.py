@@ -14,7 +14,8 @@ from app.metrics.numbers import Counter, Histogram, Numbers
 
 OK: Final = "ok"
 LEFT: Final = "client_left"
-_VERB, _CODE = "holdfast.verb", "holdfast.code"
+_VERB: Final = "holdfast.verb"
+CODE: Final = "holdfast.code"  # of the error that a call was answered with, in its scope
 # Modules whose functions are verbs by themselves; the others' are named with their module.
 _VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
 _RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
@@ -45,7 +46,7 @@ class Service(FastAPI):
             self._count(scope, perf_counter() - began)
 
     def _count(self, scope: Scope, took: float) -> None:
-        key = (scope.get("endpoint"), scope.get(_VERB), scope.get(_CODE))
+        key = (scope.get("endpoint"), scope.get(_VERB), scope.get(CODE))
         counted = self._counted.get(key)
         if counted is None:
             counted = self._counted[key] = self._numbers_of(*key)
@@ -81,4 +82,4 @@ def count_as(request: Request, verb: str) -> None:
 
 def ended_with(request: Request, code: str) -> None:
     """Count this call as one that was answered with an error's code."""
-    request.scope[_CODE] = code
+    request.scope[CODE] = code
