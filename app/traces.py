@@ -7,10 +7,9 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from enum import Enum
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from opentelemetry.context import Context
@@ -37,15 +36,9 @@ MAX_PARENT: Final = 256  # characters of a traceparent: of version 00 it has 55
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _NOBODY: Final = Context()
 
-Attributes = Mapping[str, str | int]
-
-
-class Operation(Enum):
-    """What a request does with jobs, as OpenTelemetry's conventions for messaging call it."""
-
-    SEND = "send"
-    RECEIVE = "receive"
-    SETTLE = "settle"
+# What a request does with jobs, as OpenTelemetry's conventions for messaging call it.
+Operation = Literal["send", "receive", "settle"]
+Headers = Iterable[tuple[bytes, bytes]]
 
 
 class _Carrier(msgspec.Struct):
@@ -80,23 +73,39 @@ class Spans:
         operation: Operation,
         topic: str | None,
         *,
-        parent: Context,
+        headers: Headers,
         began_ns: int,
-        attributes: Attributes,
-        links: Sequence[SpanContext] = (),
+        attributes: Mapping[str, str | int],
+        metadata: Iterable[str | None] = (),
     ) -> Span:
-        """A span that began at this time, in ns since 1970."""
-        about: dict[str, str | int] = {"messaging.system": "holdfast", "messaging.operation.type": operation.value}
+        """A span that began at this time, in ns since 1970: a child of what these headers name, with links to whoever
+        enqueued jobs with these metadata, MAX_LINKS at most."""
+        about: dict[str, str | int] = {"messaging.system": "holdfast", "messaging.operation.type": operation}
         if topic is not None:
             about["messaging.destination.name"] = topic
         return self._tracer.start_span(
-            operation.value if topic is None else f"{operation.value} {topic}",
-            parent,
+            operation if topic is None else f"{operation} {topic}",
+            _parent(headers),
             SpanKind.SERVER,
             {**about, **attributes},
-            [Link(one) for one in links],
+            [Link(one) for one in _producers(metadata)],
             began_ns,
         )
+
+    @staticmethod
+    def carrier_of(span: Span) -> dict[str, str]:
+        """The span's context, as a job carries it; empty where nothing is traced (OTEL_SDK_DISABLED)."""
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, set_span_in_context(span))
+        return carrier
+
+    @staticmethod
+    def end(span: Span, error: str | None) -> None:
+        """`error`: the code of what the request was answered with, or the kind of what went wrong."""
+        if error is not None:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR, error)
+        span.end()
 
     async def stop(self, seconds: float) -> None:
         """Send what waits, for so many seconds at most. What was not sent by then is lost."""
@@ -114,17 +123,8 @@ class Spans:
             await asyncio.wait_for(sent.wait(), seconds)
 
 
-def end(span: Span, error: str | None) -> None:
-    """`error`: the code of what the request was answered with, or the kind of what went wrong."""
-    if error is not None:
-        span.set_attribute("error.type", error)
-        span.set_status(StatusCode.ERROR, error)
-    span.end()
-
-
-def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> Context:
-    """The context of whoever made a request, of its ASGI headers. What is malformed, or there twice, is as good as
-    none."""
+def _parent(headers: Headers) -> Context:
+    """The context of whoever made a request. What is malformed, or there twice, is as good as none."""
     parents, states = [], []
     for name, value in headers:
         if name == b"traceparent":
@@ -134,15 +134,8 @@ def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> Context:
     return _extracted(parents[0], ",".join(states)) if len(parents) == 1 else _NOBODY
 
 
-def carrier_of(span: Span) -> dict[str, str]:
-    """The span's context, as a job carries it; empty where nothing is traced (OTEL_SDK_DISABLED)."""
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier, set_span_in_context(span))
-    return carrier
-
-
-def producers_of(metadata: Iterable[str | None]) -> list[SpanContext]:
-    """The contexts of whoever enqueued jobs with these metadata, each once, in order; MAX_LINKS at most."""
+def _producers(metadata: Iterable[str | None]) -> list[SpanContext]:
+    """Of whoever enqueued jobs with these metadata, each once, in order."""
     found: dict[tuple[int, int], SpanContext] = {}
     for text in metadata:
         producer = None if text is None or "traceparent" not in text else _producer(text)

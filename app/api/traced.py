@@ -27,16 +27,14 @@ class Traced:
     """The application with spans around it. It is not there while traces are off."""
 
     def __init__(self, app: ASGIApp, spans: traces.Spans) -> None:
-        from app import traces  # noqa: PLC0415  (it brings OpenTelemetry's SDK)
-
-        self._app, self._spans, self._traces = app, spans, traces
+        self._app, self._spans = app, spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve; then end what the routes began."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        call = scope[_CALL] = Call(self._spans, self._traces, scope["headers"])
+        call = scope[_CALL] = Call(self._spans, scope["headers"])
         try:
             await self._app(scope, receive, send)
         except BaseException as error:
@@ -48,9 +46,8 @@ class Traced:
 class Call:
     """A request, as far as it is traced: a route says what it does as soon as it knows."""
 
-    def __init__(self, spans: traces.Spans, made_by: Any, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def __init__(self, spans: traces.Spans, headers: traces.Headers) -> None:
         self._spans = spans
-        self._traces = made_by
         self._headers = headers
         self._began = time.time_ns()
         self._span: Any = None  # or what app.traces began
@@ -64,8 +61,8 @@ class Call:
             "messaging.batch.message_count": len(batch),
         }
         about |= _tenant(batch.owners())
-        self._span = self._begin(self._traces.Operation.SEND, topic, about)
-        return carry(batch, self._traces.carrier_of(self._span))
+        self._span = self._begin("send", topic, about)
+        return carry(batch, self._spans.carrier_of(self._span))
 
     def sent(self, seqs: Sequence[int]) -> None:
         """What the records became."""
@@ -85,9 +82,9 @@ class Call:
         about |= _tenant({job.tenant for job in jobs})
         if len(jobs) == 1:
             about["messaging.message.id"] = str(jobs[0].seq)
-        links = self._traces.producers_of(job.metadata for job in jobs)
+        metadata = (job.metadata for job in jobs)
         self._claimed = None
-        self._span = self._begin(self._traces.Operation.RECEIVE, topic, about, links, began_ns)
+        self._span = self._begin("receive", topic, about, metadata, began_ns)
 
     def pushed(self, topic: str, jobs: Sequence[Job], began_ns: int) -> None:
         """As `claimed`, of a stream: a span for each time that jobs are pushed."""
@@ -102,7 +99,7 @@ class Call:
         }
         if len(seqs) == 1:
             about["messaging.message.id"] = str(seqs[0])
-        self._span = self._begin(self._traces.Operation.SETTLE, topic, about)
+        self._span = self._begin("settle", topic, about)
 
     def settled(self, count: int) -> None:
         """How many were settled: the caller held the others no more."""
@@ -113,9 +110,9 @@ class Call:
         """The request has been answered, with this error or none."""
         if self._span is None and self._claimed is not None and error is not None:
             about: dict[str, str | int] = {"messaging.operation.name": "claim"}
-            self._span = self._begin(self._traces.Operation.RECEIVE, self._claimed, about)
+            self._span = self._begin("receive", self._claimed, about)
         if self._span is not None:
-            self._traces.end(self._span, error)
+            self._spans.end(self._span, error)
             self._span = None
 
     def _begin(
@@ -123,12 +120,17 @@ class Call:
         operation: traces.Operation,
         topic: str | None,
         about: dict[str, str | int],
-        links: Sequence[Any] = (),
+        metadata: Iterable[str | None] = (),
         began_ns: int | None = None,
     ) -> Any:
-        parent = self._traces.parent_of(self._headers)
-        began = began_ns or self._began
-        return self._spans.begin(operation, topic, parent=parent, began_ns=began, attributes=about, links=links)
+        return self._spans.begin(
+            operation,
+            topic,
+            headers=self._headers,
+            began_ns=began_ns or self._began,
+            attributes=about,
+            metadata=metadata,
+        )
 
 
 def traced(request: Request) -> Call | None:

@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import httpx
 import pytest
-from opentelemetry.context import Context
 
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES
 from app.api.traced import carry
 from app.queue.model import Batch
-from app.traces import Operation, Spans, end
+from app.traces import Spans
 from tests.conftest import Running
 from tests.traces.collector import Collector
 
@@ -35,7 +34,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 def span(spans: Spans, name: str) -> None:
-    end(spans.begin(Operation.SEND, name, parent=Context(), began_ns=time.time_ns(), attributes={}), None)
+    spans.end(spans.begin("send", name, headers=[], began_ns=time.time_ns(), attributes={}), None)
 
 
 async def test_a_stop_sends_what_waits(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:

@@ -77,9 +77,10 @@ async def test_enqueue_claim_work_and_ack_are_linked_and_never_nest_for_ever(
 
     with trace.get_tracer("shop").start_as_current_span("order") as order:
         await queue.enqueue(1)
-    async with working(handlers):
-        processed = await named(spans, f"process {queue.name}", 2)
-        settled = await named(spans, f"settle {queue.name}", 2)
+    with trace.get_tracer("shop").start_as_current_span("the program, for as long as it runs"):
+        async with working(handlers):
+            processed = await named(spans, f"process {queue.name}", 2)
+            settled = await named(spans, f"settle {queue.name}", 2)
     first, second = processed
     assert seen == [ids(first), ids(second)], "the handler sees its span"
     assert (links(first), links(second)) == ([ids(order)], [ids(first)])
@@ -93,6 +94,7 @@ async def test_enqueue_claim_work_and_ack_are_linked_and_never_nest_for_ever(
     assert [(span.trace, span.parent) for span in sent] == [ids(order), ids(first)]
     received = await collector.named(f"receive {queue.name}", 2)
     assert [span.links for span in received] == [[ids(order)], [ids(first)]], "the producer's, and not the service's"
+    assert [span.parent for span in received] == ["", ""]
     acked = await collector.named(f"settle {queue.name}", 2)
     assert [(span.trace, span.parent) for span in acked] == [ids(span) for span in settled]
 

@@ -93,6 +93,19 @@ def current(span: Span | None) -> Iterator[None]:
         contexts.detach(token)
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """A block without a current span, for what goes on for ever: its claims are no part of what began it."""
+    if _propagator is None:
+        yield
+        return
+    token = contexts.attach(contexts.Context())
+    try:
+        yield
+    finally:
+        contexts.detach(token)
+
+
 def carrier_of(span: Span | None) -> dict[str, str]:
     """A span's context, to be sent to another process; empty for none."""
     with current(span):
