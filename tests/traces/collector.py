@@ -14,14 +14,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 class Seen:
     """A span that has arrived. Ids are hex; a parent of "" is none."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Told, resource: dict[str, str]) -> None:
+        self.resource = resource
         self.name = told.name
         self.trace, self.id, self.parent = told.trace_id.hex(), told.span_id.hex(), told.parent_span_id.hex()
         self.links = [(link.trace_id.hex(), link.span_id.hex()) for link in told.links]
         self.about = {
             one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value") for one in told.attributes
         }
-        self._flags = told.flags & 0xFF
         self.failed = told.status.code == Status.STATUS_CODE_ERROR
         self.kind = Told.SpanKind.Name(told.kind).removeprefix("SPAN_KIND_")
         self.seconds = (told.end_time_unix_nano - told.start_time_unix_nano) / 1e9
@@ -30,17 +30,12 @@ class Seen:
     def ids(self) -> tuple[str, str]:
         return self.trace, self.id
 
-    @property
-    def traceparent(self) -> str:
-        return f"00-{self.trace}-{self.id}-{self._flags:02x}"
-
 
 class Collector:
     """Takes whatever is sent, while it is `up`."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
-        self.resources: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
         collector = self
 
@@ -65,8 +60,8 @@ class Collector:
         request.ParseFromString(body)
         self.bodies.append(body)
         for of in request.resource_spans:
-            self.resources.append({one.key: one.value.string_value for one in of.resource.attributes})
-            self.spans += [Seen(span) for scope in of.scope_spans for span in scope.spans]
+            resource = {one.key: one.value.string_value for one in of.resource.attributes}
+            self.spans += [Seen(span, resource) for scope in of.scope_spans for span in scope.spans]
 
     async def named(self, name: str, count: int = 1) -> list[Seen]:
         """The spans of this name, once there are so many."""

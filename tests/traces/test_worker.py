@@ -159,8 +159,8 @@ async def test_in_threads_and_processes_the_span_is_current_and_does_not_stay(
 
     body = {"$seq": 1, "lease_id": "", "deliveries": 1}
     carrier = _trace.carrier_of(_trace.begin_process(_trace.tracer(), "t", body))
-    order = Order(in_process, "t", b"1", body, None, ACCOUNT, None, None, carrier)
-    await asyncio.to_thread(perform, order)
+    order = Order(in_process, "t", 1, body, None, ACCOUNT, None, None, carrier)
+    assert (await asyncio.to_thread(perform, order)).verdict.verb == "ack"
     assert seen[2] == tuple(carrier["traceparent"].split("-")[1:3])
 
 
