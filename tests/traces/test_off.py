@@ -10,9 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from starlette.middleware import Middleware
 
-from app.edge.quota import Gate
 from tests.conftest import Running
 
 ROOT = Path(__file__).parents[2]
@@ -63,8 +61,7 @@ def test_without_its_packages_it_does_not_start_and_says_what_to_install(created
 async def test_a_request_goes_the_way_that_it_went_before_and_its_headers_mean_nothing(
     service: Running, http: httpx.AsyncClient, topic: str
 ) -> None:
-    around: list[Middleware] = service.app.user_middleware
-    assert [one.cls for one in around] == [Gate]
+    assert [getattr(one.cls, "__name__", "") for one in service.app.user_middleware] == ["Gate"]
     await http.put(f"/v0/topics/{topic}", json={"type": "queue"})
     headers = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     await http.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}]}, headers=headers)

@@ -64,7 +64,8 @@ async def test_a_job_is_seen_from_its_enqueue_to_its_ack(
     assert received.trace != sent.trace
     assert (settled.trace, settled.parent) == (work[3:35], work[36:52])
     assert {span.kind for span in (sent, received, settled)} == {"SERVER"}
-    known = {"messaging.system": "holdfast", "messaging.destination.name": topic, "messaging.message.id": str(seq)}
+    known: dict[str, Any] = {"messaging.system": "holdfast", "messaging.destination.name": topic}
+    known["messaging.message.id"] = str(seq)
     known["messaging.batch.message_count"] = 1
     for span, kind, verb in (sent, "send", "enqueue"), (received, "receive", "claim"), (settled, "settle", "ack"):
         assert (
