@@ -159,7 +159,8 @@ async def test_the_other_dialect_and_the_stream_are_traced_alike(
     assert (await collector.named(f"settle {topic}"))[0].about["messaging.message.id"] == "1"
 
     async with asked.stream("GET", f"/v0/topics/{topic}/work?node=w") as stream:
-        async for line in stream.aiter_lines():
+        lines = stream.aiter_lines()  # held, as the stream ends with it
+        async for line in lines:
             if line.startswith("data: "):
                 break
         job = json.loads(line.removeprefix("data: "))

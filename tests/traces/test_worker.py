@@ -165,13 +165,14 @@ async def test_in_threads_and_processes_the_span_is_current_and_does_not_stay(
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"traceparent": 7}, {"traceparent": "00-" + "0" * 32 + "-x-01"}, []])
-def test_a_malformed_producer_is_none(spans: InMemorySpanExporter, meta: Any) -> None:
+def test_a_malformed_producer_is_none(spans: InMemorySpanExporter, meta: Any, caplog: pytest.LogCaptureFixture) -> None:
     span = _trace.begin_process(_trace.tracer(), "t", {"$seq": 1, "deliveries": 1, "meta": meta})
     assert span.links == ()
     _trace.end_process(span, "ack", None, None)
     _trace.end_process(span, "lost", "what comes later changes nothing", None)
     [ended] = spans.get_finished_spans()
     assert (ended.attributes or {})["holdfast.verdict"] == "ack"
+    assert [one for one in caplog.records if one.name.startswith("opentelemetry.sdk")] == []
 
 
 def test_an_application_without_a_provider_traces_nothing() -> None:
