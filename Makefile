@@ -24,7 +24,8 @@ format: ## format the code, and fix what the linter can fix
 
 pins: ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --upgrade pyproject.toml -o deploy/requirements/run.txt
-	$(COMPILE) --upgrade pyproject.toml --group dev --group spark -c deploy/requirements/run.txt -o deploy/requirements/dev.txt
+	$(COMPILE) --upgrade pyproject.toml --extra tracing -c deploy/requirements/run.txt -o deploy/requirements/tracing.txt
+	$(COMPILE) --upgrade pyproject.toml --group dev --group spark -c deploy/requirements/tracing.txt -o deploy/requirements/dev.txt
 	$(COMPILE) --upgrade --group spark -c deploy/requirements/dev.txt -o deploy/requirements/spark.txt
 	echo uv | $(COMPILE) --upgrade - -o deploy/requirements/tools.txt
 	$(PYTHON) deploy/check_pins.py
@@ -32,7 +33,7 @@ pins: ## pin the newest versions that pyproject.toml allows
 audit: ## look whether anything that is pinned has a known fault; asks a vulnerability service, and fails without one
 	$(PYTHON) -m pip_audit --strict --disable-pip --require-hashes $(AUDIT) -r deploy/requirements/dev.txt
 
-sbom: ## write var/sbom/*.cdx.json: bills of what is pinned, for the service, its development and Spark, in CycloneDX
+sbom: ## write var/sbom/*.cdx.json: bills of what is pinned, for the service, the image, their development and Spark, in CycloneDX
 	$(PYTHON) deploy/bill.py var/sbom
 
 schema: ## write docs/schema.sql anew from the migrations

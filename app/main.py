@@ -32,6 +32,7 @@ from app.api.messages import requeue as message_requeues
 from app.api.messages import results as message_results
 from app.api.messages import schedules as message_schedules
 from app.api.messages import settlements as message_settlements
+from app.api.traced import Traced
 from app.api.v0 import (
     admin,
     audit,
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from app.topics.buckets import RedisBuckets
     from app.topics.bus import Bus
     from app.topics.tier import Tier
+    from app.traces import Spans
 
 log = logging.getLogger(__name__)
 
@@ -156,11 +158,16 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
     """
     counted = Metrics(slot, folder, most_topics=settings.metrics_topics)
     quota = Quota(settings)
+    spans = _spans(settings, slot)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Context]]:
-        async with _running(app, settings, quota, counted, slot=slot, folder=folder) as context:
-            yield {"context": context}
+        try:
+            async with _running(app, settings, quota, counted, slot=slot, folder=folder) as context:
+                yield {"context": context}
+        finally:
+            if spans is not None:
+                await spans.stop(settings.stop_seconds / 4)
 
     app = Service(
         counted,
@@ -175,7 +182,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
         routes=[*(route for router in ROUTERS for route in router.routes), *pages.routes()],
-        middleware=[Middleware(Gate, quota=quota)],
+        middleware=[*([] if spans is None else [Middleware(Traced, spans=spans)]), Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for kind in (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception):
@@ -261,6 +268,20 @@ async def _running(
             await relay.stop()
         await pools.close(settings.stop_seconds / 4)
         await counted.stop()
+
+
+def _spans(settings: Settings, slot: int) -> Spans | None:
+    """What makes spans; None where nobody has asked for them. Raises ConfigurationError where that is not installed."""
+    if settings.traces == "off":
+        return None
+    try:
+        from app.traces import Spans  # noqa: PLC0415  (who has no traces loads none of OpenTelemetry's SDK)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"HOLDFAST_TRACES={settings.traces} needs packages that are not installed, the extra `tracing`, which "
+            f"deploy/requirements/tracing.txt pins: {error}"
+        ) from None
+    return Spans(__version__, slot)
 
 
 def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics) -> tuple[Hints, Relay | None]:

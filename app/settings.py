@@ -152,6 +152,11 @@ class Settings(BaseModel):
         le=3600,
         description="How long a start waits for a database that does not answer yet; 0: not at all.",
     )
+    traces: Literal["off", "otlp"] = Field(
+        "off",
+        description="otlp sends traces of enqueues, claims and settlements over OTLP/HTTP to where "
+        "OTEL_EXPORTER_OTLP_ENDPOINT says.",
+    )
     stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
 
     @field_validator("database_url")

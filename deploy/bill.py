@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PINS = ROOT / "deploy/requirements"
-PARTS = ("run", "dev", "spark")
+PARTS = ("run", "tracing", "dev", "spark")
 
 
 def main(folder: Path, options: list[str]) -> int:

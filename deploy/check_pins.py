@@ -19,11 +19,16 @@ def main() -> int:
     faults: list[str] = []
     pins = {path.stem: read_pins(path.read_text(), path.name, faults) for path in sorted(FOLDER.glob("*.txt"))}
     wanted = project["project"]["dependencies"]
+    extra = project["project"]["optional-dependencies"]["tracing"]
     faults += missing(wanted, pins["run"], "run.txt")
+    faults += missing([*wanted, *extra], pins["tracing"], "tracing.txt")
+    for name, version in pins["run"].items():
+        if pins["tracing"].get(name) != version:
+            faults.append(f"run.txt pins {name} {version}, and tracing.txt {pins['tracing'].get(name, 'does not')}")
     groups = project["dependency-groups"]
     faults += missing(groups["spark"], pins["spark"], "spark.txt")
     faults += missing([*wanted, *groups["dev"], *groups["spark"]], pins["dev"], "dev.txt")
-    for part in "run", "spark":
+    for part in "run", "tracing", "spark":
         for name, version in pins[part].items():
             if pins["dev"].get(name) != version:
                 faults.append(f"{part}.txt pins {name} {version}, and dev.txt {pins['dev'].get(name, 'does not')}")

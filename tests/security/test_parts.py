@@ -19,7 +19,7 @@ from tests.run_suites import SUITES
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PARTS = ("run", "dev", "spark")
+PARTS = ("run", "tracing", "dev", "spark")
 FOLDERS = ("app", "deploy", "migrations", "sdk/src", "spark")
 
 
@@ -67,7 +67,7 @@ def test_every_pin_has_a_hash(part: str) -> None:
 
 
 def test_what_runs_is_a_part_of_what_is_tested() -> None:
-    assert pins("run").items() <= pins("dev").items()
+    assert pins("run").items() <= pins("tracing").items() <= pins("dev").items()
 
 
 def comments() -> list[tuple[str, str]]:

@@ -17,6 +17,8 @@ from app.api.departure import has_left, while_connected
 from app.api.messages.bodies import DequeueAnswer, DequeueBody
 from app.api.messages.errors import operation
 from app.api.messages.show import claimed
+from app.api.traced import claimed as found_jobs
+from app.api.traced import claims as begins
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.claims import Claimer
@@ -59,6 +61,7 @@ async def dequeue(request: Request) -> Response:
         if found is None:
             return _answer([])
         policy, wait = found
+    begins(request, body.topic)
     context.engine.reads.note(policy.topic.id)
     lease_ms = lease_of(policy, body.visibility_timeout_seconds)
     tenants = tenancy.claimed_by(key, body.tenants)
@@ -77,6 +80,7 @@ async def dequeue(request: Request) -> Response:
         await settlements.give_back(policy, NODE, jobs)
         ended_with(request, LEFT)
         return Response(status_code=499)  # nobody reads it
+    found_jobs(request, body.topic, jobs)
     context.names.learn(policy.topic)
     base64 = body.encoding is not None
     return _answer([claimed(policy, job, base64=base64) for job in jobs])

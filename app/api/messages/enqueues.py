@@ -16,6 +16,7 @@ from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.api.fields import encode, time_of
 from app.api.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
 from app.api.messages.errors import operation
+from app.api.traced import sends, sent
 from app.api.users import USER_KEY
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
@@ -100,6 +101,7 @@ async def _enqueue(
     key = idempotency.key_of(request, by, body.idempotency_key)
     policy = await _queue(request, context, name)
     enqueues = context.engine.enqueues
+    size += sends(request, name, batch)
     try:
         found = await enqueues.place_there(policy, batch, size, key)
     except Gone:
@@ -112,9 +114,12 @@ async def _enqueue(
         found = await enqueues.place_there(policy, batch, size, key)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
+    seqs = found.seqs if isinstance(found, Placed) else found
+    sent(request, seqs)
+    ids = [id_of(topic_id, seq) for seq in seqs]
     if isinstance(found, Placed):
-        return _Done([id_of(topic_id, seq) for seq in found.seqs], found.duplicates, found.repeated)
-    return _Done([id_of(topic_id, seq) for seq in found], [], repeated=False)
+        return _Done(ids, found.duplicates, found.repeated)
+    return _Done(ids, [], repeated=False)
 
 
 async def _queue(request: Request, context: Context, name: str) -> Policy:

@@ -34,6 +34,7 @@ from app.api.messages.places import Place, first_place, later_places
 from app.api.messages.show import time_of
 from app.api.openapi import path
 from app.api.results import beside, progress_of, result_of
+from app.api.traced import settled, settles
 from app.edge.context import context_of
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.keys import Scope
@@ -79,7 +80,7 @@ async def ack(request: Request) -> Response:
     async def settle(policy: Policy, held: Held) -> bool:
         return bool(await settlements.ack(policy, [held], results))
 
-    await _settle(request, key, body.lease_id, settle)
+    await _settle(request, "ack", key, body.lease_id, settle)
     return Response(status_code=204)
 
 
@@ -105,7 +106,7 @@ async def nack(request: Request) -> Response:
     async def settle(policy: Policy, held: Held) -> bool:
         return bool(await settlements.nack(policy, [held], [back], refunded))
 
-    await _settle(request, key, body.lease_id, settle)
+    await _settle(request, "nack", key, body.lease_id, settle)
     if not body.refund:
         return Response(status_code=204)
     answer = encode({"id": request.path_params["id"].lower(), "refunded": bool(refunded)})
@@ -130,7 +131,7 @@ async def fail(request: Request) -> Response:
     async def settle(policy: Policy, held: Held) -> bool:
         return bool(await settlements.fail(policy, [held], [error]))
 
-    await _settle(request, key, body.lease_id, settle)
+    await _settle(request, "fail", key, body.lease_id, settle)
     return Response(status_code=204)
 
 
@@ -155,7 +156,7 @@ async def extend(request: Request) -> Response:
         until.extend((await settlements.extend(policy, [held], lease_ms, progress, cancelled)).values())
         return bool(until)
 
-    await _settle(request, key, body.lease_id, settle)
+    await _settle(request, None, key, body.lease_id, settle)
     shown = b'{"id":%b,"visibility_timeout":"%b"%b}' % (
         encode(request.path_params["id"].lower()),
         time_of(until[0]),
@@ -203,18 +204,21 @@ async def ack_batch(request: Request) -> Response:
 
     topics = await context.names.of_all({topic_id for topic_id, _ in jobs.values()})
     first = {i: await first_place(context, key, job) for i, job in jobs.items() if job[0] in topics}
+    names = {place[0].topic.name for place in first.values() if place is not None}
+    settles(request, next(iter(names)) if len(names) == 1 else None, "ack", [seq for _, seq in jobs.values()])
     acked = await settle({i: place for i, place in first.items() if place is not None})
     left = [i for i in jobs if i not in acked]
     if left:
         later = await later_places(context, key, [jobs[i] for i in left])
         acked |= await settle({left[n]: place for n, place in later.items()})
+    settled(request, len(acked))
     skipped = [message_id for i, message_id in enumerate(body.ids) if i not in acked]
     return Response(encode({"acked": len(acked), "skipped": skipped}), media_type="application/json")
 
 
-async def _settle(request: Request, key: Any, token: str | None, settle: Settle) -> None:
-    """Do this to the message in the path; to the dead letter that it may be, too. Raises NotFound where its caller does
-    not hold it."""
+async def _settle(request: Request, verb: str | None, key: Any, token: str | None, settle: Settle) -> None:
+    """Do this to the message in the path; to the dead letter that it may be, too. With a `verb` it is traced. Raises
+    NotFound where its caller does not hold it."""
     context = context_of(request)
     message_id: str = request.path_params["id"]
     lease = lease_of(token or "")
@@ -222,7 +226,11 @@ async def _settle(request: Request, key: Any, token: str | None, settle: Settle)
     place = await first_place(context, key, job)
     if place is not None:
         request.scope[TOPIC] = place[0].topic.name
+        if verb is not None:
+            settles(request, place[0].topic.name, verb, job[1:])
     if place is None or not await settle(place[0], Held(place[1], lease, None)):
         place = (await later_places(context, key, [job])).get(0)
         if place is None or not await settle(place[0], Held(place[1], lease, None)):
             raise no_message(message_id)
+    if verb is not None:
+        settled(request, 1)

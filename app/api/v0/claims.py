@@ -15,6 +15,8 @@ from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left, while_connected
 from app.api.fields import topic_in
 from app.api.openapi import TOPIC, operation
+from app.api.traced import claimed
+from app.api.traced import claims as begins
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
 from app.edge.context import context_of
@@ -50,6 +52,7 @@ async def claim(request: Request) -> Response:
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
+    begins(request, name)
     context.engine.reads.note(policy.topic.id)
     claimer = claimer_of(policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants))
     claims, settlements = context.engine.claims, context.engine.settlements
@@ -73,6 +76,7 @@ async def claim(request: Request) -> Response:
         ended_with(request, LEFT)
         return Response(status_code=499)  # nobody reads it
     jobs.sort(key=lambda job: job.seq)
+    claimed(request, name, jobs)
     fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
         name.encode(),
         b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),

@@ -15,6 +15,8 @@ from app.api.bounds import MAX_RECORDS
 from app.api.calls import count_as
 from app.api.fields import encode, flag, topic_in
 from app.api.openapi import TOPIC, operation, query
+from app.api.traced import sends
+from app.api.traced import sent as became
 from app.api.v0.columns import columns_of
 from app.api.v0.fields import answer, fsync_since
 from app.api.v0.record_bodies import AppendAnswer, AppendBody, LogAppendBody
@@ -106,7 +108,7 @@ async def append(request: Request) -> Response:
         seqs, deduped = await _append(context, policy, batch, size, key)
     else:
         try:
-            found = await context.engine.enqueues.place(policy, batch, size, key)
+            found = await context.engine.enqueues.place(policy, batch, size + sends(request, name, batch), key)
         except TopicFull as full:
             extent, _ = await extent_of(context, policy)
             where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
@@ -116,6 +118,7 @@ async def append(request: Request) -> Response:
         else:
             seqs, head, deduped = found.seqs, found.head_seq, found.repeated
             duplicates = [] if deduped else found.duplicates
+        became(request, seqs)
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     if duplicates:

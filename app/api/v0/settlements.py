@@ -16,6 +16,7 @@ from app.api.bounds import DAY_MS, MAX_ERROR_BYTES
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.results import beside, progress_of, result_of
+from app.api.traced import settled, settles
 from app.api.v0.fields import answer, fsync_since, held_by, leases_of
 from app.api.v0.settlement_bodies import (
     AckAnswer,
@@ -58,6 +59,7 @@ async def ack(request: Request) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
     policy = await context.policies.queue(name)
+    settles(request, name, "ack", body.seqs)
     sent = time.perf_counter()
     own = await tenancy.own(context, key, policy.topic, body.seqs)
     if own is None:
@@ -65,6 +67,7 @@ async def ack(request: Request) -> Response:
     else:
         given = [results[i] for i in own] if results else []
         done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own], given)}
+    settled(request, len(done))
     timings = fsync_since(sent) if policy.config.durable else b""
     counts = await tenancy.counts(context, key, policy)
     return answer(_settled(counts, policy, b"acked", body.seqs, done), began, timings)
@@ -81,11 +84,13 @@ async def nack(request: Request) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     returns = _returns(body)
     policy = await context.policies.queue(name)
+    settles(request, name, "nack", body.seqs)
     mine = await _mine(context, key, policy, body.seqs)
     refunded: set[int] = set()
     settlements = context.engine.settlements
     back = await settlements.nack(policy, [held[i] for i in mine], [returns[i] for i in mine], refunded)
     done = {mine[i] for i in back}
+    settled(request, len(done))
     fields = _settled(await tenancy.counts(context, key, policy), policy, b"nacked", body.seqs, done)
     if body.refund:
         fields += b',"refunded":%b' % encode([body.seqs[mine[i]] for i in sorted(refunded)])
@@ -102,9 +107,11 @@ async def fail(request: Request) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     errors = _errors(body)
     policy = await context.policies.queue(name)
+    settles(request, name, "fail", body.seqs)
     mine = await _mine(context, key, policy, body.seqs)
     out = await context.engine.settlements.fail(policy, [held[i] for i in mine], [errors[i] for i in mine])
     done = {mine[i] for i in out}
+    settled(request, len(done))
     return answer(_settled(await tenancy.counts(context, key, policy), policy, b"failed", body.seqs, done), began)
 
 

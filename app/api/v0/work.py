@@ -15,6 +15,7 @@ from app.api import direct, tenancy
 from app.api.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.api.fields import check_tenants, encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
+from app.api.traced import Call, traced
 from app.api.v0.claims import NEEDED, claimer_of
 from app.api.v0.events import (
     ADVICE_SECONDS,
@@ -105,17 +106,18 @@ async def work(request: Request) -> Response:
     context.quota.take_stream(request.scope, key)
     streams = context.engine.streams
     stream = streams.open(claimer_of(policy, node, most, lease_ms, tenants))
-    return WorkStream(streams, stream, context.access.watch(key, stream.end))
+    return WorkStream(streams, stream, context.access.watch(key, stream.end), traced(request))
 
 
 class WorkStream(EventStream):
     """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
 
-    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None]) -> None:
+    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], traced: Call | None) -> None:
         super().__init__()
         self._streams = streams
         self._stream = stream
         self._left = left
+        self._traced = traced
 
     async def _release(self) -> None:
         self._left()
@@ -148,7 +150,10 @@ class WorkStream(EventStream):
                         sent["error"].add()
                         await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                         continue
+                    began = time.time_ns()
                     await push(send, *(_frame(topic, job) for job in jobs))
+                    if self._traced is not None:
+                        self._traced.pushed(topic, jobs, began)
                     sent["job"].add(len(jobs))
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:

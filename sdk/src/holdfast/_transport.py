@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from holdfast import errors
+from holdfast import _trace, errors
 from holdfast._attempts import Attempts, Lost, Options
 from holdfast._objects import Objects
 from holdfast._paging import AsyncPages, Pages
@@ -46,6 +46,7 @@ class Account:
         if request.body is not None:
             headers["content-type"] = "application/json"
         headers |= request.headers
+        _trace.inject(headers)
         timeout = httpx.Timeout(seconds, connect=min(seconds, connect_seconds))
         return httpx.Request(
             request.method,

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from holdfast import _trace
 from holdfast._attempts import Options
 from holdfast._client import AsyncClient
 from holdfast._decode import payload
@@ -102,7 +103,8 @@ class Caller:
     def _in_thread(self, taken: Taken, data: Any) -> Any:
         RUNNING.set((taken, self._context))
         function = self._handler.function
-        return function(data, self._context(taken)) if self._handler.wants_context else function(data)
+        with _trace.current(taken.span):
+            return function(data, self._context(taken)) if self._handler.wants_context else function(data)
 
     def _alone(self, taken: Taken) -> Isolation | None:
         return self._handler.isolate if "suspected_poison" in taken.body else None
@@ -162,7 +164,10 @@ class Caller:
         handler = self._handler
         body = {name: value for name, value in taken.body.items() if name != "data"}
         account, objects = self._client.account, self._objects
-        return Order(handler.function, handler.topic, data, body, handler.retry, account, self._encode, objects)
+        carrier = _trace.carrier_of(taken.span)
+        return Order(
+            handler.function, handler.topic, data, body, handler.retry, account, self._encode, objects, carrier
+        )
 
 
 async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:

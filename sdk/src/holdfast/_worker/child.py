@@ -9,15 +9,16 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
+from holdfast import _trace
 from holdfast._attempts import Options
 from holdfast._objects import Objects
 from holdfast._transport import LIMITS, Account, AsyncSender, SyncSender
@@ -41,7 +42,7 @@ MAX_SECONDS: Final = 1e9  # which an alarm can have
 @dataclass(frozen=True, slots=True)
 class Order:
     """A job to run, in a form that can be sent to a process: its payload, and the rest of it. The function is found
-    there by its name."""
+    there by its name. `trace`: the context of the span that the work on it has in the worker."""
 
     function: Callable[..., Any]
     topic: str
@@ -51,6 +52,7 @@ class Order:
     account: Account
     encode: Encoder | None
     objects: Objects | None
+    trace: Mapping[str, str] = field(default_factory=dict)
 
 
 def perform(order: Order) -> Judged:
@@ -58,7 +60,8 @@ def perform(order: Order) -> Judged:
     taken = Taken(order.body, order.account.node, math.inf)
     run_async = inspect.iscoroutinefunction(order.function)
     try:
-        value = asyncio.run(_run_async(order, taken)) if run_async else _run(order, taken)
+        with _trace.within(order.trace):
+            value = asyncio.run(_run_async(order, taken)) if run_async else _run(order, taken)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         value = error
     made = judged(value, order.retry, order.body["deliveries"])

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from holdfast import errors
+from holdfast import _trace, errors
 from holdfast._attempts import BASE_SECONDS, CAP_SECONDS
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
@@ -60,6 +60,7 @@ class Lane:
         self._loop = asyncio.get_running_loop()
         self._lease_ms = lease_ms
         self._caller = Caller(handler, client, encode)
+        self._tracer = _trace.tracer()
         self._removals = Removals(self._sender.objects, self._topic)
         self._settler = Settler(self._topic, self._let_go, self._removals.add)
         self._held: dict[str, Taken] = {}  # by lease
@@ -178,7 +179,13 @@ class Lane:
         return None
 
     def call(self, taken: Taken) -> Any:
-        return self._caller.call(taken)
+        return self._caller.call(taken) if self._tracer is None else self._call_traced(taken)
+
+    async def _call_traced(self, taken: Taken) -> Any:
+        """The span is current in the handler, and ends when the job is judged."""
+        taken.span = _trace.begin_process(self._tracer, self.handler.topic, taken.body)
+        with _trace.current(taken.span):
+            return await self._caller.call(taken)
 
     def ended(self, taken: Taken, value: Any, seconds: float) -> None:
         """A handler has returned or raised."""
@@ -189,19 +196,25 @@ class Lane:
             if taken.signalled is not None and isinstance(value, BaseException):
                 value = self._interrupted(taken.signalled)
             self._finish(taken, value)
+        elif taken.span is not None:
+            _trace.end_process(taken.span, "lost", "its lease was lost", None)  # unless it was judged before this
         if self._room_wanted is not None and self._room():
             self._wake_claims()
 
     def _finish(self, taken: Taken, value: Any) -> None:
         taken.over = True
-        if value is None and not taken.completes:
-            self._settler.add(taken, DONE)
-            return
-        if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
-            log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
-            self._tell(value)
-        made = judged(value, self.handler.retry, taken.body["deliveries"])
-        self._settler.add(taken, unless_committed(made) if taken.completes else made)
+        made, error = DONE, None
+        if value is not None or taken.completes:
+            if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
+                error = value
+                log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
+                self._tell(value)
+            made = judged(value, self.handler.retry, taken.body["deliveries"])
+            if taken.completes:
+                made = unless_committed(made)
+        if taken.span is not None:
+            _trace.end_process(taken.span, made.verdict.verb, made.said, error)
+        self._settler.add(taken, made)
 
     def _tell(self, error: BaseException) -> None:
         if self._on_error is not None:

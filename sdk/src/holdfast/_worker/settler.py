@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast import errors
+from holdfast import _trace, errors
 from holdfast._client import AsyncTopic
 from holdfast._heartbeats import MAX_BATCH
 from holdfast._worker.outcomes import ACK, Judged, Verdict, why
@@ -85,7 +85,8 @@ class Settler:
     async def _send(self, verdict: Verdict, batch: Sequence[Taken]) -> None:
         """One request. What is refused is halved until what is bad stands alone."""
         try:
-            settled = await self._request(verdict, batch)
+            with _trace.settling(self._topic.name, verdict.verb, [one.span for one in batch if one.span is not None]):
+                settled = await self._request(verdict, batch)
         except errors.InvalidRequest as error:
             half = len(batch) // 2
             if half:

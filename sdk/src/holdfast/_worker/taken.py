@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast import _trace
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -15,11 +17,11 @@ class Taken:
     """A claimed job, as the answer has it; its payload is decoded by whoever runs it. `until` is when its lease ends at
     the soonest, by time.monotonic(), unless a `holding` of the heartbeats knows better. `task` runs it. `over`: it is
     settled, or about to be, or not ours any more. `completes`: its handler has it acked by a transaction of its own.
-    `key`: of the object that its payload is in."""
+    `key`: of the object that its payload is in. `span`: of the work on it, where that is traced."""
 
     __slots__ = (
         *("body", "completes", "context", "holding", "key", "lease_id", "node", "over", "said", "seq", "signalled"),
-        *("task", "until"),
+        *("span", "task", "until"),
     )
 
     def __init__(self, body: dict[str, Any], node: str, until: float) -> None:
@@ -36,6 +38,7 @@ class Taken:
         self.completes = False
         self.key: str | None = None
         self.said: Any = None
+        self.span: _trace.Span | None = None
 
     def kept(self, now: float) -> bool:
         """Whether its lease holds, as far as this process knows: it may have been stopped for longer than that."""

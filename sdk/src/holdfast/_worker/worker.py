@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast import errors
+from holdfast import _trace, errors
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._worker.handlers import Handler, Queue, Schedule
@@ -62,6 +62,10 @@ class Worker:
     async def run(self, *, signals: bool = True) -> None:
         """Work until `stop`, or until SIGTERM or SIGINT where these are to be heard: claim nothing more, give back what
         has not begun, let what has come to its end. A second one gives that back, too, and returns at once."""
+        with _trace.apart():
+            await self._run(signals)
+
+    async def _run(self, signals: bool) -> None:
         self._loop = asyncio.get_running_loop()
         heartbeats = Heartbeats(self._queue.account)
         heard = self._hear() if signals else []

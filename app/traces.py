@@ -1,0 +1,167 @@
+"""Spans, and where they are sent. Imported where HOLDFAST_TRACES asks for it, and not otherwise. docs/adr/0066."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final, Literal
+
+import msgspec
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+MAX_LINKS: Final = 128  # of a span
+MAX_STATE: Final = 512  # characters of a tracestate: a longer one is dropped, and its traceparent kept
+MAX_PARENT: Final = 256  # characters of a traceparent: of version 00 it has 55
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_NOBODY: Final = Context()
+
+# What a request does with jobs, as OpenTelemetry's conventions for messaging call it.
+Operation = Literal["send", "receive", "settle"]
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class _Carrier(msgspec.Struct):
+    """What of a job's metadata is its producer's context. Anything may stand there."""
+
+    traceparent: object = None
+    tracestate: object = None
+
+
+_carrier = msgspec.json.Decoder(_Carrier)
+
+
+class Spans:
+    """Makes spans, and sends them in the background: some thousands wait at most, more are dropped. Where to, how they
+    are sampled, and how many wait, is what OTEL_* says."""
+
+    def __init__(self, version: str, slot: int) -> None:
+        attributes: dict[str, str] = {"service.version": version}
+        given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        if not os.environ.get("OTEL_SERVICE_NAME") and "service.name=" not in given:
+            attributes["service.name"] = "holdfast"
+        if "service.instance.id=" not in given:
+            attributes["service.instance.id"] = f"{socket.gethostname()}-{slot}-{os.getpid()}"
+        # What clients send is no matter for the log, however malformed it is.
+        logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
+        self._provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer: Tracer = self._provider.get_tracer("holdfast", version)
+
+    def begin(
+        self,
+        operation: Operation,
+        topic: str | None,
+        *,
+        headers: Headers,
+        began_ns: int,
+        attributes: Mapping[str, str | int],
+        metadata: Iterable[str | None] = (),
+    ) -> Span:
+        """A span that began at this time, in ns since 1970: a child of what these headers name, with links to whoever
+        enqueued jobs with these metadata, MAX_LINKS at most."""
+        about: dict[str, str | int] = {"messaging.system": "holdfast", "messaging.operation.type": operation}
+        if topic is not None:
+            about["messaging.destination.name"] = topic
+        return self._tracer.start_span(
+            operation if topic is None else f"{operation} {topic}",
+            _parent(headers),
+            SpanKind.SERVER,
+            {**about, **attributes},
+            [Link(one) for one in _producers(metadata)],
+            began_ns,
+        )
+
+    @staticmethod
+    def carrier_of(span: Span) -> dict[str, str]:
+        """The span's context, as a job carries it; empty where nothing is traced (OTEL_SDK_DISABLED)."""
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, set_span_in_context(span))
+        return carrier
+
+    @staticmethod
+    def end(span: Span, error: str | None) -> None:
+        """`error`: the code of what the request was answered with, or the kind of what went wrong."""
+        if error is not None:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR, error)
+        span.end()
+
+    async def stop(self, seconds: float) -> None:
+        """Send what waits, for so many seconds at most. What was not sent by then is lost."""
+        # A thread that nobody has to wait for: a collector may take a connection and never answer.
+        loop = asyncio.get_running_loop()
+        sent = asyncio.Event()
+
+        def send() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(sent.set)
+
+        threading.Thread(target=send, name="holdfast-traces", daemon=True).start()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(sent.wait(), seconds)
+
+
+def _parent(headers: Headers) -> Context:
+    """The context of whoever made a request. What is malformed, or there twice, is as good as none."""
+    parents, states = [], []
+    for name, value in headers:
+        if name == b"traceparent":
+            parents.append(value.decode("latin-1"))
+        elif name == b"tracestate":
+            states.append(value.decode("latin-1"))
+    return _extracted(parents[0], ",".join(states)) if len(parents) == 1 else _NOBODY
+
+
+def _producers(metadata: Iterable[str | None]) -> list[SpanContext]:
+    """Of whoever enqueued jobs with these metadata, each once, in order."""
+    found: dict[tuple[int, int], SpanContext] = {}
+    for text in metadata:
+        producer = None if text is None or "traceparent" not in text else _producer(text)
+        if producer is not None:
+            found.setdefault((producer.trace_id, producer.span_id), producer)
+            if len(found) == MAX_LINKS:
+                break
+    return list(found.values())
+
+
+def _producer(text: str) -> SpanContext | None:
+    try:
+        carrier = _carrier.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(carrier.traceparent, str):
+        return None
+    state = carrier.tracestate if isinstance(carrier.tracestate, str) else ""
+    found = get_current_span(_extracted(carrier.traceparent, state)).get_span_context()
+    return found if found.is_valid else None
+
+
+def _extracted(parent: str, state: str) -> Context:
+    if len(parent) > MAX_PARENT:
+        return _NOBODY
+    carrier = {"traceparent": parent}
+    if state and len(state) <= MAX_STATE:
+        carrier["tracestate"] = state
+    return _PROPAGATOR.extract(carrier, _NOBODY)
