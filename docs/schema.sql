@@ -3616,6 +3616,18 @@ CREATE TABLE holdfast.tallies (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_threshold='-1', autovacuum_vacuum_cost_delay='0');
 
 --
+-- Name: sign_in_tries; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.sign_in_tries (
+    until timestamp with time zone NOT NULL,
+    tries integer NOT NULL,
+    who bytea NOT NULL,
+    CONSTRAINT sign_in_tries_tries_check CHECK ((tries >= 0)),
+    CONSTRAINT sign_in_tries_who_check CHECK ((octet_length(who) = 32))
+);
+
+--
 -- Name: tallies_id_seq; Type: SEQUENCE; Schema: holdfast; Owner: -
 --
 
@@ -4150,6 +4162,13 @@ ALTER TABLE ONLY holdfast.writes
 CREATE INDEX api_keys_page ON holdfast.api_keys USING btree (created_at, id);
 
 --
+-- Name: sign_in_tries sign_in_tries_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.sign_in_tries
+    ADD CONSTRAINT sign_in_tries_pkey PRIMARY KEY (who);
+
+--
 -- Name: archive_finished; Type: INDEX; Schema: holdfast; Owner: -
 --
 
@@ -4418,6 +4437,12 @@ CREATE TRIGGER take_inbox AFTER DELETE ON holdfast.staged REFERENCING OLD TABLE 
 --
 
 CREATE TRIGGER tell BEFORE INSERT ON holdfast.endings FOR EACH ROW EXECUTE FUNCTION holdfast.tell();
+
+--
+-- Name: sign_in_tries_until; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX sign_in_tries_until ON holdfast.sign_in_tries USING btree (until);
 
 --
 -- PostgreSQL database dump complete
