@@ -78,6 +78,16 @@ async def test_an_address_has_fifty_whatever_the_names(pools: Pools, address: st
     assert error.value.detail == {"limit": "sign_in_tries", "max": 50}
 
 
+async def test_who_signs_in_after_all_begins_anew(pools: Pools, address: str) -> None:
+    tries = Limiter(pools.rest)
+    await take(tries, address, 9)
+    await tries.take("ann", address)
+    await tries.succeeded("ann", address)
+    await take(Limiter(pools.rest), address, 10)
+    with pytest.raises(TooManyTries):
+        await tries.take("ann", address)
+
+
 async def test_success_clears_the_name_and_not_the_address(pools: Pools, address: str) -> None:
     """Nor do more tries fit at the address for it: one that has an account may not guess others' with it."""
     tries = Limiter(pools.rest)
