@@ -1,9 +1,12 @@
-"""/admin/topics/{topic}/asof: what a queue held at any instant of the ledger's retention, beside what it holds now."""
+"""/admin/topics/{topic}/asof: what a queue held at any instant of the ledger's retention, beside what it holds now; and
+which jobs those were."""
 
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -13,14 +16,16 @@ from app.admin.forms import instant_of, ms
 from app.admin.frame import tabs
 from app.admin.render import page
 from app.admin.topic import Holding, held_by
-from app.edge.context import context_of
+from app.edge.context import Context, context_of
+from app.edge.jobs import whole
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
 from app.queue import ledger, shown
-from app.queue.ledger import Past
+from app.queue.ledger import PAST_STATES, Past, PastJob
 from app.queue.shown import Statuses
-from app.topics.config import check_name
+from app.topics.config import BIGINT_MAX, Policy, check_name
 
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+MOST: Final = 50
 JUMPS: Final = {"1 d": 24 * HOUR_MS, "1 h": HOUR_MS, "10 min": 10 * MINUTE_MS, "1 min": MINUTE_MS}
 
 
@@ -41,8 +46,10 @@ class Slider(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """How many jobs there were of a state, and how many there are; None for not known. `tone`: its colour."""
+    """How many jobs there were of a state, and how many there are; None for not known. `tone`: its colour; `word`: the
+    state as addresses have it."""
 
+    word: str
     state: str
     tone: str
     then: int
@@ -59,6 +66,14 @@ class Compared(msgspec.Struct, frozen=True):
     oldest_now_ms: int | None
 
 
+class Then(msgspec.Struct, frozen=True):
+    """Jobs that were of a state: a page of them. `following`: where the next page is, "" for none."""
+
+    word: str
+    jobs: list[PastJob]
+    following: str
+
+
 async def show(request: Request) -> Response:
     """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
@@ -70,6 +85,7 @@ async def show(request: Request) -> Response:
     given = request.query_params.get("at", "")
     status, fault, at_ms = 200, "", now_ms
     compared: Compared | None = None
+    then: Then | None = None
     if given:
         try:
             instant = instant_of(given, "at")
@@ -79,6 +95,8 @@ async def show(request: Request) -> Response:
             past = await context.engine.pasts.at(policy.topic, instant)
             (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
             compared = _compared(past, await held_by(context, policy), statuses)
+            if state := request.query_params.get("state", ""):
+                then = await _then(context, policy, instant, state, _behind(request))
         except (InvalidRequest, NotFound, TooMuchToRead) as error:
             status, fault = error.status, error.message
     return page(
@@ -94,20 +112,37 @@ async def show(request: Request) -> Response:
         fault=fault,
         ago_ms=now_ms - at_ms,
         compared=compared,
+        then=then,
+        base=f"/admin/topics/{name}",
         dead_letter=policy.config.dead_letter,
     )
+
+
+async def _then(context: Context, policy: Policy, instant: datetime, state: str, behind: int) -> Then:
+    if state not in PAST_STATES:
+        raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
+    found = await context.engine.pasts.jobs_at(policy.topic, instant, state=state, behind=behind, limit=MOST + 1)
+    after = {"at": ms(instant), "state": state, "after": found[MOST - 1].seq} if len(found) > MOST else {}
+    return Then(state, found[:MOST], f"?{urlencode(after)}" if after else "")
+
+
+def _behind(request: Request) -> int:
+    behind = whole(request.query_params, "after", 0)
+    if not 0 <= behind <= BIGINT_MAX:
+        raise InvalidRequest("after is a job's seq.")
+    return behind
 
 
 def _compared(past: Past, holding: Holding, statuses: Statuses) -> Compared:
     exact = holding.exact
     rows = [
-        Row("Ready", "ready", past.ready, holding.ready, exact),
-        Row("In flight", "in-flight", past.in_flight, holding.in_flight, exact),
-        Row("Scheduled", "scheduled", past.scheduled, holding.scheduled, exact),
-        Row("Blocked", "blocked", past.blocked, holding.blocked),
-        Row("Failed", "dead", past.failed, statuses.failed),
-        Row("Expired", "flow", past.expired, statuses.expired, exact),
-        Row("Dead letters", "dead", past.dead, None),
+        Row("ready", "Ready", "ready", past.ready, holding.ready, exact),
+        Row("leased", "In flight", "in-flight", past.in_flight, holding.in_flight, exact),
+        Row("scheduled", "Scheduled", "scheduled", past.scheduled, holding.scheduled, exact),
+        Row("blocked", "Blocked", "blocked", past.blocked, holding.blocked),
+        Row("failed", "Failed", "dead", past.failed, statuses.failed),
+        Row("expired", "Expired", "flow", past.expired, statuses.expired, exact),
+        Row("dead_lettered", "Dead letters", "dead", past.dead, None),
     ]
     return Compared(rows, past.oldest_ms, holding.oldest_ms)
 

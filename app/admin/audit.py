@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.admin import saved
 from app.admin.forms import Form, instant_of, ms, refused
 from app.admin.render import page
 from app.audit import trail
@@ -82,6 +83,7 @@ async def show(request: Request) -> Response:
         form=form,
         actions=[action.value for action in Action],
         filtered=bool(given),
+        kept=await saved.of(request, _address(given), worth=bool(given) and not form.faults),
         known=found is not None,
         few=FEW,
         rows=[_row(entry) for entry in entries[:MOST]],

@@ -27,6 +27,7 @@ from app.admin import (
     permissions,
     reapers,
     render,
+    saved,
     schedule_form,
     schedules,
     session,
@@ -36,7 +37,7 @@ from app.admin import (
     webhooks,
 )
 from app.admin.dead import clusters, purge, requeue, rows
-from app.admin.jobs import actions, cancels, job, listing, saved
+from app.admin.jobs import actions, cancels, job, listing
 from app.admin.permissions import (
     CHANGE_JOBS,
     CHANGE_KEYS,
@@ -65,13 +66,13 @@ Handler = Callable[[Request], Awaitable[Response]]
 PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("GET", "/", SEE, home.show),
     ("GET", "/find", SEE, topics.find),
+    ("POST", "/views", KEEP_VIEWS, saved.save),
+    ("POST", "/views/delete", KEEP_VIEWS, saved.delete),
     ("GET", "/topics", SEE, topics.show),
     ("GET", "/topics/{topic}", SEE, topic.show),
     ("GET", "/topics/{topic}/jobs", SEE, listing.show),
     ("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.ask),
     ("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.begin),
-    ("POST", "/topics/{topic}/jobs/views", KEEP_VIEWS, saved.save),
-    ("POST", "/topics/{topic}/jobs/views/delete", KEEP_VIEWS, saved.delete),
     ("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation.show),
     ("POST", "/topics/{topic}/jobs/operations/{id}/cancel", CHANGE_JOBS, operation.cancel),
     ("GET", "/topics/{topic}/jobs/{seq}", SEE, job.show),

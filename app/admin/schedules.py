@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.admin import saved
 from app.admin.permissions import SCHEDULE, SEE_SCHEDULES, allows, must_be_allowed
 from app.admin.render import page
 from app.edge import schedules
@@ -53,6 +54,7 @@ async def show(request: Request) -> Response:
         title="Schedules",
         rows=[row(one) for one in found[:MOST]],
         prefix=prefix,
+        kept=await saved.of(request, _address(q=prefix), worth=bool(prefix)),
         first=_address(q=prefix) if after else "",
         following=_address(q=prefix, after=found[MOST - 1].name) if len(found) > MOST else "",
         here=_address(q=prefix, after=after),

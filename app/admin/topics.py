@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.admin import saved
 from app.admin.frame import side
 from app.admin.permissions import SEE, must_be_allowed
 from app.admin.render import page
@@ -66,6 +67,7 @@ async def show(request: Request) -> Response:
         rows=[_row(one) for one in shown],
         wanted=wanted,
         sort=sort.value,
+        kept=await saved.of(request, _address(**state), worth=any(state.values())),
         here=_address(**state, after=after),
         sorts={one.value: _address(**(state | {"sort": "" if one is Sort.NAME else one.value})) for one in Sort},
         first=_address(**state) if after else "",

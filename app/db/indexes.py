@@ -41,6 +41,7 @@ UNIQUE: Final = frozenset(
         "replays_pkey",
         "saved_views_pkey",
         "schedules_pkey",
+        "sign_in_tries_pkey",
         "staged_pkey",
         "stages_pkey",
         "sweep_runs_pkey",

@@ -28,12 +28,7 @@ async def every(request: Request) -> list[View]:
 
 async def save(request: Request, name: str, address: str) -> View:
     """Save one, or change its address. Raises InvalidRequest, Throttled."""
-    name = checked(name)
-    if len(address) > MAX_ADDRESS or not _ADDRESS.match(address):
-        raise InvalidRequest(
-            f"address begins with /admin/ and has {MAX_ADDRESS} characters at most, escaped as addresses are.",
-            {"field": "address"},
-        )
+    name, address = checked(name), address_of(address)
     context = context_of(request)
     return await saved_views.put(context.pools.rest, context.access.actor(request).id, name, address)
 
@@ -45,6 +40,16 @@ async def delete(request: Request, name: str) -> View:
     if gone is None:
         raise NotFound(f"There is no saved view {name!r}.")
     return gone
+
+
+def address_of(text: str) -> str:
+    """A page's address. Raises InvalidRequest."""
+    if len(text) > MAX_ADDRESS or not _ADDRESS.match(text):
+        raise InvalidRequest(
+            f"address begins with /admin/ and has {MAX_ADDRESS} characters at most, escaped as addresses are.",
+            {"field": "address"},
+        )
+    return text
 
 
 def checked(name: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +12,8 @@ import asyncpg
 
 from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.queue import ledger
-from app.queue.ledger import Past
-from app.queue.model import Topic
+from app.queue.ledger import Past, PastJob
+from app.queue.model import Connection, Topic
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
@@ -34,6 +36,26 @@ class Pasts:
         Raises NotFound for one before its events are shown, TooMuchToRead where it takes longer than SECONDS, and
         Unavailable where others are asked about for longer than PATIENCE_SECONDS meanwhile.
         """
+        async with self._in_turn() as db:
+            past = await ledger.as_of(db, topic, instant)
+        _must_be_shown(instant, past.from_ms)
+        return past
+
+    async def jobs_at(
+        self, topic: Topic, instant: datetime, *, state: str | None, behind: int, limit: int
+    ) -> list[PastJob]:
+        """Which jobs a queue had at an instant, of a state or of any, by seq: up to `limit` behind a seq.
+
+        Raises as `at` does.
+        """
+        async with self._in_turn() as db:
+            jobs, from_ms = await ledger.jobs_as_of(db, topic, instant, state=state, behind=behind, limit=limit)
+        _must_be_shown(instant, from_ms)
+        return jobs
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[Connection]:
+        """A connection for one reading. Raises TooMuchToRead, Unavailable."""
         try:
             await asyncio.wait_for(self._turn.acquire(), PATIENCE_SECONDS)
         except TimeoutError:
@@ -41,12 +63,14 @@ class Pasts:
         try:
             async with self._pool.acquire() as db, db.transaction(readonly=True):
                 await db.execute(f"SET LOCAL statement_timeout = '{SECONDS * 1000:.0f}ms'")
-                past = await ledger.as_of(db, topic, instant)
+                yield db
         except asyncpg.QueryCanceledError:
             raise TooMuchToRead(SECONDS) from None
         finally:
             self._turn.release()
-        at_ms = int(instant.timestamp() * 1000)
-        if at_ms < past.from_ms:
-            raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": past.from_ms})
-        return past
+
+
+def _must_be_shown(instant: datetime, from_ms: int) -> None:
+    at_ms = int(instant.timestamp() * 1000)
+    if at_ms < from_ms:
+        raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": from_ms})

@@ -15,6 +15,8 @@ from app.queue.model import Connection, Topic
 _HISTORY = sql.load(__package__, "history")
 _LAST = sql.load(__package__, "last_events")
 _AS_OF = sql.load(__package__, "as_of")
+_JOBS_AS_OF = sql.load(__package__, "jobs_as_of")
+_FROM = sql.load(__package__, "past_from")
 _RECENT = sql.load(__package__, "recent_events")
 _BEGINS = sql.load(__package__, "past_begins")
 
@@ -71,11 +73,39 @@ class Past(msgspec.Struct, frozen=True):
     from_ms: int
 
 
+class PastJob(msgspec.Struct, frozen=True):
+    """A job as it was at an instant: of which state, and since when; how often it had been delivered; None for either
+    where nothing that is kept says so. Of one that was leased or scheduled, until when; and who held it. `key`: of one
+    that is still there. Times are in ms since 1970."""
+
+    seq: int
+    state: str
+    since_ms: int | None
+    deliveries: int | None
+    until_ms: int | None
+    node: str | None
+    key: str | None
+
+
+# A past job's states: of a dead letter, it is under the topic that it died in.
+PAST_STATES: Final = ("ready", "leased", "scheduled", "blocked", "failed", "expired", "dead_lettered")
+
+
 async def as_of(db: Connection, topic: Topic, instant: datetime) -> Past:
     """What a queue looked like. Costs what happened to all topics since its events are shown."""
     row = await db.fetchrow(_AS_OF, topic.name, topic.id, instant)
     assert row is not None, "it answers one row always"
     return Past(**dict(row))
+
+
+async def jobs_as_of(
+    db: Connection, topic: Topic, instant: datetime, *, state: str | None, behind: int, limit: int
+) -> tuple[list[PastJob], int]:
+    """Which jobs a queue had, by seq: up to `limit` of those behind a seq; and since when its events are shown, in ms:
+    for an instant before that the jobs say nothing. Costs what `as_of` does."""
+    from_ms: int = await db.fetchval(_FROM, topic.id)
+    rows = await db.fetch(_JOBS_AS_OF, topic.name, topic.id, instant, state, behind, limit)
+    return [PastJob(**dict(row)) for row in rows], from_ms
 
 
 async def begins(db: Connection, topic: Topic) -> int | None:

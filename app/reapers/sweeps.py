@@ -16,6 +16,7 @@ from app.queue import log as records
 from app.queue import user_events as events
 from app.reapers import days
 from app.reapers.pace import Pace
+from app.signin import limiter
 from app.topics import store
 from app.topics import watches as watched
 from app.topics.config import Policy, TopicType
@@ -178,10 +179,11 @@ async def logs(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
 
 
 async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget idempotency keys and dedupe ids whose window has passed: how many."""
+    """Forget idempotency keys, dedupe ids and tries to sign in whose window has passed: how many."""
     pace = pace or Pace()
     await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
     await pace.drain(partial(producer.sweep_dedupe, pools.rest, BATCH), BATCH)
+    await pace.drain(partial(limiter.sweep, pools.rest, BATCH), BATCH)
     return pace.moved
 
 

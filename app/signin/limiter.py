@@ -1,18 +1,31 @@
-"""How often somebody may try to sign in: so often within a minute for each address."""
+"""How often somebody may try to sign in within a minute: as one name from one address, and from one address in all.
+The database counts, for all processes. docs/adr/0068-tries-are-counted-by-the-database.md."""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from app.db import sql
 from app.errors import Throttled
 
-MOST: Final = 10
+if TYPE_CHECKING:
+    from app.db.pool import Pool
+    from app.queue.model import Connection
+
+_COUNT = sql.load(__package__, "count_tries")
+_UNCOUNT = sql.load(__package__, "uncount_tries")
+_SWEEP = sql.load(__package__, "sweep_tries")
+
+MOST: Final = 10  # of one name from one address; of keys, which have none, from one address
+MOST_OF_ADDRESS: Final = 50  # whatever the names: an office behind one address is let in, a list of names is not
 SECONDS: Final = 60
-MOST_ADDRESSES: Final = 10_000  # that are kept; beyond, who tried longest ago is forgotten
+MOST_KEPT: Final = 100_000  # names and addresses in the database
+MOST_REFUSED: Final = 10_000  # that a process remembers; beyond, it asks the database about the oldest again
 
 
 class TooManyTries(Throttled):
@@ -22,34 +35,53 @@ class TooManyTries(Throttled):
 
 
 class Limiter:
-    """Tries by address, within the last SECONDS. A process counts for itself."""
+    """Tries of the SECONDS that begin with the first of them. What a name has used up at one address, it still has at
+    another: nobody is locked out by a stranger elsewhere."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, pool: Pool, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pool = pool
         self._clock = clock
-        self._tries: dict[str, deque[float]] = {}  # who tried last stands last
+        self._refused: dict[bytes, float] = {}  # until when; a flood costs the database nothing
 
-    def take(self, address: str) -> None:
-        """Count a try, before it is known how it ends. Raises TooManyTries."""
-        who, now = _who(address), self._clock()
-        tries = self._tries.pop(who, None) or deque(maxlen=MOST)
-        while tries and tries[0] <= now - SECONDS:
-            tries.popleft()
-        full = len(tries) == MOST
-        if not full:
-            tries.append(now)
-        self._tries[who] = tries
-        if len(self._tries) > MOST_ADDRESSES:
-            del self._tries[next(iter(self._tries))]
-        if full:
-            raise TooManyTries(
-                f"At most {MOST} tries to sign in within {SECONDS} s.", {"limit": "sign_in_tries", "max": MOST}
-            )
+    async def take(self, name: str, address: str) -> None:
+        """Count a try, before it is known how it ends, and alike for names that there are and those that there are not.
+        Raises TooManyTries, Unavailable."""
+        keys, now = _keys(name, address), self._clock()
+        for key, most in zip(keys, (MOST, MOST_OF_ADDRESS), strict=True):
+            if now < self._refused.get(key, 0):
+                _refuse(most)
+        rows = {row["who"]: row for row in await self._pool.fetch(_COUNT, keys, timedelta(seconds=SECONDS))}
+        for key, most in zip(keys, (MOST, MOST_OF_ADDRESS), strict=True):
+            if rows[key]["tries"] > most:
+                self._refused.pop(key, None)
+                self._refused[key] = now + rows[key]["left_s"]
+                if len(self._refused) > MOST_REFUSED:
+                    del self._refused[next(iter(self._refused))]
+                _refuse(most)
 
-    def give_back(self, address: str) -> None:
-        """It was none that counts."""
-        tries = self._tries.get(_who(address))
-        if tries:
-            tries.pop()
+    async def succeeded(self, name: str, address: str) -> None:
+        """The try that was counted was a good one: the name begins anew at this address, whose other tries stay."""
+        await self._pool.execute(_UNCOUNT, _keys(name, address), True)
+
+    async def give_back(self, name: str, address: str) -> None:
+        """The try that was counted was none: nothing was found out by it."""
+        await self._pool.execute(_UNCOUNT, _keys(name, address), False)
+
+
+async def sweep(db: Connection, limit: int) -> int:
+    """Forget up to `limit` names and addresses whose time is over, and those above MOST_KEPT: how many."""
+    count: int = await db.fetchval(_SWEEP, MOST_KEPT, limit)
+    return count
+
+
+def _refuse(most: int) -> None:
+    raise TooManyTries(f"At most {most} tries to sign in within {SECONDS} s.", {"limit": "sign_in_tries", "max": most})
+
+
+def _keys(name: str, address: str) -> list[bytes]:
+    """A name at an address, and the address, as digests: what is typed for a name may be long, or a password."""
+    who = _who(address).encode()
+    return [hashlib.sha256(part).digest() for part in (b"name\0%b\0%b" % (who, name.encode()), b"address\0%b" % who)]
 
 
 def _who(address: str) -> str:

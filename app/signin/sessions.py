@@ -44,7 +44,7 @@ class Sessions:
         self._pool = pool
         self._directory = directory
         self.passwords = passwords
-        self._limiter = Limiter()
+        self._limiter = Limiter(pool)
         self._seconds = seconds
         self._key = secrets.token_bytes(32)
         self._tokens: dict[bytes, tuple[Tokens, Claims]] = {}
@@ -53,11 +53,12 @@ class Sessions:
 
     async def login(self, name: str, password: str, address: str) -> str:
         """A token for the user of this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
-        self._limiter.take(address)
+        await self._limiter.take(name, address)
         verified = await self._verify(name, password)
         user = None if verified is None else await self._user(verified, name)
         if user is None:
             raise Unauthorized("invalid credentials")
+        await self._limiter.succeeded(name, address)
         return self.token_for(user)
 
     async def open(self, name: str, secret: str, address: str) -> str:
@@ -65,17 +66,19 @@ class Sessions:
 
         Raises Unauthorized, TooManyTries, Unavailable.
         """
-        self._limiter.take(address)
+        await self._limiter.take(name, address)
         if name:
             verified = await self._verify(name, secret)
             user = None if verified is None else await self._user(verified, name)
             if user is not None:
+                await self._limiter.succeeded(name, address)
                 return (await self._directory.signer()).make_for_pages(user)
         else:
             digest = digest_of(secret.encode())
             if self._directory.find(digest) is None:
                 await self._directory.look_again()
             if (key := self._directory.find(digest)) is not None:
+                await self._limiter.succeeded(name, address)
                 return (await self._directory.signer()).make_for_pages(key)
         raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
 
@@ -152,14 +155,14 @@ class Sessions:
         return True
 
     async def _try(self, name: str, password: str, address: str) -> _Verified | None:
-        self._limiter.take(address)
-        wrong = False
+        await self._limiter.take(name, address)
         try:
             verified = await self._verify(name, password)
-            wrong = verified is None
-        finally:
-            if not wrong:
-                self._limiter.give_back(address)
+        except BaseException:
+            await self._limiter.give_back(name, address)
+            raise
+        if verified is not None:
+            await self._limiter.succeeded(name, address)
         return verified
 
     async def _verify(self, name: str, password: str) -> _Verified | None:

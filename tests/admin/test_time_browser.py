@@ -78,6 +78,14 @@ async def test_a_topic_at_an_instant_beside_now(one: Tab, axe: Axe, then: dateti
     assert found["Scheduled"] == ["0", "0", "same"]
     assert found["Dead letters"] == ["0", "–", "–"]
     assert await one.page.get_attribute("h2 time", "datetime") == f"{then:%Y-%m-%dT%H:%M:%S}.000Z"
+    there = await one.page.locator(".narrow").get_by_role("link", name="Ready").get_attribute("href")
+    assert there is not None
+    await one.open(there)
+    assert await one.looked_at(axe, "time-jobs") == []
+    rows = one.page.locator("#then ~ table tbody tr")
+    assert [await row.locator("td").first.inner_text() for row in await rows.all()] == ["1", "2", "3", "4", "5"]
+    assert await one.page.locator("#then ~ .pager").count() == 0, "there are no more"
+    assert await rows.first.get_by_role("link").get_attribute("href") == "/admin/topics/orders/jobs/1"
 
 
 async def test_the_slider_goes_where_it_was_let_go_and_keeps_the_focus(one: Tab) -> None:

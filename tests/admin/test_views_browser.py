@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, expect
 
+from app.admin import saved
 from tests.admin.browser import Hand, Tab, signed_in, tab
 from tests.admin.conftest import BOSS, HOSTILE, READER
 from tests.admin.test_jobs_browser import confirm, seqs
@@ -87,6 +89,40 @@ async def test_a_view_is_saved_found_and_deleted(
                 await theirs.page.locator("#do-save-view").click()
             await theirs.page.get_by_role("link", name="mine").wait_for()
         assert accepted(await http.get("/v0/views"))["views"] == [], "nobody else's"
+
+
+async def test_every_list_with_a_filter_has_views(
+    boss: BrowserContext, small: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = {
+        "/admin/topics": "?q=mail&sort=ready",
+        "/admin/topics/mail.outbound/dead/jobs": "?error=smtp",
+        "/admin/schedules": "?q=night",
+        "/admin/audit": "?action=topic.created",
+    }
+    async with tab(boss, small.url) as one:
+        for path, query in lists.items():
+            await one.open(path)
+            assert await one.page.get_by_text("Save this view").count() == 0, path
+            await one.open(path + query)
+            await one.page.get_by_text("Save this view").click()
+            await one.page.fill(".saved [name=name]", f"of {path.split('/')[-1]}")
+            async with one.page.expect_navigation():
+                await one.page.locator("#do-save-view").click()
+            await one.open(path)
+            assert await one.page.locator(".saved a").get_attribute("href") == path + query
+        await one.open("/admin/topics?q=mail&naming=one+more")
+        assert await one.page.locator("#wrong-name").count() == 0
+        monkeypatch.setattr(saved, "MOST", len(lists))
+        await one.open("/admin/topics?q=mail&naming=one+more")
+        assert f"You have {len(lists)} saved views" in await one.page.inner_text("#wrong-name")
+        proof = await one.page.input_value("[name=proof] >> nth=0")
+        for address in ("https://evil.example/admin/", "//evil.example/"):
+            form: dict[str, str | float | bool] = {"proof": proof, "name": "x", "address": address}
+            answer = await one.page.request.post(
+                f"{small.url}/admin/views", form=form, headers={"origin": small.url}, max_redirects=0
+            )
+            assert answer.status == 400
 
 
 async def test_all_that_match_are_counted_and_cancelled(boss: BrowserContext, axe: Axe, small: Running) -> None:

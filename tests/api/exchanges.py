@@ -27,6 +27,7 @@ async def every_explanation_exchange(http: httpx.AsyncClient, topic: str, limite
         "scale?",
         "explain?group=g&",
         f"asof?{at}&",
+        f"asof/jobs?{at}&limit=1&",
         "stats/history?step=60&",
     ):
         path = f"{queue.path}/{end}"

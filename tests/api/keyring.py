@@ -39,8 +39,8 @@ class Services:
         return await self._serve(database_url=SecretStr(self.url), **settings)
 
     async def forget_keys(self) -> None:
-        """As if none had ever been made, nor any user; services that run don't notice."""
-        for table in ("api_keys", "grants", "users"):
+        """As if none had ever been made, nor any user, nor tried to be one; services that run notice nothing."""
+        for table in ("api_keys", "grants", "users", "sign_in_tries"):
             await self.sql(f"DELETE FROM holdfast.{table}")
 
     async def sql(self, statement: str, *args: object) -> list[asyncpg.Record]:

@@ -49,6 +49,7 @@ TABLE = {
     ("GET", f"{T}/explain"): Row("read", 403),
     ("GET", f"{T}/scale"): Row("read", 403),
     ("GET", f"{T}/asof"): Row("read", 403, query="?at=2999-01-01T00:00:00Z"),
+    ("GET", f"{T}/asof/jobs"): Row("read", 403, query="?at=2999-01-01T00:00:00Z"),
     ("GET", f"{T}/jobs/{{seq}}/explain"): Row("read", 403),
     ("GET", f"{T}/jobs/{{seq}}/history"): Row("read", 403),
     ("GET", f"{T}/jobs"): Row("read", 403),

@@ -14,6 +14,11 @@ from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.process import Process
 from tests.api.replay import MARGIN, MAX_DELIVERIES, Replay, requeue
 
+# The states of jobs that are listed, and how the counts call them.
+COUNTED = {
+    **{word: word for word in ("ready", "scheduled", "blocked", "failed", "expired")},
+    **{"leased": "in_flight", "dead_lettered": "dead"},
+}
 CALLS = 500
 INSTANTS = 200
 
@@ -21,6 +26,23 @@ INSTANTS = 200
 async def as_of(queue: Topic, instant: float) -> Body:
     at = datetime.fromtimestamp(instant, UTC).isoformat()
     return accepted(await queue.http.get(f"{queue.path}/asof", params={"at": at}))
+
+
+async def jobs_as_of(queue: Topic, instant: float, **query: object) -> Body:
+    at = datetime.fromtimestamp(instant, UTC).isoformat()
+    return accepted(await queue.http.get(f"{queue.path}/asof/jobs", params={"at": at, **query}))  # type: ignore[dict-item]
+
+
+async def listed(queue: Topic, instant: float) -> dict[str, int]:
+    """How many jobs are listed of each state, page by page."""
+    jobs: list[Body] = []
+    query: dict[str, object] = {"limit": 200}
+    while query:
+        page = await jobs_as_of(queue, instant, **query)
+        jobs += page["jobs"]
+        query = {"limit": 200, "cursor": page["next_cursor"]} if page["next_cursor"] else {}
+    assert [job["seq"] for job in jobs] == sorted({job["seq"] for job in jobs})
+    return dict(Counter(job["state"] for job in jobs))
 
 
 async def test_it_agrees_with_a_model_at_random_instants_of_a_run_with_crashes(process: Process, topic: str) -> None:
@@ -46,6 +68,10 @@ async def test_it_agrees_with_a_model_at_random_instants_of_a_run_with_crashes(p
                 continue
             told = await as_of(queue, instant)
             assert picture.agrees(told, instant), (checked, instant, told, picture)
+            if checked % 20 == 0:
+                assert await listed(queue, instant) == {
+                    word: told[name] for word, name in COUNTED.items() if told[name]
+                }
             seen.update(name for name in ("ready", "in_flight", "scheduled", "expired", "dead") if told[name])
             checked += 1
         assert min(seen.values()) > 10
@@ -56,6 +82,34 @@ async def test_what_it_refuses(queue: Topic) -> None:
     refused(await queue.http.get(f"{queue.path}/asof"), 400, "invalid_request")
     refused(await queue.http.get(f"{queue.path}/asof?at=yesterday"), 400, "invalid_request")
     refused(await queue.http.get(f"{queue.path}/asof?at=2001-01-01T00:00:00Z"), 404, "not_found")
+
+
+async def test_which_jobs_were_of_a_state(queue: Topic) -> None:
+    await queue.put(max_deliveries=2, on_exhausted="fail")
+    await queue.append({"data": 1, "key": "k"}, {"data": 2}, {"data": 3, "delay_ms": 3_600_000}, {"data": 4})
+    came = await later()
+    job = await queue.take(lease_ms=3_600_000)
+    held = await later()
+    await queue.ack("n", [job["$seq"]])
+
+    first = await jobs_as_of(queue, came, limit=2)
+    assert [(one["seq"], one["state"], one["deliveries"]) for one in first["jobs"]] == [
+        (1, "ready", 0),
+        (2, "ready", 0),
+    ]
+    rest = await jobs_as_of(queue, came, limit=2, cursor=first["next_cursor"])
+    assert [(one["seq"], one["state"]) for one in rest["jobs"]] == [(3, "scheduled"), (4, "ready")]
+    assert rest["next_cursor"] is None
+    assert rest["jobs"][0]["until"] > (came + 3_000) * 1000
+    [leased] = (await jobs_as_of(queue, held, state="leased"))["jobs"]
+    assert (leased["seq"], leased["deliveries"], leased["node"], leased["key"]) == (1, 1, "n", None)
+    assert came * 1000 - 1 <= leased["since"] <= held * 1000
+    assert leased["until"] == job["deadline"]
+    refused(await queue.http.get(f"{queue.path}/asof/jobs"), 400, "invalid_request")
+    for wrong in ("state=in_flight", "cursor=eyJiZWhpbmQiOi0xfQ==", "limit=x", "q=1"):
+        answer = await queue.http.get(f"{queue.path}/asof/jobs?at=2999-01-01T00:00:00Z&{wrong}")
+        refused(answer, 400, "invalid_request")
+    refused(await queue.http.get(f"{queue.path}/asof/jobs?at=2001-01-01T00:00:00Z"), 404, "not_found")
 
 
 async def test_what_failed(queue: Topic) -> None:
@@ -151,6 +205,8 @@ async def test_jobs_from_before_events_are_shown(queue: Topic) -> None:
     counts = {"ready": 4, "in_flight": 5, "scheduled": 1, "blocked": 1, "failed": 2, "expired": 0, "dead": 0}
     told = await as_of(queue, then)
     assert {name: told[name] for name in counts} == counts, "nothing happened"
+    jobs = {word: counts[name] for word, name in COUNTED.items() if counts[name]}
+    assert await listed(queue, then) == jobs
     assert told["oldest_claimable_age_ms"] > 4_000
 
     await queue.post("delete", before_seq=ready[1])
@@ -161,6 +217,9 @@ async def test_jobs_from_before_events_are_shown(queue: Topic) -> None:
     await requeue(queue, [failed[0]])
     told = await as_of(queue, then)
     assert {name: told[name] for name in counts} == counts
+    assert await listed(queue, then) == jobs
+    [waiting] = (await jobs_as_of(queue, then, state="scheduled"))["jobs"]
+    assert (waiting["seq"], waiting["since"], waiting["deliveries"]) == (waits, None, 0)
     told = await as_of(queue, await later())
     assert (told["in_flight"], told["blocked"]) == (3, 0)
 
@@ -175,4 +234,5 @@ async def test_dead_letters_from_before_events_are_shown(queue: Topic) -> None:
     assert (await as_of(queue, then))["dead"] == 3
     await requeue(queue, seqs[:1])
     assert (await as_of(queue, then))["dead"] == 3
+    assert await listed(queue, then) == {"dead_lettered": 3}
     assert (await as_of(queue, await later()))["dead"] == 2

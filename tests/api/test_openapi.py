@@ -39,6 +39,7 @@ SNAPSHOT = Path(__file__).parents[2] / "docs/openapi.json"
 SOMETIMES = {"408", "414", "429", "431", "503"}  # limits, and what is away: other tests have these
 UNPROCESSABLE = {
     "GET /v0/topics/{topic}/asof",
+    "GET /v0/topics/{topic}/asof/jobs",
     "PATCH /v0/topics/{topic}/jobs/{seq}",
     "POST /v0/topics/{topic}",
     "POST /api/topics/{topic}/replay",
@@ -60,9 +61,10 @@ ABOUT = ("/api/version", "/api/auth/status")
 STREAMS = ("/work", "/{wid}", "/users/{id}/events")
 PROBES = ("/healthz", "/v0/health", "/readyz", "/v0/ready")
 # Somebody makes the topic at this moment, as the other type; and what is set up in another test.
-TOO_MUCH = ("GET", "/v0/topics/{topic}/asof", "422")
+TOO_MUCH = tuple(("GET", f"/v0/topics/{{topic}}/asof{end}", "422") for end in ("", "/jobs"))
 ONE_AT_A_TIME = ("POST", "/v0/admin/bench", "409")
-ELSEWHERE = {("POST", "/v0/topics/{topic}", "409"), TOO_MUCH, ONE_AT_A_TIME, *(("GET", path, "401") for path in PROBES)}
+CHANGED = ("POST", "/v0/topics/{topic}", "409")
+ELSEWHERE = {CHANGED, ONE_AT_A_TIME, *TOO_MUCH, *(("GET", path, "401") for path in PROBES)}
 
 
 @pytest.fixture(scope="module")

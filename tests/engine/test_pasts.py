@@ -34,6 +34,8 @@ async def test_it_takes_no_longer_than_it_may(
     async with unreadable(pools):
         with pytest.raises(TooMuchToRead):
             await machine.engine.pasts.at(queue.topic, datetime.now(UTC))
+        with pytest.raises(TooMuchToRead):
+            await machine.engine.pasts.jobs_at(queue.topic, datetime.now(UTC), state=None, behind=0, limit=1)
     told = await machine.engine.pasts.at(queue.topic, datetime.now(UTC))
     assert told.ready == 0, "the next one is told"
 

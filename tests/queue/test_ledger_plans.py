@@ -26,6 +26,7 @@ LOOKS = (
     "SELECT * FROM holdfast.job_events({id}, {seq}, '-infinity', 100)",
     "SELECT * FROM holdfast.last_events({id}, {seq}, 100)",
     "SELECT * FROM holdfast.recent_events({id}, 60)",
+    "SELECT * FROM holdfast.jobs_as_of('{name}', {id}, clock_timestamp(), 'ready', {seq} - 1, 100)",
 )
 
 
@@ -44,7 +45,7 @@ async def test_a_look_reads_each_page_of_the_ledger_once_at_most(
             "SELECT sum(pg_relation_size(inhrelid)) / 8192 FROM pg_inherits "
             "WHERE inhparent = 'holdfast.lease_events'::regclass"
         )
-        asked = look.format(id=queue.topic.id, seq=seq)
+        asked = look.format(name="q", id=queue.topic.id, seq=seq)
         assert len(await db.fetch(asked)) == 1
         assert pages < await looked_at(db, asked) < 2 * pages
         # Of a topic that was made after all that, only what is not summarised yet is read.
@@ -54,7 +55,7 @@ async def test_a_look_reads_each_page_of_the_ledger_once_at_most(
             "SELECT brin_summarize_new_values(inhrelid) FROM pg_inherits "
             "WHERE inhparent = 'holdfast.lease_events_read'::regclass"
         )
-        asked = look.format(id=young.topic.id, seq=seq)
+        asked = look.format(name="young", id=young.topic.id, seq=seq)
         assert len(await db.fetch(asked)) == 1
         assert await looked_at(db, asked) < pages / 4
     finally:

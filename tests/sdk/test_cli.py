@@ -189,6 +189,30 @@ async def test_dead_letters(cli: Cli, client: AsyncClient, topic: str) -> None:
     assert (await cli("dlq", "purge", topic, "--yes", "--json")).object == {"topic": topic, "deleted": 0}
 
 
+async def test_cancel(cli: Cli, queue: AsyncTopic) -> None:
+    for n in range(6):
+        await queue.enqueue(n, tag="odd" if n % 2 else "even")
+    await cli("claim", queue.name)
+    await cli("cancel", queue.name, code=Exit.USAGE)
+    await cli("cancel", queue.name, 1, "--tag", "odd", code=Exit.USAGE)
+    await cli("cancel", queue.name, 1, "--dry-run", code=Exit.USAGE)
+
+    assert (await cli("cancel", queue.name, "--tag", "odd", "--dry-run")).out == "3 are meant.\n"
+    asked = await cli("cancel", queue.name, "--tag", "odd", code=Exit.USAGE)
+    assert "Cancel 3 jobs of" in asked.err
+    assert (await queue.job(2)).state == "ready", "nobody has said yes"
+    assert (await cli("cancel", queue.name, "--tag", "odd", "--rate", 1000, "--yes")).out == "3 cancelled.\n"
+    ended = await cli("cancel", queue.name, "--state", "leased", "--yes", "--json")
+    assert (ended.object["state"], ended.object["gone"], ended.object["marked"]) == ("done", 0, 1)
+    sent = await cli("cancel", queue.name, "--tag", "none", "--no-wait", "--yes")
+    assert sent.out == "0 are on their way.\n"
+
+    some = await cli("cancel", queue.name, 3, 4711, code=Exit.REFUSED)
+    assert (some.out, some.err) == ("1 cancelled.\n", "Over, or not there: 4711.\n")
+    assert (await cli("cancel", queue.name, 1)).out == "0 cancelled. 1 are leased: their holders are told.\n"
+    assert [job.seq async for job in queue.jobs(order="oldest")] == [1, 5]
+
+
 async def test_schedules(cli: Cli, queue: AsyncTopic) -> None:
     name = f"{queue.name}.nightly"
     put = await cli("schedules", "put", name, queue.name, "30 2 * * *", '{"a": 1}', "--missed", "skip", "--json")

@@ -58,6 +58,7 @@ ANSWERS = {
     "TroubleShown": models.Trouble,
     "Times": models.Times,
     "AsOfAnswer": models.AsOf,
+    "JobThen": models.PastJob,
     "WhyNot": models.Reason,
     "ExplainJobAnswer": models.JobExplanation,
     "ExplainTopicAnswer": models.TopicExplanation,

@@ -46,7 +46,7 @@ class Awaited:
             return Awaited(value)
         if name in ("work", "events"):
             return lambda *args, **kwargs: Opened(value(*args, **kwargs))
-        if name in ("list", "jobs", "stats", "audit", "overview"):
+        if name in ("list", "jobs", "jobs_as_of", "stats", "audit", "overview"):
             return lambda *args, **kwargs: Listed(value(*args, **kwargs))
         return lambda *args, **kwargs: asyncio.to_thread(value, *args, **kwargs)
 
@@ -214,6 +214,8 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     [cluster] = failures.failures
     assert (cluster.title, cluster.count, cluster.deliveries.max) == ("KeyError: *", 1, 1)
     assert (await queue.as_of(datetime.now(UTC))).scheduled == 1
+    [then] = [job async for job in queue.jobs_as_of(datetime.now(UTC), state="scheduled", limit=5)]
+    assert (then.seq, then.deliveries, then.key) == (waiting.seq, waiting.deliveries, "k")
     assert {tenant.tenant for tenant in (await queue.stats().page()).items} == {"", "acme"}
     assert (await queue.stats_history(step=120)).step_s == 120
     filtered = models.RequeueFilter(error="KeyError")

@@ -1,42 +1,115 @@
-"""Ten tries a minute for each address."""
+"""Ten tries a minute of a name from an address, fifty of the address, counted by the database for all processes."""
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+
 import pytest
 
+from app.db.pool import Pools
 from app.signin import limiter
 from app.signin.limiter import Limiter, TooManyTries
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def address() -> str:
+    """An address that no other test has: the worker's database counts for all of them."""
+    return f"host-{secrets.token_hex(8)}"
 
 
-def test_the_eleventh_within_a_minute_is_too_many() -> None:
-    clock = Clock()
-    tries = Limiter(clock=clock)
-    for _ in range(10):
-        tries.take("10.0.0.1")
-        clock.now += 1
-    with pytest.raises(TooManyTries) as error:
-        tries.take("10.0.0.1")
-    assert error.value.detail == {"limit": "sign_in_tries", "max": 10}
-    tries.take("10.0.0.2")
-    clock.now = 60.0  # the first is a minute ago
-    tries.take("10.0.0.1")
+async def take(tries: Limiter, address: str, count: int, name: str = "ann") -> None:
+    for _ in range(count):
+        await tries.take(name, address)
+
+
+async def test_the_eleventh_within_a_minute_is_too_many_for_every_process(pools: Pools, address: str) -> None:
+    one, other = Limiter(pools.rest), Limiter(pools.rest)
+    await take(one, address, 5)
+    await take(other, address, 5)
+    for tries in (one, other, Limiter(pools.rest)):
+        with pytest.raises(TooManyTries) as error:
+            await tries.take("ann", address)
+        assert error.value.detail == {"limit": "sign_in_tries", "max": 10}
+    await one.take("bob", address)
+    await other.take("ann", f"{address}-2")
+
+
+async def test_tries_at_the_same_time_are_each_counted(pools: Pools, address: str) -> None:
+    both = (Limiter(pools.rest), Limiter(pools.rest))
+    ended = await asyncio.gather(*(both[n % 2].take("ann", address) for n in range(30)), return_exceptions=True)
+    assert sum(one is None for one in ended) == 10
+
+
+async def test_a_minute_later_there_are_ten_again(pools: Pools, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limiter, "SECONDS", 0)
+    await take(Limiter(pools.rest), address, 30)
+    monkeypatch.setattr(limiter, "SECONDS", 60)
+    clock = [0.0]
+    tries = Limiter(pools.rest, clock=lambda: clock[0])
+    await take(tries, address, 10)
     with pytest.raises(TooManyTries):
-        tries.take("10.0.0.1")
+        await tries.take("ann", address)
+    assert len(tries._refused) == 1
+    clock[0] = 60.0  # it asks the database again, whose minute is not over
+    with pytest.raises(TooManyTries):
+        await tries.take("ann", address)
 
 
-def test_what_is_given_back_does_not_count() -> None:
-    tries = Limiter()
-    for _ in range(100):
-        tries.take("a")
-        tries.give_back("a")
+async def test_a_refusal_asks_the_database_once(pools: Pools, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = Limiter(pools.rest)
+    await take(tries, address, 10)
+    with pytest.raises(TooManyTries):
+        await tries.take("ann", address)
+    counted = "SELECT sum(tries) FROM holdfast.sign_in_tries"
+    before = await pools.rest.fetchval(counted)
+    for _ in range(50):
+        with pytest.raises(TooManyTries):
+            await tries.take("ann", address)
+    assert await pools.rest.fetchval(counted) == before
+
+
+async def test_an_address_has_fifty_whatever_the_names(pools: Pools, address: str) -> None:
+    tries = Limiter(pools.rest)
+    for n in range(50):
+        await tries.take(f"u{n}", address)
+    with pytest.raises(TooManyTries) as error:
+        await Limiter(pools.rest).take("ann", address)
+    assert error.value.detail == {"limit": "sign_in_tries", "max": 50}
+
+
+async def test_who_signs_in_after_all_begins_anew(pools: Pools, address: str) -> None:
+    tries = Limiter(pools.rest)
+    await take(tries, address, 9)
+    await tries.take("ann", address)
+    await tries.succeeded("ann", address)
+    await take(Limiter(pools.rest), address, 10)
+    with pytest.raises(TooManyTries):
+        await tries.take("ann", address)
+
+
+async def test_success_clears_the_name_and_not_the_address(pools: Pools, address: str) -> None:
+    """Nor do more tries fit at the address for it: one that has an account may not guess others' with it."""
+    tries = Limiter(pools.rest)
+    for n in range(49):
+        await tries.take(f"u{n}", address)
+    for _ in range(12):
+        await tries.take("ann", address)
+        await tries.succeeded("ann", address)
+    await tries.take("ann", address)
+    with pytest.raises(TooManyTries):
+        await tries.take("bob", address)
+
+
+async def test_what_is_given_back_does_not_count(pools: Pools, address: str) -> None:
+    tries = Limiter(pools.rest)
+    await take(tries, address, 9)
+    for _ in range(12):
+        await tries.take("ann", address)
+        await tries.give_back("ann", address)
+    await tries.take("ann", address)
+    with pytest.raises(TooManyTries):
+        await tries.take("ann", address)
 
 
 @pytest.mark.parametrize(
@@ -49,19 +122,39 @@ def test_what_is_given_back_does_not_count() -> None:
     ],
 )
 def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
-    tries = Limiter()
-    for _ in range(10):
-        tries.take(one)
-    if same:
-        with pytest.raises(TooManyTries):
-            tries.take(other)
-    else:
-        tries.take(other)
+    assert (limiter._keys("ann", one) == limiter._keys("ann", other)) is same
 
 
-def test_it_keeps_a_bounded_number_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limiter, "MOST_ADDRESSES", 3)
-    tries = Limiter()
+def test_a_name_is_not_kept_as_it_was_typed() -> None:
+    keys = limiter._keys("x" * 100_000, "10.0.0.1")
+    assert [len(key) for key in keys] == [32, 32]
+    assert len({*keys, *limiter._keys("", "10.0.0.1"), *limiter._keys("address", "10.0.0.1")}) == 4
+
+
+async def test_a_process_remembers_a_bounded_number_of_refusals(
+    pools: Pools, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limiter, "MOST_REFUSED", 3)
+    monkeypatch.setattr(limiter, "MOST", 0)
+    tries = Limiter(pools.rest)
     for n in range(5):
-        tries.take(f"a{n}")
-    assert list(tries._tries) == ["a2", "a3", "a4"]
+        with pytest.raises(TooManyTries):
+            await tries.take(f"u{n}", address)
+    assert list(tries._refused) == [limiter._keys(f"u{n}", address)[0] for n in (2, 3, 4)]
+
+
+async def test_what_is_over_is_swept_and_what_is_too_many(
+    pools: Pools, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pools.rest.acquire() as db, db.transaction():
+        await db.execute("DELETE FROM holdfast.sign_in_tries")
+        tries = Limiter(db)  # type: ignore[arg-type]  # what it needs of a pool a connection has
+        monkeypatch.setattr(limiter, "SECONDS", 0)
+        await tries.take("over", address)
+        monkeypatch.setattr(limiter, "SECONDS", 60)
+        await tries.take("ann", f"{address}-2")
+        assert (await limiter.sweep(db, 1), await limiter.sweep(db, 9), await limiter.sweep(db, 9)) == (1, 1, 0)
+        monkeypatch.setattr(limiter, "MOST_KEPT", 2)
+        monkeypatch.setattr(limiter, "SECONDS", 30)
+        await tries.take("ann", f"{address}-3")
+        assert (await limiter.sweep(db, 9), await limiter.sweep(db, 9)) == (2, 0)

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.admin import saved
 from app.admin.dead import clusters, example
 from app.admin.dead.asked import AGES, asked_of, may_see_letters, wanted
 from app.admin.dead.example import Example, out_ms, seq_in
@@ -72,6 +73,7 @@ async def show(request: Request) -> Response:
         tabs=tabs(request, name),
         base=base,
         asked=asked,
+        kept=await saved.of(request, asked.address(f"{base}/jobs"), worth=bool(asked.given)),
         ages=AGES,
         cluster=cluster,
         one=one,

@@ -13,15 +13,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.admin import operation
-from app.admin.forms import Form
+from app.admin import operation, saved
 from app.admin.frame import tabs
 from app.admin.jobs import language
-from app.admin.permissions import CHANGE_JOBS, KEEP_VIEWS, SEE, allows, must_be_allowed
+from app.admin.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
 from app.admin.render import page
 from app.admin.topic import Holding, held_by
 from app.db.pool import TOO_SLOW
-from app.edge import saved_views
 from app.edge.context import Context, context_of
 from app.edge.jobs import STATES, match_of, path_of, whole
 from app.edge.sight import as_seen, must_see_what_it_asks
@@ -30,7 +28,6 @@ from app.errors import InvalidRequest
 from app.queue import forms, shown
 from app.queue.operations import Operation
 from app.queue.shown import Listed, Match, Shown
-from app.signin.saved_views import View
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
 MOST: Final = 50
@@ -100,14 +97,9 @@ def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
 async def show(request: Request) -> Response:
     """A page of jobs; a number alone is a job's seq, and leads to it. Raises InvalidRequest, TopicNotFound, NotAQueue,
     Unavailable."""
-    return await show_with(request, request.query_params)
-
-
-async def show_with(request: Request, given: Mapping[str, str], naming: Form | None = None) -> Response:
-    """The page that is asked for; `naming`: the name that it was to be saved under, and what is wrong with that."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = must_be_allowed(request, SEE, name)
-    asked = _asked(given, name)
+    asked = _asked(request.query_params, name)
     must_see_what_it_asks(key, name, asked.match)
     if asked.text.isascii() and asked.text.isdigit():
         return RedirectResponse(f"{address(name)}/{asked.text}", 303)
@@ -119,7 +111,7 @@ async def show_with(request: Request, given: Mapping[str, str], naming: Form | N
     return page(
         request,
         "jobs.html",
-        400 if asked.wrong or naming else 200,
+        400 if asked.wrong else 200,
         title=f"Jobs of {name}",
         topic=name,
         tabs=tabs(request, name),
@@ -128,9 +120,7 @@ async def show_with(request: Request, given: Mapping[str, str], naming: Form | N
         ending=f"{address(name)}/cancel?{urlencode({'q': asked.text})}" if asked.may_end else "",
         may_cancel=allows(request, CHANGE_JOBS, name),
         operations=await _cancels(context, name),
-        views=[one for one in await saved_views.every(request) if _is_of(one, name)],
-        may_keep=allows(request, KEEP_VIEWS),
-        naming=naming or Form(),
+        kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
         any=not asked.match.is_all,
         completions=language.completions(asked.text, _seen([as_seen(key, name, job) for job in jobs[:SEEN]])),
         choices=_choices(asked, holding),
@@ -151,10 +141,6 @@ async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
     found = await context.engine.redrives.of_topic(name, OPERATIONS)
     mine = [one for one in found if one.wanted.cancels and (one.ended_at or one.started_at) > since]
     return [(one, operation.address(one)) for one in mine]
-
-
-def _is_of(view: View, name: str) -> bool:
-    return view.address.partition("?")[0] == address(name)
 
 
 def _asked(given: Mapping[str, str], name: str) -> Asked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,16 +17,17 @@ from app.api import direct
 from app.api.bounds import NO_NUL, about
 from app.api.fields import encode, known_parameters, time_of, topic_in
 from app.api.openapi import TOPIC, operation, path, query
+from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.edge.jobs import seq_in
+from app.edge.jobs import seq_in, whole
 from app.engine.reasons import Code, Verdict
 from app.errors import InvalidRequest, NotFound
 from app.keys import Key, Scope, covers
 from app.queue import ledger
 from app.queue.explained import COUNTED
-from app.queue.ledger import MAX_EVENTS, Event
+from app.queue.ledger import MAX_EVENTS, PAST_STATES, Event
 from app.queue.model import MAX_GROUP
 from app.topics.config import BIGINT_MAX, Policy, check_name
 
@@ -37,6 +39,9 @@ _NAME: Final = {"type": "string", "minLength": 1, "maxLength": MAX_GROUP, "patte
 AT: Final = query(
     "at", "The instant: an RFC 3339 time with its offset.", {"type": "string", "format": "date-time"}, required=True
 )
+STATE: Final = query("state", "Only those.", {"type": "string", "enum": [*PAST_STATES]})
+MAX_JOBS: Final = 1_000
+JOBS_LIMIT: Final = query("limit", f"1 to {MAX_JOBS} jobs, clamped.", {"type": "integer", "default": 100})
 GROUP: Final = query("group", "Why this group does not get on.", _NAME)
 TENANT: Final = query(
     "tenant", "Of a group: whose it is; the default tenant's is empty.", {**_NAME, "minLength": 0, "default": ""}
@@ -125,6 +130,28 @@ class AsOfAnswer(msgspec.Struct):
     performance: Performance
 
 
+class JobThen(msgspec.Struct):
+    """A job as it was at an instant. Times are in ms since 1970."""
+
+    seq: int
+    state: Annotated[str, about("dead_lettered: it was among the dead letters.", enum=[*PAST_STATES])]
+    since: Annotated[int | None, about("When it came into this state; null: nothing that is kept says so.")]
+    deliveries: Annotated[int | None, about("How often it had been delivered; null: nothing that is kept says so.")]
+    until: Annotated[int | None, about("Of one that was leased or scheduled: until when.")]
+    node: Annotated[str | None, about("Of one that was leased: who had it.")]
+    key: Annotated[str | None, about("Of a job that is still there.")]
+
+
+class JobsThenAnswer(msgspec.Struct):
+    """The jobs that a queue had at an instant, by seq; next_cursor is null on the last page."""
+
+    topic: str
+    at: int
+    jobs: list[JobThen]
+    next_cursor: str | None
+    performance: Performance
+
+
 class HistoryAnswer(msgspec.Struct):
     """What happened to a job, the oldest first. more: there are later ones than `limit`."""
 
@@ -208,10 +235,7 @@ async def as_of(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     policy, _ = await _queue_asked(request, {"at"})
-    given = request.query_params.get("at")
-    if given is None:
-        raise InvalidRequest("at is needed: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
-    instant = time_of(given, "at")
+    instant = _instant_in(request)
     past = await context.engine.pasts.at(policy.topic, instant)
     fields = {
         "topic": policy.topic.name,
@@ -224,6 +248,43 @@ async def as_of(request: Request) -> Response:
         "expired": past.expired,
         "dead": past.dead,
         "oldest_claimable_age_ms": past.oldest_ms,
+    }
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.get(
+    "/v0/topics/{topic}/asof/jobs",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, AT, STATE, CURSOR, JOBS_LIMIT],
+        answers={200: JobsThenAnswer},
+        errors=[400, 401, 403, 404, 409, 422, 503],
+    ),
+)
+async def jobs_as_of(request: Request) -> Response:
+    """Which jobs a queue had at an instant, as its ledger tells: by seq, of one state or of any."""
+    began = time.perf_counter()
+    policy, _ = await _queue_asked(request, {"at", "state", "cursor", "limit"})
+    given = request.query_params
+    instant, state = _instant_in(request), given.get("state")
+    if state is not None and state not in PAST_STATES:
+        raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
+    limit = min(max(whole(given, "limit", 100), 1), MAX_JOBS)
+    behind = (cursor_of(request, dict[str, int]) or {"behind": 0}).get("behind", -1)
+    if not 0 <= behind <= BIGINT_MAX:
+        raise foreign_cursor()
+    found = await context_of(request).engine.pasts.jobs_at(
+        policy.topic, instant, state=state, behind=behind, limit=limit + 1
+    )
+    jobs = [
+        JobThen(one.seq, one.state, one.since_ms, one.deliveries, one.until_ms, one.node, one.key)
+        for one in found[:limit]
+    ]
+    fields = {
+        "topic": policy.topic.name,
+        "at": int(instant.timestamp() * 1000),
+        "jobs": jobs,
+        "next_cursor": cursor_to({"behind": jobs[-1].seq}) if len(found) > limit else None,
     }
     return answer(encode(fields)[1:-1], began)
 
@@ -254,6 +315,13 @@ async def history(request: Request) -> Response:
         "more": len(events) > limit,
     }
     return answer(encode(fields)[1:-1], began)
+
+
+def _instant_in(request: Request) -> datetime:
+    given = request.query_params.get("at")
+    if given is None:
+        raise InvalidRequest("at is needed: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
+    return time_of(given, "at")
 
 
 async def _queue_asked(request: Request, parameters: set[str] | tuple[()]) -> tuple[Policy, Key | None]:

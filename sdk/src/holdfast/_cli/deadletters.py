@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import typer
 
 from holdfast import errors, models
-from holdfast._cli.output import Output
+from holdfast._cli.following import followed
 from holdfast._cli.params import Json, Limit, Seq, TopicName, Yes, example, time_option
 from holdfast._cli.session import Exit, Refused, confirm, session
 from holdfast._client import Client, SyncTopic
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters and failed jobs, under the topic that they died in.")
 
-LOOK_SECONDS: Final = 0.25
 PAGE: Final = 1_000
 KINDS: Final = 100  # the most that the service tells at once
 
@@ -131,22 +129,11 @@ def requeue(
             at_least = "" if asked.exact else "at least "
             out.did(asked, f"{at_least}{asked.matched} {'are meant' if asked.id is None else 'are on their way'}.")
             return
-        ended = _ended(client, asked.id, out)
+        ended = followed(client, asked.id, out)
         stopped = f" {ended.state}: {ended.reason or ''}" if ended.state != "done" else ""
         out.did(ended, f"{ended.requeued} of {ended.matched} are back, {ended.skipped} are not.{stopped}")
         if stopped:
             raise typer.Exit(Exit.REFUSED)
-
-
-def _ended(client: Client, id: str, out: Output) -> models.Operation:
-    """An operation's end. Whatever ends this command leaves it to itself."""
-    try:
-        while not (operation := client.operations.get(id)).over:
-            time.sleep(LOOK_SECONDS)
-    except (KeyboardInterrupt, errors.HoldfastError):
-        out.note(f"Operation {id} goes on.")
-        raise
-    return operation
 
 
 @app.command(epilog=example("holdfast dlq purge mail --kind e9e1e561125f6fe6"))

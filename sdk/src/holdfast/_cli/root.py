@@ -9,6 +9,7 @@ import typer
 
 from holdfast._cli import (
     bench,
+    cancelling,
     control,
     deadletters,
     importing,
@@ -57,6 +58,7 @@ COMMANDS: Final[Mapping[Callable[..., None], str]] = {
     jobs.nack: "holdfast nack mail 17 --delay 1m --error '421 try again'",
     jobs.fail: "holdfast fail mail 17 --error 'no such address'",
     jobs.extend: "holdfast extend mail 17 --lease 10m",
+    cancelling.cancel: "holdfast cancel mail --tag news --rate 100",
     looking.peek: "holdfast peek mail --state scheduled",
     looking.tail: "holdfast tail mail --last 10 --json",
     looking.explain: "holdfast explain mail 17",

@@ -48,6 +48,23 @@ class TopicViews(NamedTopic[S]):
         """What the queue looked like then."""
         return Request("GET", self._path("asof"), reads(models.AsOf), params={"at": moment_of(at)})
 
+    @listing
+    def jobs_as_of(
+        self,
+        at: datetime,
+        *,
+        state: models.PastState | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Request[models.Page[models.PastJob]]:
+        """The jobs that the queue had then, by seq; `limit` of them a page (1,000)."""
+        return Request(
+            "GET",
+            self._path("asof", "jobs"),
+            reads_page(models.PastJob, "jobs"),
+            params={"at": moment_of(at), "state": state, "limit": limit, "cursor": cursor},
+        )
+
     @verb
     def explain(self, *, group: str | None = None, tenant: str | None = None) -> Request[models.TopicExplanation]:
         """Why a job that came now would not run at once; of a group, why it does not go on."""

@@ -119,6 +119,23 @@ class AsOf:
     oldest_claimable_age_ms: int | None
 
 
+PastState = Literal["ready", "leased", "scheduled", "blocked", "failed", "expired", "dead_lettered"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastJob:
+    """A job as it was at a moment: since when it was in its state, and how often it had been delivered, None for either
+    where nothing that is kept says so; who held it until when. `key`: of one that is still there."""
+
+    seq: int
+    state: PastState
+    since: datetime | None
+    deliveries: int | None
+    until: datetime | None
+    node: str | None
+    key: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why a job is not running: docs/explain.md has the codes and what is in `detail`."""
