@@ -16,7 +16,10 @@ from app.api.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.api.fields import check_tenants, encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
 from app.api.v0.claims import NEEDED, claimer_of
-from app.api.v0.events import (
+from app.api.v0.fields import check_node, job_fields
+from app.api.v0.frames import WORK
+from app.edge.context import context_of
+from app.edge.events import (
     ADVICE_SECONDS,
     HEARTBEAT,
     EventStream,
@@ -26,9 +29,6 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import check_node, job_fields
-from app.api.v0.frames import WORK
-from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import InvalidRequest, Unavailable
 from app.queue.model import Job
