@@ -6,10 +6,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
+from app.admin import render
 from app.admin.live import frame
 from app.edge.credentials import SESSION
 from app.engine import screens
@@ -215,6 +217,13 @@ async def test_a_stop_closes_streams_at_once(services: Services, guarded: Runnin
         ends = asyncio.create_task(stopping.stop())
         assert await error(stream) == (503, "shutting_down")
         await ends
+
+
+def test_what_moves_has_nothing_of_the_viewer_but_what_forms_send() -> None:
+    """Else one viewer's name would go to all who share a look."""
+    for template in (Path(render.__file__).parent / "templates").glob("*.html"):
+        if template.name != "base.html":
+            assert set(re.findall(r"visitor\.(\w+)", template.read_text())) <= {"proof"}, template.name
 
 
 def test_what_anybody_has_written_ends_no_line_of_a_frame() -> None:

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, Request, expect
+from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
 
+from app.errors import Unavailable
 from tests.admin.browser import PHONE, Tab, tab, visitor
 from tests.api.dialect import Topic
 from tests.api.keyring import client
@@ -74,7 +75,6 @@ async def test_a_job_shows_without_a_tick_and_nothing_else_moves(
                 getSelection().selectAllChildren(document.querySelector('#live .reasons'));
                 scrollTo(0, 200);
                 window.was = document.activeElement;
-                window.told = String(getSelection());
                 window.canvas = document.querySelector('canvas');
             }"""
         )
@@ -156,7 +156,7 @@ async def refuse_streams(page: Page) -> list[str]:
     """As a service does that has too many: which were refused."""
     refused: list[str] = []
 
-    async def answer(route) -> None:  # type: ignore[no-untyped-def]
+    async def answer(route: Route) -> None:
         if "text/event-stream" in route.request.headers.get("accept", ""):
             refused.append(route.request.url)
             await route.fulfill(status=429)
@@ -175,8 +175,6 @@ async def test_a_stream_that_ends_is_opened_again(
     async with tab(nobody, empty.url) as one:
         await one.open(f"/admin/topics/{topic}")
         await streams(empty, 1)
-        from app.errors import Unavailable
-
         for screen in empty.context.engine.screens._screens.values():
             screen.fails(Unavailable("Away."))
         await streams(empty, 0)
