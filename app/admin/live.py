@@ -37,7 +37,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 def asks(request: Request) -> bool:
     """Whether this asks for events, as browsers' EventSource does."""
-    return EVENTS in request.headers.get("accept", "")
+    return request.method == "GET" and EVENTS in request.headers.get("accept", "")
 
 
 async def stream(request: Request, handler: Handler) -> Response:
