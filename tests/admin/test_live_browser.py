@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
 
+from app.engine import screens
 from app.errors import Unavailable
 from tests.admin.browser import PHONE, Tab, tab, visitor
 from tests.api.dialect import Topic
@@ -21,6 +22,13 @@ HIDDEN = """(hidden) => {
     Object.defineProperty(document, "hidden", { configurable: true, value: hidden });
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _soon() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(screens, "LEAST_SECONDS", 0.1)
+        yield
 
 
 @pytest.fixture(scope="module")
