@@ -96,7 +96,13 @@ async def test_a_job_shows_without_a_tick_and_nothing_else_moves(
         # Behind a dialog it waits.
         await one.press("?")
         await queue.add(1)
-        await one.page.wait_for_function("() => window.waits ??= new Promise((told) => setTimeout(told, 50, true))")
+        seen = empty.context.engine.screens.looks
+
+        async def looked_again() -> bool:
+            return empty.context.engine.screens.looks > seen + 2
+
+        await until(looked_again, "some more looks")
+        await expect(ready).to_have_text("3")
         await one.press("Escape")
         await expect(ready).to_have_text("4")
     await streams(empty, 0)
