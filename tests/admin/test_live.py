@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 import pytest
@@ -26,6 +27,7 @@ from tests.api.people import add_user
 from tests.conftest import Running
 from tests.queue.calls import until
 
+EVENTS = {"accept": "text/event-stream"}
 PROOF = re.compile(r'(?<=name="proof" value=")[0-9a-f]*')
 
 
@@ -108,6 +110,12 @@ async def error(stream: WorkStream) -> tuple[int, str]:
             return shown.data["code"], shown.data["error"]
 
 
+async def status_of(http: httpx.AsyncClient, path: str, headers: Mapping[str, str] = MappingProxyType({})) -> int:
+    """How a page's stream is answered, and no more of it."""
+    async with http.stream("GET", path, headers={**EVENTS, **headers}) as answer:
+        return answer.status_code
+
+
 async def nobody_looks(service: Running) -> None:
     async def none() -> bool:
         return service.context.engine.screens.count() == 0
@@ -150,30 +158,27 @@ async def test_rights_are_those_of_the_page_and_not_shared_with_others(
     ):
         assert "/pause" not in await part(read)
         assert "/pause" in await part(all_of_it)
-        events = {"accept": "text/event-stream"}
         for other, status in (("/admin/topics/another", 403), ("/admin/reapers", 403), ("/admin/keys", 403)):
-            assert (await reader.http.get(other, headers=events)).status_code == status
-        assert (await boss.http.get("/admin/topics/no-such", headers=events)).status_code == 404
-        assert (await boss.http.get(f"{path}/config", headers=events)).status_code == 406  # nothing moves there
-        foreign = events | {"sec-fetch-site": "cross-site"}
-        assert (await boss.http.get(path, headers=foreign)).status_code == 403
+            assert await status_of(reader.http, other) == status
+        assert await status_of(boss.http, "/admin/topics/no-such") == 404
+        assert await status_of(boss.http, f"{path}/config") == 406  # nothing moves there
+        assert await status_of(boss.http, path, {"sec-fetch-site": "cross-site"}) == 403
         async with httpx.AsyncClient(base_url=guarded.url) as nobody:
-            assert (await nobody.get(path, headers=events)).status_code == 401
+            assert await status_of(nobody, path) == 401
 
 
 async def test_a_session_has_so_many_streams_and_the_service_a_bound_for_all(
     guarded: Running, root: httpx.AsyncClient
 ) -> None:
-    events = {"accept": "text/event-stream"}
     async with AsyncExitStack() as stack:
         one, other = [await stack.enter_async_context(visit(guarded, root, admin=True)) for _ in range(2)]
         before = guarded.context.quota.streams
         for page in ("/admin/", "/admin/topics", "/admin/horizon", "/admin/reapers")[:MOST_STREAMS]:
             await stack.enter_async_context(one.watches(page))
         assert guarded.context.quota.streams == before + MOST_STREAMS
-        answer = await one.http.get("/admin/", headers=events)
-        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-        assert f"{MOST_STREAMS} are the most" in answer.text
+        async with one.http.stream("GET", "/admin/", headers=EVENTS) as answer:
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+            assert f"{MOST_STREAMS} are the most" in (await answer.aread()).decode()
         assert (await one.http.get("/admin/")).status_code == 200
         async with other.watches("/admin/"):
             pass
