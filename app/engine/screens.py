@@ -22,7 +22,7 @@ from app.errors import HoldfastError, ShuttingDown, Throttled
 
 LEAST_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 5.0
-SHARE: Final = 10  # a look that takes s seconds is repeated no sooner than SHARE * s later
+SHARE: Final = 10  # where two looks take s seconds or more, the next comes no sooner than SHARE * s later
 AT_ONCE: Final = 2  # looks, of the pool's connections: what else it is for must find some
 MOST_STREAMS: Final = 4  # of one session, in one process: a browser has six connections to a host, for all its tabs
 _AGES: Final = re.compile(rb'<span class="age">[^<]*</span>')
@@ -168,12 +168,13 @@ class Screens:
         await tasks.end(*self._tasks)
 
     async def _run(self, key: Hashable, screen: Screen) -> None:
-        pause = LEAST_SECONDS
+        pause, before = LEAST_SECONDS, 0.0
         try:
             while screen.watchers and not self._stopping:
                 moved = screen.moved()
                 news, took = await self._look(screen)
-                least = max(LEAST_SECONDS, SHARE * took)
+                # One that was held up by something else is not what looks cost.
+                least, before = max(LEAST_SECONDS, SHARE * min(took, before)), took
                 pause = least if news else max(least, min(2 * pause, IDLE_SECONDS))
                 await _rest(screen, moved, least, pause)
         except Exception as error:
