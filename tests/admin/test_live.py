@@ -25,7 +25,7 @@ from tests.api.keyring import Services, client
 from tests.api.messages.client import done
 from tests.api.people import add_user
 from tests.conftest import Running
-from tests.queue.calls import until
+from tests.queue.calls import PATIENCE, until
 
 EVENTS = {"accept": "text/event-stream"}
 PROOF = re.compile(r'(?<=name="proof" value=")[0-9a-f]*')
@@ -95,19 +95,21 @@ async def part(stream: WorkStream) -> str:
 
 async def part_with(stream: WorkStream, text: str) -> str:
     """The same, once this stands there."""
-    while text not in (shown := await part(stream)):
-        pass
+    async with asyncio.timeout(PATIENCE):
+        while text not in (shown := await part(stream)):
+            pass
     return shown
 
 
 async def error(stream: WorkStream) -> tuple[int, str]:
     """How it ends."""
-    while True:
-        shown = await stream.frame(20)
-        assert shown is not None
-        if shown.fields.get("event") == "error":
-            assert await stream.frame(20) is None
-            return shown.data["code"], shown.data["error"]
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            shown = await stream.frame(20)
+            assert shown is not None
+            if shown.fields.get("event") == "error":
+                assert await stream.frame(20) is None
+                return shown.data["code"], shown.data["error"]
 
 
 async def status_of(http: httpx.AsyncClient, path: str, headers: Mapping[str, str] = MappingProxyType({})) -> int:

@@ -145,6 +145,8 @@ async def test_a_tab_that_nobody_sees_has_no_stream(
         await one.page.evaluate(HIDDEN, True)
         await streams(empty, 0)
         await queue.add(7)
+        await one.page.evaluate("new Promise((told) => setTimeout(told, 200))")
+        assert empty.context.engine.screens.count() == 0  # and stays so
         await one.page.evaluate(HIDDEN, False)
         await streams(empty, 1)
         await expect(one.page.locator(".figures .count").first).to_have_text("7")
