@@ -23,6 +23,7 @@ from app.admin import (
     home,
     horizon,
     keys,
+    live,
     operation,
     permissions,
     reapers,
@@ -156,6 +157,8 @@ def _allowed(permission: Permission, handler: Handler) -> Handler:
         permissions.must_be_allowed(request, permission, request.path_params.get("topic"))
         if request.method == "POST":
             await session.fields_of(request)
+        elif live.asks(request):
+            return await live.stream(request, handler)
         return await handler(request)
 
     return endpoint

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -34,7 +35,7 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
-    "vary": "hx-target",
+    "vary": "accept, hx-target",
 }
 LIVE: Final = "live"  # the block of a page, and the element's id, that is fetched again and again
 
@@ -74,8 +75,10 @@ def short(value: float) -> str:
 
 
 def age(milliseconds: int | None) -> str:
-    """How long, in words; a dash for what has not been."""
-    return "–" if milliseconds is None else duration(max(milliseconds, 0) / 1000)
+    """How long, in words; a dash for what has not been. Marked as what goes on by itself: app/engine/screens.py."""
+    if milliseconds is None:
+        return "–"
+    return Markup('<span class="age">{}</span>').format(duration(max(milliseconds, 0) / 1000))
 
 
 def iso(milliseconds: int) -> str:
@@ -116,6 +119,10 @@ def is_of_what_moves(request: Request) -> bool:
     return request.headers.get("hx-target") == LIVE
 
 
+class Part(HTMLResponse):
+    """What moves on a page, alone."""
+
+
 def page(request: Request, template: str, status: int = 200, **view: object) -> Response:
     """A template with what its view model holds; of a request for what moves in it, that part alone."""
     made = _templates().get_template(template)
@@ -125,7 +132,7 @@ def page(request: Request, template: str, status: int = 200, **view: object) -> 
         "side": frame.side(request),
     }
     if is_of_what_moves(request) and LIVE in made.blocks and status == 200:
-        return HTMLResponse("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
+        return Part("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
     return HTMLResponse(made.render(view), status, _HEADERS)
 
 

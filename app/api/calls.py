@@ -24,7 +24,7 @@ _VERB: Final = "holdfast.verb"
 # Modules whose functions are verbs by themselves; the others' are named with their module.
 _VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
 _RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
-_UNTIMED: Final = {"watch", "work", "user_events_listen"}  # as long as their clients like
+_UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 
 
 class Service(FastAPI):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -38,6 +39,7 @@ _REVOKED: Final = "This key was revoked or has expired."
 MOST_HOSTS: Final = 100
 _USER: Final = "holdfast.user"  # in a request's scope, once its user is known
 _KEY: Final = "holdfast.key"  # there, of a session that was opened with it
+_UNTIL: Final = "holdfast.until"  # there, when the session is over, on the monotonic clock
 
 
 class UnknownKey(Unauthorized):
@@ -152,6 +154,19 @@ class Access:
         except Forbidden:
             return False
 
+    def rights(self, request: Request) -> Hashable:
+        """What whoever asks may do, as far as this process knows by now: equal for those who may do the same.
+
+        Raises Unauthorized once that is nothing, because their session, key or user is no more.
+        """
+        key = self.check(request, Scope(0), confines=True)
+        if not self.still_good(key) or time.monotonic() >= request.scope.get(_UNTIL, math.inf):
+            raise _ended(key)
+        if key is None:
+            return None
+        user = self.directory.user(key.id) if isinstance(key, UserKey) else None
+        return (key.scopes, key.prefixes, key.tenant, key.hides_payloads) if user is None else user.rights
+
     def watch(self, key: Key | None, end: Callable[[HoldfastError], None]) -> Callable[[], None]:
         """Call `end` once the key is good no more, soon after or already now; what is returned calls that off."""
         watchers = self._watched.setdefault(key, set())
@@ -203,6 +218,7 @@ class Access:
         if found is None:
             return b""
         whose, until = found
+        request.scope[_UNTIL] = until
         if isinstance(whose, User):
             request.scope[_USER] = whose, until
         else:

@@ -264,6 +264,11 @@ class Cursors:
         for cursor in self._topics.values():
             cursor.reset()
 
+    def used(self, topic_id: int) -> float:
+        """When this process last moved a job of a topic, on the monotonic clock; 0 for never."""
+        cursor = self._topics.get(topic_id)
+        return 0.0 if cursor is None else cursor.used
+
     def used_since(self, when: float) -> list[Cursor]:
         """Those whose jobs this process has moved since a time of the monotonic clock."""
         return [cursor for cursor in self._topics.values() if cursor.used >= when]

@@ -34,6 +34,7 @@ from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
 from app.engine.schedules import Schedules
+from app.engine.screens import Screens
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -133,7 +134,13 @@ class Engine:
         )
         self.overview = Overview(pools, self.levels)
         self.kept = Kept()
+        self.screens = Screens()
         self.metrics.levels.append(self._levels)
+
+    def moved(self, topic_id: int) -> tuple[int, float]:
+        """What this process knows of a topic's motion: other than before once its jobs have moved here, or others have
+        said that there are more. Costs two looks into memory."""
+        return self.waiters.mark(topic_id), self.cursors.used(topic_id)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:
         """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
@@ -166,6 +173,7 @@ class Engine:
         """The service is stopping: close the streams, and send those who wait away empty-handed."""
         self.streams.stop()
         self.watches.stop()
+        self.screens.stop()
         self.users.stop()
         self.readers.stop()
         self.outcomes.stop()
@@ -181,6 +189,7 @@ class Engine:
         self.readers.close()
         self.outcomes.close()
         self.watches.close()
+        await self.screens.drain()
         await self.overview.close()
         await self.levels.close()
         await self.kept.close()
@@ -197,6 +206,7 @@ class Engine:
         yield catalogue.STREAMS, (), self.streams.count()
         yield catalogue.WATCHES, (), self.watches.count()
         yield catalogue.USER_STREAMS, (), self.users.count()
+        yield catalogue.PAGE_STREAMS, (), self.screens.count()
         groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
         groups["append"] = [self.logs.group]
         for verb, some in groups.items():

@@ -150,6 +150,7 @@ WATCH_FRAMES: Final = _counter(
 # Ingestion, and users' events.
 INGESTED: Final = _counter("ingested", "type", "Jobs by /in: json, form, multipart, text, other; duplicates too.")
 USER_STREAMS: Final = _gauge("user_streams_open", "", "Open streams of users' events.")
+PAGE_STREAMS: Final = _gauge("page_streams_open", "", "Open streams of admin pages.")
 USER_EVENTS: Final = _counter(
     "user_events",
     "outcome",

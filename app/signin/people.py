@@ -79,6 +79,8 @@ class User:
         self.is_admin = is_admin
         starts: dict[Right, set[str]] = {right: set() for right in Right}
         sight, takes = set[str](), set[str]()
+        grants = frozenset(grants)
+        self.rights = is_admin, grants  # equal for those who may do the same
         for right, pattern, hides in grants:
             start = _start(pattern)
             starts[right].add(start)

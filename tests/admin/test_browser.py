@@ -286,6 +286,6 @@ async def test_a_service_that_is_gone_leaves_what_was_and_says_so(
         assert not await one.page.is_visible("#lost")  # of the page itself nothing is known to be old
         await service.stop()
         await one.page.evaluate(TICK)
-        await one.wait_for("Out of date")
+        await one.wait_for("Not live since")
         assert "Nothing is here yet." in await one.text()
         one.complaints.clear()  # of the browser, which could not connect

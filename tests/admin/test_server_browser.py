@@ -221,6 +221,7 @@ async def test_webhooks_say_who_is_told_and_what_was_given_up(
     await expect(given_up).to_have_text("1", timeout=PATIENCE_MS)  # what is no public address fails at once
     await one.page.locator("td", has_text="which is not public").first.wait_for()
     row = one.page.locator("tbody tr", has=one.page.locator("#row-hooked"))
+    await row.wait_for()  # as of the last look at all topics
     assert (await row.locator("td").all_inner_texts())[1:] == ["http://127.0.0.1:9/<i>", "completed"]
     assert "random" not in await one.page.content()
     assert await one.looked_at(axe, "small-webhooks") == []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.api.v0 import events
+from app.edge import events
 from tests.api.dialect import Body, Topic, eventually
 from tests.api.events import HEARTBEAT, Frame
 from tests.api.process import Process

@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.api.dialect import Topic, accepted, refused
-from tests.api.events import HEARTBEAT, working
+from tests.api.events import HEARTBEAT, WorkStream, streaming, working
 from tests.api.raw import get, raw
 from tests.fronts.nginx import Fleet, fleet, nginx
 from tests.programs import free_port
@@ -141,6 +141,15 @@ async def test_streams_are_heard_at_once_while_many_drip_their_headers(front: Fl
         assert silent.text == HEARTBEAT
         await queue.add(1)
         assert (await stream.job())["data"] == 1
+
+
+async def test_an_admin_page_moves(queue: Topic) -> None:
+    async with streaming(queue.http, f"/admin/topics/{queue.name}", WorkStream, {}) as stream:
+        await queue.add(7)
+        shown = await stream.frame(30)
+        while shown is not None and 'title="7"' not in shown.text:
+            shown = await stream.frame(30)
+        assert shown is not None
 
 
 async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

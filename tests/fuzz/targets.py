@@ -22,11 +22,11 @@ from app.api.body import Few, decoded
 from app.api.fields import lease_of
 from app.api.messages.ids import job_of
 from app.api.paging import cursor_of, cursor_to
-from app.api.v0.events import error_frame, one_line
 from app.api.v0.record_bodies import AppendBody
 from app.api.v0.watches import _last_event_id
 from app.edge import payloads
 from app.edge.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
+from app.edge.events import error_frame, one_line
 from app.edge.jobs import match_of
 from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.keys import Key, Scope, digest_of, parse

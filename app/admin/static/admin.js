@@ -1,8 +1,8 @@
-// What every page does by script: the theme, times in the viewer's zone, keys, the palette, confirmations, and the tick
-// by which what is live is fetched again. A page without scripts shows the same and does not move.
+// What every page does by script: the theme, times in the viewer's zone, keys, the palette, confirmations, and what is
+// live. A page without scripts shows the same and does not move.
 import { draw } from "./charts.js";
+import { follow } from "./live.js";
 
-const TICK_MS = 5000;
 const root = document.documentElement;
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -22,7 +22,7 @@ for (const button of $$("[data-theme-switch]")) {
       localStorage.setItem("holdfast-theme", next);
     }
     say();
-    draw();
+    draw(true);
   });
   say();
 }
@@ -123,25 +123,6 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// What is live. A page that nobody sees is left alone, and one behind a dialog; what has the focus keeps it.
-setInterval(() => { if (!document.hidden && !$("dialog[open]")) document.body.dispatchEvent(new Event("tick")); }, TICK_MS);
-let focused = null;
-document.body.addEventListener("htmx:beforeSwap", () => { focused = document.activeElement?.id; });
-document.body.addEventListener("htmx:afterSwap", () => {
-  localTimes(); // everywhere: what the event names is what was there before
-  draw();
-  if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus({ preventScroll: true });
-});
-const lost = $("#lost");
-let good = new Date();
-document.body.addEventListener("htmx:afterRequest", (event) => {
-  if (event.detail.xhr?.status === 401) location.reload();
-  if (!lost || event.detail.target.id !== "live") return;
-  if (event.detail.successful) good = new Date();
-  $("span", lost).textContent = clock.format(good);
-  lost.hidden = event.detail.successful;
-});
-
 // A slider over time says where it is while it moves, and goes there once it was let go.
 let going;
 document.addEventListener("input", ({ target }) => {
@@ -162,4 +143,5 @@ if (once) history.replaceState(null, "", once.dataset.once);
 
 localTimes();
 draw();
+follow(clock, localTimes);
 root.dataset.ready = "1";

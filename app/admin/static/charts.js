@@ -44,10 +44,13 @@ const make = (place) => {
   return () => { watch.disconnect(); plot.destroy(); };
 };
 
-/** Draw every curve anew; those that are gone let go of what they held. */
-export const draw = () => {
-  for (const end of drawn.values()) end();
-  drawn.clear();
-  if (!window.uPlot) return;
-  for (const place of document.querySelectorAll("[data-chart]")) drawn.set(place, make(place));
+/** Draw the curves that are new or have changed, or all `anew`; those that are gone let go of what they held. */
+export const draw = (anew = false) => {
+  const there = new Set(window.uPlot ? document.querySelectorAll("[data-chart]") : []);
+  for (const [place, [told, end]] of drawn) {
+    if (!anew && there.has(place) && place.dataset.chart === told) continue;
+    end();
+    drawn.delete(place);
+  }
+  for (const place of there) if (!drawn.has(place)) drawn.set(place, [place.dataset.chart, make(place)]);
 };

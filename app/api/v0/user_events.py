@@ -21,7 +21,10 @@ from app.api.openapi import events, header, operation, path, query
 from app.api.origins import allow_origin
 from app.api.users import MAX_USER_ID
 from app.api.v0.bodies import Performance
-from app.api.v0.events import (
+from app.api.v0.fields import answer
+from app.edge.context import Context, context_of
+from app.edge.credentials import authorization, bearer, query_token
+from app.edge.events import (
     ADVICE_SECONDS,
     HEARTBEAT,
     EventStream,
@@ -31,9 +34,6 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import answer
-from app.edge.context import Context, context_of
-from app.edge.credentials import authorization, bearer, query_token
 from app.edge.payloads import check_depth
 from app.engine.users import Listener, Users
 from app.errors import Forbidden, InvalidRequest, PayloadTooLarge, Unauthorized, Unavailable

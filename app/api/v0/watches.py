@@ -21,7 +21,10 @@ from app.api.fields import encode, flag
 from app.api.openapi import events, header, operation, path, query
 from app.api.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
 from app.api.v0.diffs import MAX_LIMIT, nodes_of, records_shown, tombstone
-from app.api.v0.events import (
+from app.api.v0.fields import answer
+from app.api.v0.frames import WATCH
+from app.edge.context import context_of
+from app.edge.events import (
     ADVICE_SECONDS,
     HEARTBEAT,
     EventStream,
@@ -31,9 +34,6 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import answer
-from app.api.v0.frames import WATCH
-from app.edge.context import context_of
 from app.edge.sight import must_see_payloads
 from app.engine.watches import Told, Watch, Watches
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable

@@ -17,7 +17,10 @@ from app.api.fields import check_tenants, encode, topic_in
 from app.api.openapi import TOPIC, events, operation, query
 from app.api.traced import Call, traced
 from app.api.v0.claims import NEEDED, claimer_of
-from app.api.v0.events import (
+from app.api.v0.fields import check_node, job_fields
+from app.api.v0.frames import WORK
+from app.edge.context import context_of
+from app.edge.events import (
     ADVICE_SECONDS,
     HEARTBEAT,
     EventStream,
@@ -27,9 +30,6 @@ from app.api.v0.events import (
     one_line,
     push,
 )
-from app.api.v0.fields import check_node, job_fields
-from app.api.v0.frames import WORK
-from app.edge.context import context_of
 from app.engine.streams import Stream, Streams
 from app.errors import InvalidRequest, Unavailable
 from app.queue.model import Job

@@ -1,4 +1,4 @@
-"""What the v0 dialect's event streams have in common."""
+"""What event streams have in common, of the v0 dialect and of the pages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.api.fields import encode
 from app.errors import HoldfastError, NotAcceptable, SlowReader
 
 SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
@@ -143,7 +143,7 @@ async def gone(receive: Receive) -> None:
 def error_frame(error: HoldfastError, code: int | None = None, **about: str) -> bytes:
     """An error as an event; `about` is what it is about."""
     shown = {"code": code or error.status, "error": error.code, "message": error.message, **about}
-    return b"event: error\ndata: %b\n\n" % encode(shown)
+    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(shown)
 
 
 def one_line(json: bytes) -> bytes:
