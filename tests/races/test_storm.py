@@ -1,6 +1,6 @@
 """Everything at once: producers, claimers, heartbeats, zombies, deaths and sweeps, and a history that is checked.
 
-HOLDFAST_TEST_STORM_SECONDS: how long (30). HOLDFAST_TEST_SEED: the dice of an earlier run; the timing is another.
+HOLDFAST_TEST_STORM_SECONDS: how long (20). HOLDFAST_TEST_SEED: the dice of an earlier run; the timing is another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from app.topics.config import Policy
 from tests.queue.calls import Session
 from tests.races.history import CLOCKS_US, KEPT, Call, Delivery, Enqueued, Event, History, check
 
-SECONDS: Final = float(os.environ.get("HOLDFAST_TEST_STORM_SECONDS", "30"))
+SECONDS: Final = float(os.environ.get("HOLDFAST_TEST_STORM_SECONDS", "20"))
 ENGINES: Final = 3
 CONNECTIONS: Final = 5  # of each engine
 PRODUCERS: Final = 3
