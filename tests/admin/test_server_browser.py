@@ -245,7 +245,7 @@ async def test_the_trail_is_filtered_by_its_address_and_says_what_was_another(
     rows = one.page.locator("tbody tr")
     assert await rows.count() == 2
     assert (await rows.first.locator(".told").inner_text()).split() == ["lease_ms", "1000", "became", "2000"]
-    await one.page.locator("summary").click()  # of what it was made with
+    await rows.locator("summary").click()  # of what it was made with
     assert "config.lease_ms" in await rows.last.inner_text()
     await submit(one, rows.first.get_by_role("link", name="topic.changed"))
     assert await one.page.locator("tbody tr").count() > 0
