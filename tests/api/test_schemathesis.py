@@ -18,7 +18,7 @@ import pytest
 from tests.launch import services
 
 HERE = Path(__file__).parent
-EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "10")
+EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "5")
 SEED = os.environ.get("HOLDFAST_TEST_SEED", "1")
 TIMEOUT = 60 * max(15, int(EXAMPLES))  # seconds
 
