@@ -116,8 +116,8 @@ async def _look(request: Request, handler: Handler) -> bytes:
     headers = [(name, value) for name, value in request.scope["headers"] if name not in {b"accept", b"hx-target"}]
     scope = {**request.scope, "headers": [*headers, (b"hx-target", LIVE.encode())]}
     visitor = permissions.visitor_of(request)
-    if visitor.proof:
-        scope[permissions.VISITOR] = replace(visitor, proof=_PROOF.decode())
+    # Also for who has none, as a script that shows a key: others who see the same may have one.
+    scope[permissions.VISITOR] = replace(visitor, proof=_PROOF.decode())
     answer = await handler(Request(scope))
     if not isinstance(answer, Part):
         raise NotAcceptable("Nothing moves on this page.")

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.admin.forms import FAULTS
 from app.admin.permissions import KEEP_VIEWS, allows
+from app.admin.render import is_of_what_moves
 from app.admin.session import fields_of
 from app.edge import saved_views
 from app.edge.saved_views import MAX_ADDRESS, MAX_NAME
@@ -35,7 +36,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 async def of(request: Request, address: str, *, worth: bool) -> Kept:
     """Those of the list at this address. `worth`: it is filtered, in a way that makes sense."""
-    every = await saved_views.every(request)
+    every = [] if is_of_what_moves(request) else await saved_views.every(request)  # they are no part of that
     if len(address) > MAX_ADDRESS:
         address, worth = _list_of(address), False
     typed = request.query_params.get(_NAMING, "")

@@ -195,14 +195,16 @@ class Screens:
             return await self._looked(screen)
 
     async def _looked(self, screen: Screen) -> tuple[bool, float]:
+        screen.check()  # it may have waited for its turn
         watcher = next(iter(screen.watchers), None)
-        if watcher is None:  # they left while it waited for its turn
+        if watcher is None:
             return False, 0.0
         screen.begun += 1
         screen.asked = False
         self.looks += 1
         look, began = screen.begun, time.monotonic()
         content = await watcher.look()
+        screen.check()  # or it may have been slow
         return screen.shows(content, look), time.monotonic() - began
 
 

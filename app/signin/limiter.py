@@ -24,6 +24,7 @@ _SWEEP = sql.load(__package__, "sweep_tries")
 MOST: Final = 10  # of one name from one address; of keys, which have none, from one address
 MOST_OF_ADDRESS: Final = 50  # whatever the names: an office behind one address is let in, a list of names is not
 SECONDS: Final = 60
+AGAIN_SECONDS: Final = 1  # that a process remembers of an address that has no more: good tries are taken back meanwhile
 MOST_KEPT: Final = 100_000  # names and addresses in the database
 MOST_REFUSED: Final = 10_000  # that a process remembers; beyond, it asks the database about the oldest again
 
@@ -50,11 +51,12 @@ class Limiter:
         for key, most in zip(keys, (MOST, MOST_OF_ADDRESS), strict=True):
             if now < self._refused.get(key, 0):
                 _refuse(most)
-        rows = {row["who"]: row for row in await self._pool.fetch(_COUNT, keys, timedelta(seconds=SECONDS))}
-        for key, most in zip(keys, (MOST, MOST_OF_ADDRESS), strict=True):
-            if rows[key]["tries"] > most:
+        found = await self._pool.fetch(_COUNT, *keys, timedelta(seconds=SECONDS), MOST)
+        rows = {row["who"]: row for row in found}
+        for key, most, longest in zip(keys, (MOST, MOST_OF_ADDRESS), (SECONDS, AGAIN_SECONDS), strict=True):
+            if key in rows and rows[key]["tries"] > most:
                 self._refused.pop(key, None)
-                self._refused[key] = now + rows[key]["left_s"]
+                self._refused[key] = now + min(rows[key]["left_s"], longest)
                 if len(self._refused) > MOST_REFUSED:
                     del self._refused[next(iter(self._refused))]
                 _refuse(most)

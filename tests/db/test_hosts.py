@@ -45,7 +45,7 @@ async def test_a_host_that_says_nothing_takes_its_part_of_the_time_once(
     hosts = Hosts(urlunsplit(parts._replace(netloc=netloc, query="target_session_attrs=read-write")))
     try:
         for _ in range(2):
-            connection: Any = await hosts.connect(timeout=2)
+            connection: Any = await hosts.connect(timeout=6)
             try:
                 assert await connection.fetchval("SELECT 1") == 1
                 link = connection._transport.get_extra_info("socket")

@@ -101,6 +101,30 @@ async def test_success_clears_the_name_and_not_the_address(pools: Pools, address
         await tries.take("bob", address)
 
 
+async def test_good_tries_at_the_same_time_leave_nothing_at_the_address(pools: Pools, address: str) -> None:
+    """Who waits for another's count takes back what that one has left."""
+    tries = Limiter(pools.rest)
+
+    async def sign_in(n: int) -> None:
+        await tries.take(f"u{n}", address)
+        await tries.succeeded(f"u{n}", address)
+
+    await asyncio.gather(*(sign_in(n) for n in range(40)))
+    left = await pools.rest.fetchval(
+        "SELECT tries FROM holdfast.sign_in_tries WHERE who = $1", limiter._keys("", address)[1]
+    )
+    assert left == 0
+
+
+async def test_refusals_of_a_name_are_not_the_addresses(pools: Pools, address: str) -> None:
+    """Processes that don't know of a refusal yet ask, each of them once."""
+    await take(Limiter(pools.rest), address, 10)
+    for _ in range(45):
+        with pytest.raises(TooManyTries):
+            await Limiter(pools.rest).take("ann", address)
+    await Limiter(pools.rest).take("bob", address)
+
+
 async def test_what_is_given_back_does_not_count(pools: Pools, address: str) -> None:
     tries = Limiter(pools.rest)
     await take(tries, address, 9)

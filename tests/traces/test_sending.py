@@ -33,6 +33,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
         monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
         monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")
+        server.settimeout(20)
         yield server
 
 
