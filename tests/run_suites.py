@@ -17,7 +17,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PYTHON = sys.executable
 NO_TESTS_FOUND = 5  # pytest's exit code; fine for a suite out of which `-k` picks nothing
-PATIENCE = 1.5  # a suite is killed after this many budgets: by then it hangs
+PATIENCE = 2.5  # a suite is killed after this many budgets: by then it hangs
+# It fails beyond so many. Machines are slower in more ways than slowness() sees, by half on one and the same day: in
+# starts of processes, in memory that has to be had back.
+TOLERANCE = 1.5
 STEPS = 2_000_000
 STEPS_SECONDS = 0.065  # what they take on the machine that the budgets are for
 SLOWEST = 2.0  # times
@@ -46,6 +49,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
 
 class Result(Enum):
     PASSED = "passed"
+    LATE = "passed, late"
     FAILED = "failed"
     OVER_BUDGET = "over its budget"
 
@@ -85,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
     chosen = [name for name in SUITES if name in args.suites or not args.suites]
     outcomes = [run_suite(name, SUITES[name], budgets[name], passed_on) for name in chosen]
     print(table(outcomes), flush=True)
-    return 0 if all(outcome.result is Result.PASSED for outcome in outcomes) else 1
+    return 0 if all(outcome.result in {Result.PASSED, Result.LATE} for outcome in outcomes) else 1
 
 
 def read_budgets() -> dict[str, float]:
@@ -128,7 +132,9 @@ def verdict(code: int, seconds: float, budget: float) -> Result:
     """What an exit code and a time amount to; `budget` in minutes."""
     if code != 0:
         return Result.FAILED
-    return Result.PASSED if seconds <= budget * 60 else Result.OVER_BUDGET
+    if seconds <= budget * 60:
+        return Result.PASSED
+    return Result.LATE if seconds <= budget * 60 * TOLERANCE else Result.OVER_BUDGET
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

@@ -1,4 +1,4 @@
-"""The tests' own rules: every suite has a budget, and running over it is a failure."""
+"""The tests' own rules: every suite has a budget, and running far over it is a failure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def test_a_suite_that_takes_longer_than_its_budget_fails() -> None:
     late = run_suites.run_suite("tiny", passes, budget=0.00001)
     assert late.result is Result.OVER_BUDGET
     assert "over its budget" in run_suites.table([late])
+
+
+def test_one_that_is_a_little_late_is_said_to_be() -> None:
+    assert run_suites.verdict(0, 60, budget=1) is Result.PASSED
+    assert run_suites.verdict(0, 61, budget=1) is Result.LATE
+    assert run_suites.verdict(0, 60 * run_suites.TOLERANCE + 1, budget=1) is Result.OVER_BUDGET
+    assert run_suites.verdict(1, 1, budget=1) is Result.FAILED
 
 
 def test_a_slower_machine_has_more_time_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

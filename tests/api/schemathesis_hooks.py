@@ -152,7 +152,7 @@ def _job_change(case: Any, body: dict[str, Any]) -> None:
     if case.path in {"/v0/topics/{topic}/cancel", "/v0/topics/{topic}/operations"}:
         if body.get("seqs") is not None:
             body.pop("filter", None)
-        elif not body.get("filter"):
+        elif all(value is None for value in (body.get("filter") or {}).values()):
             body["filter"] = {"older_than_ms": 0}
         if body.get("filter", {}).get("data"):
             body["filter"]["data"] = ["order.id=17"]
