@@ -5,12 +5,10 @@ Its seed is fixed, so a run is like the one before it. HOLDFAST_TEST_EXAMPLES=10
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,8 +18,6 @@ import pytest
 from tests.launch import services
 
 HERE = Path(__file__).parent
-DOCUMENT = HERE.parents[1] / "docs/openapi.json"
-DAY = 86_400  # seconds
 EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "5")
 SEED = os.environ.get("HOLDFAST_TEST_SEED", "1")
 TIMEOUT = 60 * max(15, int(EXAMPLES))  # seconds
@@ -59,12 +55,8 @@ async def run(url: str, folder: Path, key: str, *options: str, **environment: st
 async def test_the_service_is_as_its_description_says(
     new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:
-    """A third of the routes, those of the day; where more examples are asked for, all."""
-    paths = list(json.loads(DOCUMENT.read_text())["paths"])
-    some = paths if int(EXAMPLES) > 5 else paths[int(time.time() // DAY) % 3 :: 3]
-    only = f"--include-path-regex=^({'|'.join(map(re.escape, some))})$"
     phases = "--phases=examples,coverage,fuzzing"
-    await run(await new_database(), tmp_path, "k", phases, f"--max-examples={EXAMPLES}", only)
+    await run(await new_database(), tmp_path, "k", phases, f"--max-examples={EXAMPLES}")
 
 
 @pytest.mark.timeout(TIMEOUT)
