@@ -10,7 +10,7 @@ import typer
 from holdfast import models
 from holdfast._cli.following import followed
 from holdfast._cli.output import Output
-from holdfast._cli.params import Json, TopicName, Yes, time_option
+from holdfast._cli.params import DataHas, ErrorHas, HeldBy, Json, Of, OfPriority, OlderThan, TopicName, With, Yes
 from holdfast._cli.session import Exit, confirm, session
 from holdfast._client import SyncTopic
 
@@ -24,18 +24,15 @@ def cancel(
     seqs: Annotated[list[int] | None, typer.Argument(metavar="SEQ", help="These.", show_default=False)] = None,
     *,
     state: Annotated[Pending | None, typer.Option(help="Only those.", show_default=False)] = None,
-    tag: Annotated[str | None, typer.Option(help="Only those with it.", show_default=False)] = None,
-    key: Annotated[str | None, typer.Option(help="Only those with it.", show_default=False)] = None,
-    group: Annotated[str | None, typer.Option(help="Only those of it.", show_default=False)] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only those of it.", show_default=False)] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Only those of it.", show_default=False)] = None,
-    node: Annotated[str | None, typer.Option(help="Only those that it holds.", show_default=False)] = None,
-    error: Annotated[str | None, typer.Option(help="A part of the last error.", show_default=False)] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH=VALUE", help="What is in the payload. May be given again.", show_default=False),
-    ] = None,
-    older_than: Annotated[int | None, time_option("Enqueued so long ago, or earlier.")] = None,
+    tag: With = None,
+    key: With = None,
+    group: Of = None,
+    tenant: Of = None,
+    priority: OfPriority = None,
+    node: HeldBy = None,
+    error: ErrorHas = None,
+    data: DataHas = None,
+    older_than: OlderThan = None,
     rate: Annotated[int | None, typer.Option(min=1, help="Jobs a second.", show_default=False)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and change nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is done.")] = True,

@@ -11,7 +11,7 @@ import typer
 
 from holdfast import models
 from holdfast._cli.output import Output, cell
-from holdfast._cli.params import Json, Limit, Seq, TopicName, time_option
+from holdfast._cli.params import DataHas, ErrorHas, HeldBy, Json, Limit, Of, OfPriority, OlderThan, Seq, TopicName, With
 from holdfast._cli.session import PASSING, session
 from holdfast._client import SyncTopic
 from holdfast.models.jobs import JobState
@@ -27,18 +27,15 @@ def peek(
     seq: OneOf = None,
     *,
     state: Annotated[JobState | None, typer.Option(help="Only those.", show_default=False)] = None,
-    tag: Annotated[str | None, typer.Option(help="Only those with it.", show_default=False)] = None,
-    key: Annotated[str | None, typer.Option(help="Only those with it.", show_default=False)] = None,
-    group: Annotated[str | None, typer.Option(help="Only those of it.", show_default=False)] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only those of it.", show_default=False)] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Only those of it.", show_default=False)] = None,
-    node: Annotated[str | None, typer.Option(help="Only those that it holds.", show_default=False)] = None,
-    error: Annotated[str | None, typer.Option(help="A part of the last error.", show_default=False)] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH=VALUE", help="What is in the payload. May be given again.", show_default=False),
-    ] = None,
-    older_than: Annotated[int | None, time_option("Enqueued so long ago, or earlier.")] = None,
+    tag: With = None,
+    key: With = None,
+    group: Of = None,
+    tenant: Of = None,
+    priority: OfPriority = None,
+    node: HeldBy = None,
+    error: ErrorHas = None,
+    data: DataHas = None,
+    older_than: OlderThan = None,
     newest: Annotated[bool, typer.Option("--newest", help="The newest first, not the oldest.")] = False,
     limit: Limit = 20,
     as_json: Json = False,

@@ -101,3 +101,16 @@ def time_option(help: str) -> Any:
 def example(line: str) -> str:
     """What stands below the help of a command."""
     return f"Example: {line}"
+
+
+# Which jobs of a topic: the filter of whatever takes one.
+With = Annotated[str | None, typer.Option(help="Only those with it.", show_default=False)]
+Of = Annotated[str | None, typer.Option(help="Only those of it.", show_default=False)]
+OfPriority = Annotated[int | None, typer.Option(min=0, max=9, help="Only those of it.", show_default=False)]
+HeldBy = Annotated[str | None, typer.Option(help="Only those that it holds.", show_default=False)]
+ErrorHas = Annotated[str | None, typer.Option(help="A part of the last error.", show_default=False)]
+DataHas = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH=VALUE", help="What is in the payload. May be given again.", show_default=False),
+]
+OlderThan = Annotated[int | None, time_option("Enqueued so long ago, or earlier.")]
