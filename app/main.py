@@ -236,6 +236,7 @@ async def _running(
         max_total_bytes=settings.max_total_bytes,
         signs=settings.webhook_secret is not None,
         to_files=settings.archive_to_files,
+        processes=settings.workers,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender = Sender(

@@ -3142,6 +3142,31 @@ CREATE TABLE holdfast.defaults (
 );
 
 --
+-- Name: depth_looks; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.depth_looks (
+    minute timestamp with time zone NOT NULL
+);
+
+--
+-- Name: depths; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.depths (
+    topic_id integer NOT NULL,
+    minute timestamp with time zone NOT NULL,
+    ready bigint NOT NULL,
+    in_flight bigint NOT NULL,
+    scheduled bigint NOT NULL,
+    blocked bigint NOT NULL,
+    CONSTRAINT depths_blocked_check CHECK ((blocked >= 0)),
+    CONSTRAINT depths_in_flight_check CHECK ((in_flight >= 0)),
+    CONSTRAINT depths_ready_check CHECK ((ready >= 0)),
+    CONSTRAINT depths_scheduled_check CHECK ((scheduled >= 0))
+);
+
+--
 -- Name: endings; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -3413,6 +3438,7 @@ CREATE TABLE holdfast.topics (
     user_events boolean DEFAULT false NOT NULL,
     drained_at timestamp with time zone,
     event_ttl_ms bigint DEFAULT 604800000 NOT NULL,
+    wait_goal_ms bigint DEFAULT 60000 NOT NULL,
     CONSTRAINT topics_accepts_check CHECK (((cardinality(accepts) >= 1) AND (cardinality(accepts) <= 32))),
     CONSTRAINT topics_aging_ms_check CHECK (((aging_ms >= 0) AND (aging_ms <= '315360000000'::bigint))),
     CONSTRAINT topics_cap_bytes_check CHECK ((cap_bytes >= 0)),
@@ -3436,7 +3462,8 @@ CREATE TABLE holdfast.topics (
     CONSTRAINT topics_retry_order_check CHECK ((retry_order = ANY (ARRAY['front'::text, 'back'::text]))),
     CONSTRAINT topics_schema_version_check CHECK ((schema_version > 0)),
     CONSTRAINT topics_throughput_limit_check CHECK ((throughput_limit >= 0)),
-    CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint)))
+    CONSTRAINT topics_ttl_ms_check CHECK (((ttl_ms >= 0) AND (ttl_ms <= '315360000000'::bigint))),
+    CONSTRAINT topics_wait_goal_ms_check CHECK (((wait_goal_ms >= 0) AND (wait_goal_ms <= '315360000000'::bigint)))
 );
 
 --
@@ -4041,6 +4068,20 @@ ALTER TABLE ONLY holdfast.dedupe
 
 ALTER TABLE ONLY holdfast.defaults
     ADD CONSTRAINT defaults_pkey PRIMARY KEY (one_row);
+
+--
+-- Name: depth_looks depth_looks_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.depth_looks
+    ADD CONSTRAINT depth_looks_pkey PRIMARY KEY (minute);
+
+--
+-- Name: depths depths_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.depths
+    ADD CONSTRAINT depths_pkey PRIMARY KEY (topic_id, minute);
 
 --
 -- Name: freed_groups freed_groups_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ import httpx
 import hypothesis
 import pytest
 import uvicorn
+from httpx._transports import default as transports
 from pydantic import SecretStr
 
 from app.db import schema
@@ -39,6 +41,11 @@ from tests import pgbouncer, stalls
 # A machine that stands still for a moment is no slow strategy.
 hypothesis.settings.register_profile("holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("holdfast")
+
+# A client reads the machine's certificates, which takes 20 ms of a processor, and there are thousands: one for all.
+transports.create_ssl_context = functools.cache(transports.create_ssl_context)  # type: ignore[attr-defined]
+# httpcore tries to import it several times a request; that it is missing is found out once.
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
 
 TEST_CONNECTIONS = 500  # tests start many services at once, of twenty connections each
 

@@ -1,9 +1,13 @@
-"""What a test says of a run in which the machine stood still.
+"""When a test that failed is run again: where the machine stood still, or a browser had a mood.
 
 A shared machine stands still for seconds now and then: a virtual one is paused, or its processors are somebody else's.
 Leases end meanwhile, streams count as slow, and what was to happen at once did not. So a test that fails in a run with
 pauses, which a thread sees as beats that come late, has not failed yet: it is run again, and the summary names it. What
 is slow itself, or waits, lets the beats go on, and has failed.
+
+A browser is a program of many processes, whose timing nobody here can mend. A test of pages that fails is run once
+more, a few of a run; the summary names it too. No other test is: what fails once there, and not again, is a race to be
+found.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ BEAT_SECONDS: Final = 0.01
 LATE_SECONDS: Final = 0.05  # more than the interpreter's switch between threads takes
 PAUSED_SECONDS: Final = 0.3  # in all, from which on a failure may come of it
 RUNS: Final = 3
-AGAIN: Final = "failed while the machine stood still"
+STILL: Final = "failed while the machine stood still"
+MOOD: Final = "failed once in a browser"
+BROWSER: Final = "browser"  # the fixture that all pages come of
+MOST_MOODS: Final = 2  # of a process; with more it is the pages
 
 
 class Pulse(threading.Thread):
@@ -52,6 +59,7 @@ class Plugin:
     def __init__(self) -> None:
         self._pulse = Pulse()
         self._pulse.start()
+        self._moods = 0
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -65,22 +73,33 @@ class Plugin:
         for _ in range(RUNS - 1):
             began = time.monotonic()
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-            if not any(report.failed for report in reports) or self._pulse.paused(began) < PAUSED_SECONDS:
+            excuse = self._excuse(item, began) if any(report.failed for report in reports) else None
+            if excuse is None:
                 return reports
-            item.user_properties.append((AGAIN, item.nodeid))
+            item.user_properties.append((excuse, item.nodeid))
             item._initrequest()  # type: ignore[attr-defined]
         return runtestprotocol(item, log=False, nextitem=nextitem)
 
+    def _excuse(self, item: pytest.Item, began: float) -> str | None:
+        """What a test that has failed may be run again for."""
+        if self._pulse.paused(began) >= PAUSED_SECONDS:
+            return STILL
+        if BROWSER not in getattr(item, "fixturenames", ()) or (MOOD, item.nodeid) in item.user_properties:
+            return None
+        self._moods += 1
+        return MOOD if self._moods <= MOST_MOODS else None
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        again = {
-            str(value)
-            for reports in terminalreporter.stats.values()
-            for report in reports
-            if isinstance(report, pytest.TestReport)
-            for name, value in report.user_properties
-            if name == AGAIN
-        }
-        if again:
-            terminalreporter.section(f"{len(again)} {AGAIN}, and were run again")
-            for name in sorted(again):
-                terminalreporter.line(name)
+        for excuse in (STILL, MOOD):
+            again = {
+                str(value)
+                for reports in terminalreporter.stats.values()
+                for report in reports
+                if isinstance(report, pytest.TestReport)
+                for name, value in report.user_properties
+                if name == excuse
+            }
+            if again:
+                terminalreporter.section(f"{len(again)} {excuse}, and were run again")
+                for name in sorted(again):
+                    terminalreporter.line(name)

@@ -19,16 +19,19 @@ from app.queue.tenants import Stats
 from app.topics.config import Policy
 
 MOST: Final = 8  # of each that are shown
+MOST_IDLE: Final = 20  # of workers that wait for a job
 PATIENCE_MS: Final = 200  # that looking for workers and groups may take; and that a page waits for tenants' counts
 SECONDS: Final = 3  # that counting tenants' jobs may take
 
 
 class Around(msgspec.Struct, frozen=True):
     """None where something can't be had in time, empty lists where there is none. `waiting`: calls of this process that
-    wait for a job."""
+    wait for a job; `idle`: whose they are, by name, and `idle_more` how many more there are."""
 
     workers: list[Holder] | None
     waiting: int
+    idle: list[str]
+    idle_more: int
     groups: list[WaitingGroup] | None
     tenants: list[Stats] | None
     schedules: list[Row]
@@ -56,10 +59,14 @@ async def read(request: Request, policy: Policy) -> Around:
     if allows(request, SEE_SCHEDULES, topic.name):
         # A name has no "$", which ends one here.
         clocks = await context.engine.schedules.page("", "", MOST + 1, [f"{topic.name}$"])
+    waiting = context.engine.waiters.nodes(topic.name)
+    idle = sorted(set(waiting))
     lists = {"workers": workers, "groups": groups, "tenants": tenants, "schedules": clocks}
     return Around(
         None if workers is None else workers[:MOST],
-        context.engine.waiters.parked(topic.name),
+        len(waiting),
+        idle[:MOST_IDLE],
+        max(len(idle) - MOST_IDLE, 0),
         None if groups is None else groups[:MOST],
         None if tenants is None else tenants[:MOST],
         [schedules.row(one) for one in clocks[:MOST]],

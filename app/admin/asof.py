@@ -30,8 +30,10 @@ JUMPS: Final = {"1 d": 24 * HOUR_MS, "1 h": HOUR_MS, "10 min": 10 * MINUTE_MS, "
 
 
 class Slider(msgspec.Struct, frozen=True):
-    """How far back a topic's past goes, in ms since 1970, and where in it one is."""
+    """How far back a topic's past goes, in ms since 1970, and where in it one is. `begins_ms`: its first whole second,
+    which can be typed where the slider's steps begin later."""
 
+    begins_ms: int
     first_ms: int
     last_ms: int
     step_ms: int
@@ -152,4 +154,4 @@ def _slider(begins_ms: int, now_ms: int, at_ms: int) -> Slider:
     step = MINUTE_MS if now_ms - begins_ms > HOUR_MS else SECOND_MS
     last = now_ms // step * step
     first = min((begins_ms // step + 2) * step, last - step)
-    return Slider(first, last, step, at_ms)
+    return Slider(-(-begins_ms // SECOND_MS) * SECOND_MS, first, last, step, at_ms)

@@ -13,7 +13,6 @@ from app.admin.failures import largest_failures
 from app.admin.permissions import SEE, SEE_SERVER, allows, must_be_allowed
 from app.admin.render import page
 from app.db import horizon
-from app.db.horizon import duration
 from app.db.pool import UNREACHABLE
 from app.edge.context import Context, context_of
 from app.engine import overview
@@ -23,6 +22,7 @@ from app.errors import HoldfastError
 from app.keys import covers
 from app.metrics import catalogue
 from app.queue.failures import SILENCE
+from app.times import duration
 
 MOST: Final = 50  # topics that are listed
 EXPLAINED: Final = 3  # of them, those whose commonest error is looked for
@@ -85,7 +85,7 @@ def _unknown(view: View) -> list[str]:
     if view.age is None:
         found.append("Topics have not been looked at yet.")
     elif view.age > OLD_SECONDS:
-        found.append(f"Topics were last looked at {duration(view.age)} ago.")
+        found.append(f"Topics were last looked at {duration(view.age * 1000)} ago.")
     elif view.unseen:
         unseen = "1 topic is" if view.unseen == 1 else f"{view.unseen:,} topics are"
         found.append(f"{unseen} not looked at: HOLDFAST_METRICS_TOPICS says how many may be.")

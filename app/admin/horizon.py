@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from app.admin.render import page
 from app.db import horizon
-from app.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table, duration
+from app.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table
 from app.edge.context import context_of
+from app.times import duration
 
 FEW_ROWS: Final = 100  # a table with fewer, dead and alive, is left out
 
@@ -69,7 +70,7 @@ async def show(request: Request) -> Response:
 def _age(found: Horizon) -> str:
     if found.position is None:
         return "none"
-    return "unknown" if found.position.age_s is None else duration(found.position.age_s)
+    return "unknown" if found.position.age_s is None else duration(found.position.age_s * 1000)
 
 
 def _holder(holder: Holder) -> HolderRow:
@@ -79,7 +80,7 @@ def _holder(holder: Holder) -> HolderRow:
         kind=_KINDS[holder.kind],
         title=title,
         who=", ".join(filter(None, (f"PID {holder.pid}" if holder.pid is not None else "", place))),
-        age="unknown" if holder.age_s is None else duration(holder.age_s),
+        age="unknown" if holder.age_s is None else duration(holder.age_s * 1000),
         behind=holder.xmin_age,
         state=", ".join(filter(None, (holder.state, _wait(holder.wait)))) or "hidden",
         query=holder.query or "",
@@ -103,5 +104,5 @@ def _table(table: Table, now_ms: int) -> TableRow:
         live=table.live_rows,
         dead=table.dead_rows,
         kept="not known yet" if table.kept_rows is None else f"{table.kept_rows:,}",
-        vacuumed=f"{duration(max(now_ms - max(ends), 0) / 1000)} ago" if ends else "never",
+        vacuumed=f"{duration(max(now_ms - max(ends), 0))} ago" if ends else "never",
     )

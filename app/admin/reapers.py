@@ -12,11 +12,11 @@ from app.admin.forms import Form, ms, ms_or_none
 from app.admin.permissions import REAP, allows
 from app.admin.render import page
 from app.admin.session import fields_of
-from app.db.horizon import duration
 from app.edge.context import context_of
 from app.errors import InvalidSchedule
 from app.reapers.loop import DELETE, State
 from app.reapers.runs import MOST_KEPT, Last
+from app.times import duration
 
 WAIT_SECONDS: Final = 2.0  # for the end of a run; what takes longer is seen to run
 MOVES: Final = {
@@ -35,7 +35,8 @@ MOVES: Final = {
     "user_events": "forgets events for users",
     "requeues": "goes on with requeues whose process has died",
     "stats": "counts what became of jobs, minute by minute",
-    "old_stats": "forgets minutes after 31 days",
+    "depths": "writes down what queues hold, where it changes",
+    "old_stats": "forgets minutes and depths after 31 days",
 }
 
 
@@ -106,7 +107,7 @@ async def _page(request: Request, status: int = 200, form: Form | None = None) -
 
 def _row(state: State, schedule: str) -> Row:
     sweep, last = state.sweep, state.last
-    every = "on demand" if sweep.every is None else duration(sweep.every)
+    every = "on demand" if sweep.every is None else duration(sweep.every * 1000)
     pace = (schedule or "never") if sweep is DELETE else every
     if last is None:
         return Row(sweep.name, MOVES[sweep.name], pace, "never ran", "")
@@ -128,7 +129,7 @@ def _of_run(name: str, pace: str, last: Last) -> Row:
         outcome=outcome,
         level=level,
         started_ms=ms(last.started_at),
-        took="" if ended is None else duration(max(ended - ms(last.started_at), 0) / 1000),
+        took="" if ended is None else duration(max(ended - ms(last.started_at), 0)),
         moved=last.moved,
         error=last.error or "",
     )

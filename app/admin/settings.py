@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from app.db.horizon import duration
 from app.errors import InvalidRequest
+from app.times import duration
 from app.topics.asked import Asked, AskedOfEither, resolve
 from app.topics.config import FIELDS, Chosen, Config, Defaults, OnExhausted, Policy, TopicType, in_effect
 
@@ -25,7 +25,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
         *("lease_ms", "max_deliveries", "on_exhausted", "max_retries", "dlq_threshold", "dead_letter", "backoff"),
         "claim_jitter_ms",
     ),
-    "Order": ("priority_order", "retry_order", "aging_ms", "tenant_weights"),
+    "Order": ("priority_order", "retry_order", "aging_ms", "tenant_weights", "wait_goal_ms"),
     "How long things are kept": (
         *("ttl_ms", "dead_ttl_ms", "result_ttl_ms", "event_ttl_ms", "replayable", "replay_window_ms"),
         *("idempotency_window_ms", "dedupe_window_ms"),
@@ -268,7 +268,7 @@ def _text(value: Any) -> str:
 def _length(name: str, value: Any) -> str:
     """A value as it is read: a length of time with its unit."""
     if name.endswith("_ms") and isinstance(value, int) and value >= 1_000:
-        return f"{value} ({duration(value / 1000)})"
+        return f"{value} ({duration(value)})"
     return _text(value) or "none"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -19,18 +19,19 @@ from app.audit.trail import Action
 from app.db.pool import TOO_SLOW
 from app.edge.context import Context, context_of
 from app.edge.control import hold
+from app.engine import triage
 from app.errors import InvalidRequest, TopicNotFound
 from app.queue import inspector, log, stats
 from app.queue.failures import SILENCE, Failures
 from app.queue.model import Connection
-from app.queue.stats import Step
+from app.queue.stats import Held, Step
+from app.times import EPOCH
 from app.topics import control, store
 from app.topics.config import Policy, TopicType, check_name
 
 CLUSTERS: Final = 5  # that are shown
 BOUND: Final = 10_001  # due jobs that are counted one by one
 SECONDS: Final = 3  # that the reading of minutes may take, and that a page waits for either reading
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -113,9 +114,11 @@ async def show(request: Request) -> Response:
         over=over,
         spans=SPANS,
         holding=holding,
+        goal_ms=policy.config.wait_goal_ms,
+        late=await _late(context, policy, holding.oldest_ms),
         charts=charts,
         around=beside,
-        reasons=[reason.message for reason in verdict.reasons],
+        reasons=verdict.reasons,
         failures=None if failures is None else failures.clusters[:CLUSTERS],
         silence=SILENCE,
         dead_letter=dead,
@@ -144,9 +147,9 @@ async def held_by(context: Context, policy: Policy) -> Holding:
     lows = context.engine.cursors.lows(topic.id)
     depths = await inspector.depths(db, [(topic, policy.budget, lows)], BOUND)
     depth = depths.get(topic.name)
-    if depth is None:
+    state = (await inspector.states(db, [topic], BOUND)).get(topic.name)
+    if depth is None or state is None:
         raise TopicNotFound(topic.name)
-    state = (await inspector.states(db, [topic], BOUND))[topic.name]
     return Holding(
         depth.ready,
         depth.in_flight,
@@ -157,6 +160,15 @@ async def held_by(context: Context, policy: Policy) -> Holding:
         depth.looked < BOUND,
         depth.bytes,
     )
+
+
+async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
+    """How bad it is that the oldest job has waited for so long, as of a trouble; "" where it is not."""
+    level = triage.lateness(oldest_ms, policy.config.wait_goal_ms)
+    if level is None:
+        return ""
+    await context.engine.levels.refresh()
+    return "" if context.engine.levels.takes_dead(policy.topic.name) else level.value
 
 
 async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:
@@ -183,18 +195,20 @@ async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | 
 
 async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:
     told_to, now = await stats.told(db)
-    before = now + (_EPOCH - now) % span.step
+    before = now + (EPOCH - now) % span.step
     since = before - span.steps * span.step
     found = await stats.read(db, policy.topic, (since, before), span.step)
+    held = await stats.depths(db, policy.topic, (since, before), span.step)
     seconds = int(span.step.total_seconds())
-    first = int(since.timestamp())
+    times = range(int(since.timestamp()), int(before.timestamp()), seconds)
     # A step of which minutes are not told yet would look like a fall.
-    times = [at for at in range(first, int(before.timestamp()), seconds) if (at + seconds) * 1000 <= told_to]
-    return curves(times, {step.at_ms // 1000: step for step in found}, seconds)
+    told = [at for at in times if (at + seconds) * 1000 <= told_to]
+    charts = curves(told, {step.at_ms // 1000: step for step in found}, seconds)
+    return [*charts, depth(times, {one.at_ms // 1000: one for one in held})]
 
 
 def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[Chart]:
-    """The page's curves, by when steps begin."""
+    """The curves of what became of jobs, by when steps begin."""
 
     def rate(value: Callable[[Step], int]) -> list[float]:
         return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
@@ -204,6 +218,7 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[C
 
     flow = [
         _line("enqueued", "ready", rate(lambda step: step.enqueued)),
+        _line("claimed", "claimed", rate(lambda step: step.wait_count)),
         _line("completed", "in-flight", rate(lambda step: step.completed)),
         _line("retried", "scheduled", rate(lambda step: step.retried)),
         _line("failed", "dead", rate(lambda step: step.failed)),
@@ -227,8 +242,24 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[C
     ]
 
 
+def depth(times: Sequence[int], held: dict[int, Held]) -> Chart:
+    """The curves of what the queue held, by when steps begin; it is as it was at their end."""
+
+    def count(value: Callable[[Held], int]) -> list[int | None]:
+        return [value(held[at]) if at in held else None for at in times]
+
+    lines = [
+        _line("ready", "ready", count(lambda one: one.ready)),
+        _line("in flight", "in-flight", count(lambda one: one.in_flight)),
+        _line("scheduled", "scheduled", count(lambda one: one.scheduled)),
+        _line("blocked", "blocked", count(lambda one: one.blocked)),
+    ]
+    nothing = "What it holds is looked at once a minute, and was not in this time."
+    return Chart("Depth", _data(times, "jobs", lines), "" if held else nothing)
+
+
 def _data(times: Sequence[int], unit: str, lines: Sequence[dict[str, object]]) -> dict[str, object]:
-    return {"x": times, "unit": unit, "lines": lines}
+    return {"x": list(times), "unit": unit, "lines": lines}
 
 
 def _line(name: str, tone: str, y: Sequence[float | None]) -> dict[str, object]:

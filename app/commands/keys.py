@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -17,13 +16,13 @@ from app.errors import HoldfastError
 from app.keys import HIDDEN, Scope, scopes_of
 from app.signin import store
 from app.signin.store import Asked, Changer, Kept
+from app.times import UNITS_MS, parse_length
 from app.topics import bus
 from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
 
-_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _END: Final = (datetime.max.replace(tzinfo=UTC), "")
 _PAGE: Final = 500
 _BY: Final = Changer(trail.COMMAND_LINE)
@@ -162,12 +161,11 @@ def _prefixes(text: str) -> tuple[str, ...]:
 
 def _duration(most_ms: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        match = re.fullmatch(r"(\d{1,15})(ms|s|m|h|d)", text)
-        if match is None:
+        value = parse_length(text)
+        if value is None:
             raise argparse.ArgumentTypeError(f"{text!r} is no time: write a number and ms, s, m, h or d, such as 90d")
-        value = int(match[1]) * _UNITS[match[2]]
         if not 0 < value <= most_ms:
-            raise argparse.ArgumentTypeError(f"{text} is not between 1ms and {most_ms // _UNITS['d']}d")
+            raise argparse.ArgumentTypeError(f"{text} is not between 1ms and {most_ms // UNITS_MS['d']}d")
         return value
 
     return parse

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import msgspec
 
 from app.db import sql
+from app.times import duration
 
 if TYPE_CHECKING:
     import asyncpg
@@ -199,18 +200,6 @@ def _advise_session(holder: Holder) -> tuple[str, str | None]:
     return "Let its statement finish, or end the session.", end
 
 
-def duration(seconds: float) -> str:
-    """A length of time in the two units that matter."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    whole = int(seconds)
-    for unit, size, smaller, part in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60)):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {unit} {rest} {smaller}" if rest else f"{whole // size} {unit}"
-    return f"{whole // 60} min" if whole >= 60 else f"{whole} s"
-
-
 def _verdict(holders: list[Holder], tables: list[Table]) -> tuple[Level, str]:
     holder = next((holder for holder in holders if holder.old), None)
     dead = sum(table.dead_rows for table in tables)
@@ -222,7 +211,7 @@ def _verdict(holders: list[Holder], tables: list[Table]) -> tuple[Level, str]:
             return Level.OK, "Nothing holds the horizon back for long, as far as can be seen."
         words = f"{unknown.title} holds the horizon, for how long is not known: {dead:,} dead rows so far."
         return Level.WATCH, words
-    age = f"{holder.xmin_age:,} transactions" if holder.age_s is None else duration(holder.age_s)
+    age = f"{holder.xmin_age:,} transactions" if holder.age_s is None else duration(holder.age_s * 1000)
     if dead <= DEAD_ROWS:
         return Level.WATCH, f"{holder.title} has held the horizon for {age}: {dead:,} dead rows so far."
     kept = sum(table.kept_rows or 0 for table in tables)

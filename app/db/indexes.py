@@ -25,6 +25,8 @@ UNIQUE: Final = frozenset(
         "buckets_pkey",
         "dedupe_pkey",
         "defaults_pkey",
+        "depth_looks_pkey",
+        "depths_pkey",
         "freed_groups_pkey",
         "grants_pkey",
         "grants_user_id_action_topic_pattern_key",

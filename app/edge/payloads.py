@@ -80,7 +80,8 @@ def to_base64(payload: bytes) -> bytes:
 
 def has_nul(json: bytes) -> bool:
     """Whether JSON has an escape of U+0000, which PostgreSQL's text and json can't hold."""
-    return b"\\u0000" in json and _NUL.search(json) is not None
+    # A search for one byte is fifty times as fast as one for six, and most JSON has no escapes.
+    return b"\\" in json and b"\\u0000" in json and _NUL.search(json) is not None
 
 
 def check_depth(json: bytes) -> None:

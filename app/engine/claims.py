@@ -90,7 +90,9 @@ class Claims:
             left = until - time.monotonic()
             if left <= 0 or self._stopping:
                 return jobs
-            woken = await self._shared.waiters.park(topic, claimer.max, mark, left, even=even, tenants=claimer.tenants)
+            woken = await self._shared.waiters.park(
+                topic, claimer.max, mark, left, even=even, tenants=claimer.tenants, node=claimer.node
+            )
             if not woken or self._stopping:
                 return jobs
 

@@ -45,7 +45,8 @@ class Mark(msgspec.Struct):
     due_low: int = 0
     looked: float = 0.0  # when its due part was last seen to be empty
     swept: float = 0.0  # when a claim last began at the low marks
-    cost: float = 0.0  # what that took, in seconds
+    took: float = 0.0  # what that took, in seconds
+    cost: float = 0.0  # the less of that and what the one before took: what was held up by something else is no cost
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -128,8 +129,9 @@ class Cursor(msgspec.Struct):
                 reach, swept, whole = plan.reaches[begin + i], plan.swept[begin + i], not cut or i < at
                 mark = self._mark(reach.lane)
                 if swept:
-                    self._cost += each - mark.cost
-                    mark.swept, mark.cost = plan.at, each
+                    cost = min(each, mark.took)
+                    self._cost += cost - mark.cost
+                    mark.swept, mark.took, mark.cost = plan.at, each, cost
                 self._ready(mark, reach, one, down=swept and not whole)
                 if reach.due is not None:
                     whole_due = reach.most_due is None and (whole or one.ready is not None)

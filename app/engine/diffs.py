@@ -87,7 +87,9 @@ class Diffs:
         upto = min(self._proven.get(topic.id, 0), head)
         expired_to, records = await inspector.read(db, topic, ask, max(upto, ask.after))
         # After the read: what it did not find because it was lost is known by now.
-        state = (await inspector.states(db, [topic], 1))[topic.name]
+        state = (await inspector.states(db, [topic], 1)).get(topic.name)
+        if state is None:
+            raise await self._gone(policy)
         ttl_lost_to = _missed(max(state.ttl_lost_to, expired_to), records)
         cap_lost_to = _missed(state.cap_lost_to, records)
         earliest = head + 1 if state.earliest_seq is None else state.earliest_seq

@@ -34,7 +34,7 @@ from app.engine.redrives import Redrives
 from app.engine.replays import Replays
 from app.engine.room import Room
 from app.engine.schedules import Schedules
-from app.engine.screens import Screens
+from app.engine.screens import MOST_STREAMS, Screens
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
@@ -69,6 +69,7 @@ class Engine:
         max_total_bytes: int = 0,
         signs: bool = False,
         to_files: bool = False,
+        processes: int = 1,
     ) -> None:
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
@@ -134,7 +135,7 @@ class Engine:
         )
         self.overview = Overview(pools, self.levels)
         self.kept = Kept()
-        self.screens = Screens()
+        self.screens = Screens(max(1, MOST_STREAMS // processes))  # whose sessions are the same
         self.metrics.levels.append(self._levels)
 
     def moved(self, topic_id: int) -> tuple[int, float]:

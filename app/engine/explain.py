@@ -18,6 +18,7 @@ from app.queue.explained import COUNTED, Head, Row
 from app.queue.ledger import Event, Recent
 from app.queue.model import Lane, Reach, Topic
 from app.queue.results import Result
+from app.times import rfc3339
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared
@@ -170,10 +171,10 @@ class Explain:
 
 def _ended(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason:
     """What the ledger says of a job that is gone, and where its result is."""
-    text = f"It is gone: {last.event} at {reasons.clock(last.at_ms)}."
+    text = f"It is gone: {last.event} at {rfc3339(last.at_ms)}."
     numbers: dict[str, object] = {"event": last.event, "at": last.at_ms}
     if result is not None and result.kept:
         until = result.expires_ms
-        text += f" Its result is kept {'for good' if until is None else f'until {reasons.clock(until)}'}."
+        text += f" Its result is kept {'for good' if until is None else f'until {rfc3339(until)}'}."
         numbers |= {"result": f"/v0/topics/{topic.name}/jobs/{seq}/result", "result_expires_at": until}
     return Reason(Code.ENDED, text, numbers)

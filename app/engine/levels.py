@@ -45,7 +45,8 @@ log = logging.getLogger(__name__)
 
 class Looked(msgspec.Struct, frozen=True):
     """What a topic holds, as it was looked at. `count` is what is not finished, or a log's records; `dead` what failed,
-    there or as dead letters. `exact`: nothing was left uncounted."""
+    there or as dead letters. `exact`: nothing was left uncounted. `takes_dead`: dead letters of
+    others come here."""
 
     is_queue: bool
     count: int
@@ -57,6 +58,7 @@ class Looked(msgspec.Struct, frozen=True):
     dead: int = 0
     oldest_ms: int | None = None
     exact: bool = True
+    takes_dead: bool = False
 
 
 class Levels:
@@ -87,6 +89,8 @@ class Levels:
         self._depths: dict[str, Depth] = {}
         self._sights: dict[str, Sight] = {}
         self._graves: dict[str, str | None] = {}  # where the queues' dead letters go
+        self._takers: frozenset[str | None] = frozenset()
+        self._goals: dict[str, int] = {}  # of the queues, in ms
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
         self._next = 0.0
@@ -129,6 +133,10 @@ class Levels:
         found.sort(key=lambda one: one[0].topic.name)
         return found, sum(self._census.values()), self._looked or None
 
+    def takes_dead(self, topic: str) -> bool:
+        """Whether a queue that was looked at names this one for its dead letters."""
+        return topic in self._takers
+
     def _held(self, depth: Depth) -> Looked:
         sight = self._sights.get(depth.topic)
         failed = 0 if sight is None else sight.failed
@@ -143,6 +151,7 @@ class Levels:
             failed + self._live(self._graves.get(depth.topic)),
             depth.oldest_ms,
             depth.looked < BOUND and failed < survey.FINISHED,
+            self.takes_dead(depth.topic),
         )
 
     async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
@@ -183,12 +192,14 @@ class Levels:
             merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
             merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
             merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
+        for name, goal_ms in self._goals.items():
+            merged.level(catalogue.TOPIC_WAIT_GOAL, (name,), goal_ms / 1000)
         for name, sight in self._sights.items():
             merged.level(catalogue.TOPIC_HEAD, (name,), sight.head_seq)
             if sight.earliest_seq is not None or self._live(name) == 0:
                 merged.level(catalogue.TOPIC_EARLIEST, (name,), sight.earliest_seq or sight.head_seq + 1)
             merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.failed + self._live(self._graves[name]))
-        for name in self._depths.keys() & self._graves.values():
+        for name in self._depths.keys() & self._takers:
             merged.level(catalogue.TOPIC_TAKES_DEAD, (name,), 1)
         for name, state in self._logs.items():
             merged.level(catalogue.TOPIC_HEAD, (name,), state.head_seq)
@@ -245,6 +256,8 @@ class Levels:
         self._depths, self._looked = await self.depths(queues), time.monotonic()
         sights = await survey.survey(self._pools.rest, [queue.topic for queue in queues])
         self._graves = {queue.topic.name: queue.config.dead_letter for queue in queues}
+        self._takers = frozenset(self._graves.values())
+        self._goals = {queue.topic.name: queue.config.wait_goal_ms for queue in queues}
         self._sights = sights
         logs = [(p.topic, p.config.ttl_ms) for p in self._policies if p.config.type is TopicType.LOG]
         self._logs = await records.states(self._pools.rest, logs, BOUND)

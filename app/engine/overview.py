@@ -58,9 +58,9 @@ class Seen(msgspec.Struct, frozen=True):
         return self.policy.topic.name
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def rank(self) -> tuple[int, int, float, int]:
         """By what hurts, the worst first."""
-        return triage.rank(self.troubles, self.looked.oldest_ms)
+        return triage.rank(self.troubles, self.looked.oldest_ms, self.policy.config.wait_goal_ms)
 
 
 class Sort(StrEnum):
@@ -82,7 +82,7 @@ def page(seen: Sequence[Seen], sort: Sort, after: str, limit: int) -> tuple[list
     return ordered[begin : begin + limit], len(ordered) > begin + limit
 
 
-def _key(one: Seen, sort: Sort) -> tuple[int | str, ...]:
+def _key(one: Seen, sort: Sort) -> tuple[float | str, ...]:
     match sort:
         case Sort.NAME:
             return (one.name,)
@@ -191,9 +191,11 @@ def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None, untold:
         looked.scheduled,
         looked.blocked,
         looked.oldest_ms,
+        policy.config.wait_goal_ms,
         control.paused,
         control.draining,
         policy.config.throughput_limit,
+        looked.takes_dead,
     )
     lately = None
     if minutes is not None and untold <= MOST_UNTOLD:

@@ -6,7 +6,6 @@ Pure: what the facts are, and where they come from, is explain.py's business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final
 
@@ -15,11 +14,11 @@ from msgspec.structs import replace
 
 from app.queue.explained import Head, Row
 from app.queue.ledger import Recent
+from app.times import duration, rfc3339
 from app.topics.control import Control
 
 IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
 _NOTHING: Final = Recent(0, 0, 0, None, None)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Code(Enum):
@@ -200,7 +199,7 @@ def _out(row: Row) -> Iterator[Reason]:
         at = row.expires_ms or row.updated_ms
         yield Reason(
             Code.EXPIRED,
-            f"Its time to live was over at {clock(at)}, before anybody was done with it.",
+            f"Its time to live was over at {rfc3339(at)}, before anybody was done with it.",
             {"deliveries": row.deliveries, "at": at},
         )
 
@@ -211,13 +210,14 @@ def _cancelled(row: Row) -> Iterator[Reason]:
         yield Reason(
             Code.CANCELLED,
             f"It was cancelled, and {row.node or 'a holder without a name'} still has it: it ends with the lease, in "
-            f"{_span(left)} unless that is extended.",
+            f"{duration(left)} unless that is extended.",
             {"node": row.node, "until": row.visible_ms, "in_ms": left},
         )
     elif row.cancelled:
         yield Reason(
             Code.CANCELLED,
-            f"It was cancelled, and its lease ended at {clock(row.visible_ms)}. The next claim or sweep takes it out.",
+            f"It was cancelled, and its lease ended at {rfc3339(row.visible_ms)}. "
+            "The next claim or sweep takes it out.",
             {"node": row.node, "until": row.visible_ms, "in_ms": 0},
         )
 
@@ -247,15 +247,15 @@ def _held_up(row: Row) -> Iterator[Reason]:
         why = "" if row.deliveries == 0 else f" It was returned after {_times(row.deliveries)}: {_error(row)}"
         yield Reason(
             Code.SCHEDULED,
-            f"It is to be had from {clock(row.visible_ms)}, in {_span(left)}.{why}",
+            f"It is to be had from {rfc3339(row.visible_ms)}, in {duration(left)}.{why}",
             {"until": row.visible_ms, "in_ms": left, "deliveries": row.deliveries},
         )
     elif row.state == "leased":
         since = row.leased_ms or row.now_ms
         yield Reason(
             Code.LEASED,
-            f"It is running: leased by {row.node or 'a holder without a name'} for {_span(row.now_ms - since)}, "
-            f"and for {_span(left)} more unless that is extended. Delivery {row.deliveries}.{_progress(row)}",
+            f"It is running: leased by {row.node or 'a holder without a name'} for {duration(row.now_ms - since)}, "
+            f"and for {duration(left)} more unless that is extended. Delivery {row.deliveries}.{_progress(row)}",
             {
                 "node": row.node,
                 "since": since,
@@ -277,10 +277,10 @@ def _blocked(head: Head | None) -> Iterator[Reason]:
         text = "The job before it in its group has gone: the next is being let through."
     elif head.state == "leased":
         text = f"Its group's job {head.seq} is out: leased by {head.node or 'a holder without a name'}"
-        text += f" until {clock(head.until_ms or 0)}, delivery {head.deliveries}."
+        text += f" until {rfc3339(head.until_ms or 0)}, delivery {head.deliveries}."
         numbers["node"] = head.node
     elif head.state == "scheduled":
-        text = f"Its group's job {head.seq} comes first, and is to be had from {clock(head.until_ms or 0)} only."
+        text = f"Its group's job {head.seq} comes first, and is to be had from {rfc3339(head.until_ms or 0)} only."
     elif head.state == "ready":
         text = f"Its group's job {head.seq} comes first, and waits to be claimed: explain that one."
     else:
@@ -306,13 +306,13 @@ def _unclaimed(pace: Pace) -> Iterator[Reason]:
         return
     idle = pace.recent.idle_ms
     seconds = pace.seconds if idle is None else idle / 1000
-    text = f"Nobody has claimed a job of this topic for {_span(round(seconds * 1000))}{' or longer' * (idle is None)}."
+    text = f"Nobody has claimed a job of this topic for {duration(seconds * 1000)}{' or longer' * (idle is None)}."
     yield Reason(Code.NO_CLAIMER, text, {"idle_ms": round(seconds * 1000), "at_least": idle is None})
 
 
 def _throttled(pace: Pace) -> Iterator[Reason]:
     if pace.at_limit:
-        refill = f"One more may go in {_span(pace.refill_ms)}." if pace.refill_ms else "One more may go now."
+        refill = f"One more may go in {duration(pace.refill_ms)}." if pace.refill_ms else "One more may go now."
         yield Reason(
             Code.THROUGHPUT_LIMIT,
             f"The topic hands out {pace.limit} jobs a second at most, and has just handed out as many. {refill}",
@@ -321,7 +321,7 @@ def _throttled(pace: Pace) -> Iterator[Reason]:
 
 
 def _behind(pace: Pace, ahead: Ahead, what: str, turn: int | None) -> Reason:
-    speed = "" if turn is None else f" Claims take {pace.rate:.3g} a second: about {_span(turn)}."
+    speed = "" if turn is None else f" Claims take {pace.rate:.3g} a second: about {duration(turn)}."
     many = f"{'at least ' * ahead.at_least}{ahead.jobs} job{' is' if ahead.jobs == 1 else 's are'}"
     numbers: dict[str, object] = {
         "ahead": ahead.jobs,
@@ -362,19 +362,3 @@ def _progress(row: Row) -> str:
 
 def _times(deliveries: int) -> str:
     return f"{deliveries} deliver{'y' if deliveries == 1 else 'ies'}"
-
-
-def clock(ms: int) -> str:
-    """A time in ms since 1970, as RFC 3339 has it."""
-    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _span(ms: int) -> str:
-    """A time in words: the two largest units of it."""
-    if ms < 10_000:
-        return f"{ms / 1000:.3g} s"
-    seconds = ms // 1000
-    parts = [(seconds // 86_400, "d"), (seconds // 3_600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    while parts[0][0] == 0:
-        parts.pop(0)
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)

@@ -24,7 +24,7 @@ LEAST_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 5.0
 SHARE: Final = 10  # where two looks take s seconds or more, the next comes no sooner than SHARE * s later
 AT_ONCE: Final = 2  # looks, of the pool's connections: what else it is for must find some
-MOST_STREAMS: Final = 4  # of one session, in one process: a browser has six connections to a host, for all its tabs
+MOST_STREAMS: Final = 4  # of one session: a browser has six connections to a host, for all its tabs
 _AGES: Final = re.compile(rb'<span class="age">[^<]*</span>')
 
 log = logging.getLogger(__name__)
@@ -107,9 +107,10 @@ class Screen:
 
 
 class Screens:
-    """Looks at pages for those who have them open."""
+    """Looks at pages for those who have them open. `most`: how many of one session here."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_STREAMS) -> None:
+        self._most = most
         self._screens: dict[Hashable, Screen] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: Counter[str] = Counter()
@@ -128,10 +129,10 @@ class Screens:
         """
         if self._stopping:
             raise _stopping()
-        if self._streams[watcher.who] >= MOST_STREAMS:
+        if self._streams[watcher.who] >= self._most:
             raise Throttled(
-                f"This session has too many pages open that move by streams; {MOST_STREAMS} are the most.",
-                {"limit": "page_streams", "max": MOST_STREAMS},
+                f"This session has too many pages open that move by streams; {self._most} are the most.",
+                {"limit": "page_streams", "max": self._most},
             )
         self._streams[watcher.who] += 1
         screen = self._screens.get(key)

@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-LATE_MS: Final = 60_000  # a job that could be had for so long
-VERY_LATE_MS: Final = 600_000
+VERY_LATE: Final = 10  # times a topic's goal
 RECENT: Final = 10  # minutes that count as lately
 MANY_FAIL: Final = 0.1  # of those that ended
 
@@ -45,18 +44,26 @@ class Trouble(msgspec.Struct, frozen=True):
     level: Level
     text: str
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it says that jobs have waited for as long as the topic's goal, or longer."""
+        return self.code in _LATE or (self.code is Code.PAUSED and self.level is not Level.NOTE)
+
 
 class Holds(msgspec.Struct, frozen=True):
-    """What a queue holds, and how it is held up."""
+    """What a queue holds, how long its jobs may wait, and how it is held up. `takes_dead`: other topics' dead letters
+    come here, to wait."""
 
     ready: int
     in_flight: int
     scheduled: int
     blocked: int
     oldest_ms: int | None
+    goal_ms: int  # 0: none
     paused: bool
     draining: bool
     throughput_limit: int
+    takes_dead: bool = False
 
 
 class Lately(msgspec.Struct, frozen=True):
@@ -68,30 +75,30 @@ class Lately(msgspec.Struct, frozen=True):
     dead_lettered: int
 
 
+_LATE: Final = {Code.NOBODY_CLAIMS, Code.WAITING, Code.THROTTLED}
 _WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
 
 
 def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
     """What is wrong, the worst first; none for a queue that is well."""
     found: list[Trouble] = []
-    waits = holds.oldest_ms or 0
+    late = None if holds.takes_dead else lateness(holds.oldest_ms, holds.goal_ms)
     if holds.paused:
         rest = f"{_jobs(holds.ready)} can be had and {_wait(holds.ready)}." if holds.ready else "Nothing waits."
-        found.append(Trouble(Code.PAUSED, Level.WATCH if waits >= LATE_MS else Level.NOTE, f"It is paused. {rest}"))
+        found.append(Trouble(Code.PAUSED, Level.WATCH if late else Level.NOTE, f"It is paused. {rest}"))
     if holds.draining:
         found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
     moves = holds.in_flight > 0 or (lately is not None and lately.claimed + lately.completed + lately.failed > 0)
-    if holds.ready and waits >= LATE_MS and not holds.paused:
-        level = Level.BAD if waits >= VERY_LATE_MS else Level.WATCH
+    if holds.ready and late and not holds.paused:
         waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
         if not moves and lately is not None:
             text = f"{waiting}, and nobody claimed any in the {RECENT} min that were counted last."
             found.append(Trouble(Code.NOBODY_CLAIMS, Level.BAD, text))
         elif holds.throughput_limit:
             text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."
-            found.append(Trouble(Code.THROTTLED, level, text))
+            found.append(Trouble(Code.THROTTLED, late, text))
         else:
-            found.append(Trouble(Code.WAITING, level, f"{waiting}: more come than workers take."))
+            found.append(Trouble(Code.WAITING, late, f"{waiting}: more come than workers take."))
     if holds.blocked and not holds.ready and not holds.scheduled and not moves and lately is not None:
         text = (
             f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, and none of these runs."
@@ -102,10 +109,22 @@ def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
     return sorted(found, key=lambda one: -_WEIGHT[one.level])
 
 
-def rank(found: Sequence[Trouble], oldest_ms: int | None) -> tuple[int, int, int]:
-    """By what hurts: the least is the worst. By level, then by how many troubles, then by the oldest job's age."""
+def lateness(oldest_ms: int | None, goal_ms: int) -> Level | None:
+    """How bad it is that a queue's oldest job has waited for so long; None: it is not late."""
+    times = _times(oldest_ms, goal_ms)
+    return None if times < 1 else Level.WATCH if times < VERY_LATE else Level.BAD
+
+
+def rank(found: Sequence[Trouble], oldest_ms: int | None, goal_ms: int) -> tuple[int, int, float, int]:
+    """By what hurts: the least is the worst. By level, then by how many troubles, then by the oldest job's age: against
+    the goal, and as it is."""
     worst = max((_WEIGHT[one.level] for one in found), default=-1)
-    return (-worst, -len(found), -(oldest_ms or 0))
+    return (-worst, -len(found), -_times(oldest_ms, goal_ms), -(oldest_ms or 0))
+
+
+def _times(oldest_ms: int | None, goal_ms: int) -> float:
+    """How many times its goal a queue's oldest job has waited; 0 where there is none."""
+    return (oldest_ms or 0) / goal_ms if goal_ms else 0.0
 
 
 def _failures(lately: Lately) -> list[Trouble]:

@@ -30,19 +30,21 @@ log = logging.getLogger(__name__)
 
 
 class _Topic:
-    """A topic that is waited for: (future, jobs wanted), first come first served; those who wait for some tenants, who
-    are all told; and the next look for it."""
+    """A topic that is waited for: (future, jobs wanted, by whom), first come first served; those who wait for some
+    tenants, who are all told, (tenants, who); and the next look for it."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.parked: deque[tuple[asyncio.Future[bool], int]] = deque()
-        self.named: dict[asyncio.Future[bool], Collection[str]] = {}
+        self.parked: deque[tuple[asyncio.Future[bool], int, str]] = deque()
+        self.named: dict[asyncio.Future[bool], tuple[Collection[str], str]] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.even = False  # its jobs are shared by all who want some, so all of them are woken
 
-    def all(self) -> list[asyncio.Future[bool]]:
+    def nodes(self) -> list[str]:
         """All who wait."""
-        return [*(future for future, _ in self.parked), *self.named]
+        calls = [(future, node) for future, _, node in self.parked]
+        calls += [(future, node) for future, (_, node) in self.named.items()]
+        return [node for future, node in calls if not future.done()]
 
 
 class Waiters:
@@ -89,10 +91,11 @@ class Waiters:
         *,
         even: bool = False,
         tenants: Collection[str] | None = None,
+        node: str = "",
     ) -> bool:
         """Wait until there may be work, of these tenants if any are named: True; or until `seconds` have passed: False.
 
-        `even`: whoever waits for this topic is woken together, to form one cohort.
+        `even`: whoever waits for this topic is woken together, to form one cohort. `node`: who waits.
         """
         if mark != self.mark(topic.id, tenants):
             return True  # something came between the claim and now
@@ -104,9 +107,9 @@ class Waiters:
             self._look(waited)
         waited.even = even
         if tenants is None:
-            waited.parked.append((woken, wanted))
+            waited.parked.append((woken, wanted, node))
         else:
-            waited.named[woken] = tenants
+            waited.named[woken] = (tenants, node)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
         # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
@@ -140,11 +143,11 @@ class Waiters:
         waited = self._topics.get(topic_id)
         if waited is None:
             return
-        for future, named in waited.named.items():
+        for future, (named, _) in waited.named.items():
             if not future.done() and (tenants is None or not set(named).isdisjoint(tenants)):
                 future.set_result(True)
         while waited.parked and jobs > 0:
-            future, wanted = waited.parked.popleft()
+            future, wanted, _ = waited.parked.popleft()
             if not future.done():
                 future.set_result(True)
                 jobs -= 0 if waited.even else wanted
@@ -152,7 +155,7 @@ class Waiters:
     def wake_all(self) -> None:
         """Let every waiter look again, for instance to find that the service is stopping."""
         for topic_id, waited in self._topics.items():
-            self.wake(topic_id, sum(wanted for _, wanted in waited.parked))
+            self.wake(topic_id, sum(wanted for _, wanted, _ in waited.parked))
 
     def due_in(self, topic_id: int, seconds: float) -> None:
         """A job's time comes in so many seconds. Those later than the next poll are found by it."""
@@ -164,18 +167,17 @@ class Waiters:
         """Whether anybody waits, or has just waited, for this topic."""
         return topic_id in self._topics
 
+    def nodes(self, topic: str) -> list[str]:
+        """Who waits for work on a topic, once for each of their calls."""
+        return [node for waited in self._topics.values() if waited.topic.name == topic for node in waited.nodes()]
+
     def parked(self, topic: str) -> int:
         """How many callers wait for work on a topic."""
-        return sum(
-            not future.done()
-            for waited in self._topics.values()
-            if waited.topic.name == topic
-            for future in waited.all()
-        )
+        return len(self.nodes(topic))
 
     def count(self) -> int:
         """How many callers wait for work on any topic."""
-        return sum(not future.done() for waited in self._topics.values() for future in waited.all())
+        return sum(len(waited.nodes()) for waited in self._topics.values())
 
     def close(self) -> None:
         """Stop looking."""

@@ -291,6 +291,11 @@ TOPIC_OLDEST: Final = _gauge(
     "topic",
     "For how long the oldest claimable job could have been claimed; 0: none.",
 )
+TOPIC_WAIT_GOAL: Final = _gauge(
+    "topic_wait_goal_seconds",
+    "topic",
+    "How long a queue's jobs may wait before it is late, by its setting wait_goal_ms; 0: it never is.",
+)
 TOPIC_AGE: Final = _gauge("topic_gauges_age_seconds", "", "How old the topics' gauges are.")
 TRUNCATED: Final = _gauge("topic_metrics_truncated", "", "1 if there are more topics than are shown one by one.")
 

@@ -136,7 +136,7 @@ async def claim(
     waits: list[int] = []
     places: list[tuple[int, bool, int, int, Seq]] = []
     # RETURNING promises no order; each row says whose it is.
-    for kind, lane, due, place, slot, seq, *shown, rare, more in rows:
+    for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *shown, rare, more in rows:
         part = seen.get(lane - 1)
         if part is None:
             part = seen[lane - 1] = Seen()
@@ -144,7 +144,8 @@ async def claim(
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
             columns = (*shown, more, reaches[lane - 1].lane.tenant, *(rare or ()))
-            job = Job(seq, noise[start : start + 16].hex(), *columns)
+            lease = noise[start : start + 16].hex()
+            job = Job(seq, lease, deliveries, deadline_ms, round(created * 1000), *columns)
             jobs[slots.callers[slot - 1]].append(job)
             if kind == "again":
                 crashes += 1
@@ -154,7 +155,7 @@ async def claim(
             elif job.original_topic is None:  # else it is older than its place in this queue
                 waits.append(at - job.created_ms * 1000)
             if by_time:
-                places.append((lane, due, place, job.created_ms * 1000, job.seq))
+                places.append((lane, due, place, round(created * 1_000_000), job.seq))
         elif kind == "exhausted":
             exhausted = True
         elif kind == "expired":

@@ -9,6 +9,7 @@ import msgspec
 from app.db import sql
 from app.queue.log import LOOKED_AT, Ask, Records, records_of
 from app.queue.model import Budget, Connection, Reach, Topic
+from app.queue.sequences import rows_of
 
 _COUNT = sql.load(__package__, "count")
 _PROBE = sql.load(__package__, "probe")
@@ -117,9 +118,10 @@ class State(msgspec.Struct, frozen=True):
 
 
 async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[str, State]:
-    """Topics' states by name, looking at no more than `bound` jobs of each that have outlived their time."""
+    """Topics' states by name, looking at no more than `bound` jobs of each that have outlived their time. One that was
+    deleted is left out."""
     names, ids = [topic.name for topic in topics], [topic.id for topic in topics]
-    rows = await db.fetch(_STATE, names, ids, [topic.sequence for topic in topics], bound)
+    rows = await rows_of(db, _STATE, names, ids, [topic.sequence for topic in topics], bound)
     return {row["topic"]: State(**dict(row)) for row in rows}
 
 
@@ -139,7 +141,7 @@ class Draw(msgspec.Struct, frozen=True):
 
 async def draws(db: Connection, topics: Sequence[Topic]) -> dict[int, Draw]:
     """By topic id; a topic that was deleted is left out."""
-    rows = await db.fetch(_DRAWS, [topic.id for topic in topics], [topic.sequence for topic in topics])
+    rows = await rows_of(db, _DRAWS, [topic.id for topic in topics], [topic.sequence for topic in topics])
     return {row["topic_id"]: Draw(row["drawn"], row["tally"], row["at"]) for row in rows}
 
 

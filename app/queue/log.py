@@ -15,6 +15,7 @@ import msgspec
 
 from app.db import sql
 from app.queue.model import Batch, Connection, Topic
+from app.queue.sequences import rows_of
 
 _APPEND = sql.load(__package__, "append_records")
 _READ = sql.load(__package__, "read_records")
@@ -189,7 +190,8 @@ async def states(db: Connection, logs: Sequence[tuple[Topic, int]], bound: int =
 
 async def newest(db: Connection, logs: Sequence[Topic], queues: Sequence[Topic]) -> dict[int, int]:
     """The last seqs of topics, by id; one that was deleted is left out."""
-    rows = await db.fetch(
+    rows = await rows_of(
+        db,
         _NEWEST,
         [topic.name for topic in logs],
         [topic.id for topic in logs],

@@ -1,19 +1,23 @@
-"""What became of a topic's jobs, minute by minute: reading topic_stats. docs/stats.md."""
+"""What became of a topic's jobs, minute by minute, and what it held: reading topic_stats and depths. docs/stats.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Topic
 
+UNSEEN: Final = timedelta(minutes=5)  # where nobody looked for so long, it is not known what a queue held
+
 _READ = sql.load(__package__, "topic_stats")
 _FLOWS = sql.load(__package__, "flows")
 _UNTOLD = sql.load(__package__, "untold")
 _TOLD = sql.load(__package__, "topic_stats_told")
+_DEPTHS = sql.load(__package__, "topic_depths")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -35,6 +39,16 @@ class Step(msgspec.Struct, frozen=True):
     processing_p50_ms: int | None
     processing_p95_ms: int | None
     processing_p99_ms: int | None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a queue held at the end of a step that began at `at_ms`, or holds in the one that is not over."""
+
+    at_ms: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
 
 
 class Flow(msgspec.Struct, frozen=True):
@@ -75,3 +89,10 @@ async def read(
 ) -> list[Step]:
     """Steps of a half-open window in which anything was, by time; of one tenant, or of all."""
     return [Step(**dict(row)) for row in await db.fetch(_READ, topic.id, *window, step, tenant)]
+
+
+async def depths(db: Connection, topic: Topic, window: tuple[datetime, datetime], step: timedelta) -> list[Held]:
+    """Steps of a half-open window of whole steps of which it is known what the queue held, by time."""
+    since, before = window
+    rows = await db.fetch(_DEPTHS, topic.id, since, (before - since) // step, step, UNSEEN)
+    return [Held(**dict(row)) for row in rows]

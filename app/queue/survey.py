@@ -9,6 +9,7 @@ import msgspec
 
 from app.db import sql
 from app.queue.model import Connection, Topic
+from app.queue.sequences import rows_of
 
 _SURVEY = sql.load(__package__, "survey")
 
@@ -29,5 +30,5 @@ class Sight(msgspec.Struct, frozen=True):
 async def survey(db: Connection, queues: Sequence[Topic]) -> dict[str, Sight]:
     """By name; a topic that was deleted is left out."""
     names, sequences = [queue.name for queue in queues], [queue.sequence for queue in queues]
-    rows = await db.fetch(_SURVEY, names, sequences, LOOKED_AT, FINISHED)
+    rows = await rows_of(db, _SURVEY, names, sequences, LOOKED_AT, FINISHED)
     return {row["topic"]: Sight(**dict(row)) for row in rows}

@@ -17,7 +17,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import archive, groups, inbox, reads, runs, stats, sweeps, timetable
+from app.reapers import archive, depths, groups, inbox, reads, runs, stats, sweeps, timetable
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from app.db.pool import Pools
 
 EASE: Final = 4.0  # a fifth of one connection's time
+MORE_EASE: Final = 6.0  # of what may be a million jobs at one instant, and nobody waits for
 TOLD_EVERY: Final = 2.0  # seconds
 
 log = logging.getLogger(__name__)
 
-EXPIRY: Final = Sweep("expiry", sweeps.expiry, 60, EASE)
+EXPIRY: Final = Sweep("expiry", sweeps.expiry, 60, MORE_EASE)
 DELETE: Final = Sweep("delete", sweeps.delete, None, EASE)
 ARCHIVE: Final = Sweep("archive", archive.sweep, 3600, EASE)
 SWEEPS: Final = (
@@ -51,6 +52,7 @@ SWEEPS: Final = (
     Sweep("user_events", sweeps.user_events, 15),
     Sweep("requeues", sweeps.requeues, 20),
     Sweep("stats", stats.fill, 20, EASE),
+    Sweep("depths", depths.look, 60, EASE),
     Sweep("old_stats", stats.forget, 3600, EASE),
 )
 

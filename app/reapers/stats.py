@@ -26,6 +26,8 @@ _PLACE = sql.load(__package__, "stats_place")
 _FILL = sql.load(__package__, "stats_fill")
 _MARK = sql.load(__package__, "stats_mark")
 _SWEEP = sql.load(__package__, "stats_sweep")
+_DEPTHS_SWEEP = sql.load(__package__, "depths_sweep")
+_LOOKS_SWEEP = sql.load(__package__, "looks_sweep")
 _UNSTAGE = sql.load(__package__, "stats_unstage")
 
 
@@ -77,8 +79,10 @@ async def fill(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
 
 
 async def forget(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget minutes that are older than KEPT, and what runs of Spark that died have staged: how many rows."""
+    """Forget minutes that are older than KEPT, what queues held then, and what runs of Spark that died have staged: how
+    many rows."""
     pace = pace or Pace()
     await pace.drain(partial(pools.rest.fetchval, _UNSTAGE, DAY, BATCH), BATCH)
-    await pace.drain(partial(pools.rest.fetchval, _SWEEP, KEPT, BATCH), BATCH)
+    for old in (_SWEEP, _DEPTHS_SWEEP, _LOOKS_SWEEP):
+        await pace.drain(partial(pools.rest.fetchval, old, KEPT, BATCH), BATCH)
     return pace.moved

@@ -46,6 +46,7 @@ _CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
 _ORPHANS = sql.load(__package__, "orphans")
 _EVENTS_KEPT = sql.load(__package__, "events_kept")
 _EXPIRING = sql.load(__package__, "expiring")
+_KEYED_LEASES = sql.load(__package__, "keyed_leases")
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
@@ -92,8 +93,13 @@ async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
 async def superseded(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """End jobs whose lease ended in silence while a newer one of their key waits: how many."""
     pace = pace or Pace()
-    async for policy in _queues(pools, engine):
-        await pace.batch(partial(engine.exits.supersede, policy))
+    after = ""
+    while found := await pools.rest.fetch(_KEYED_LEASES, after, PAGE):
+        for row in found:
+            policy = await store.get(pools.rest, row["topic"], engine.policies.defaults) if row["leased"] else None
+            if policy is not None:
+                await pace.batch(partial(engine.exits.supersede, policy))
+        after = found[-1]["topic"]
     return pace.moved
 
 
@@ -201,14 +207,20 @@ async def user_events(pools: Pools, _engine: Engine, pace: Pace | None = None) -
     return pace.moved
 
 
+async def pages(pools: Pools, engine: Engine) -> AsyncIterator[list[Policy]]:
+    """Every queue, up to PAGE at a time."""
+    after: str | None = ""
+    while after is not None:
+        page = await store.page(pools.rest, "", after, PAGE, defaults=engine.policies.defaults)
+        yield [policy for policy in page if policy.config.type is TopicType.QUEUE]
+        after = page[-1].topic.name if len(page) == PAGE else None
+
+
 async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
-    """Every queue, a page at a time."""
-    after = ""
-    while page := await store.page(pools.rest, "", after, PAGE, defaults=engine.policies.defaults):
+    """Every queue, one by one."""
+    async for page in pages(pools, engine):
         for policy in page:
-            if policy.config.type is TopicType.QUEUE:
-                yield policy
-        after = page[-1].topic.name
+            yield policy
 
 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -116,6 +116,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
         _about("After how long a waiting job counts as one step of priority better, and so on; 0: never.", 0),
     ] = None
+    wait_goal_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
+        _about("How long a job that could be claimed may wait before its queue is late; 0: it never is.", 60_000),
+    ] = None
     tenant_weights: Annotated[
         Annotated[dict[Tenant, Annotated[int, Meta(ge=1, le=1_000)]], Meta(max_length=MOST_TENANTS)] | None,
         _about("How much tenants get of claims that name none, beside 1 for those that are not listed.", {}),

@@ -111,6 +111,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     priority_order: PriorityOrder = "highest_first"
     retry_order: RetryOrder = "front"
     aging_ms: int = 0
+    wait_goal_ms: int = 60_000
     tenant_weights: dict[str, int] = {}
     tenant_limits: dict[str, int] = {}
     replayable: bool = False

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEASE_MS: Final = 60_000  # several times what one request may take: no heartbeats are needed
 WAIT_SECONDS: Final = 10.0
 REST_MS: Final = 30_000  # until one is looked at again whose receiver is slow; up to twice as long
-LOOK_SECONDS: Final = 2.0  # while there is nothing yet that was ever to be told
+LOOK_SECONDS: Final = 5.0  # while there is nothing yet that was ever to be told
 GONE: Final = 410
 
 log = logging.getLogger(__name__)

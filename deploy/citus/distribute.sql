@@ -8,6 +8,7 @@ SELECT create_reference_table('holdfast.topics');
 SELECT create_reference_table('holdfast.topic_schemas');
 SELECT create_reference_table('holdfast.defaults');
 SELECT create_reference_table('holdfast.webhook_secrets');
+SELECT create_reference_table('holdfast.depth_looks');
 
 SELECT create_distributed_table('holdfast.jobs', 'topic_id', colocate_with => 'none');
 SELECT create_distributed_table('holdfast.lease_events', 'topic_id', colocate_with => 'holdfast.jobs');
@@ -20,6 +21,7 @@ SELECT create_distributed_table('holdfast.groups', 'topic_id', colocate_with => 
 SELECT create_distributed_table('holdfast.freed_groups', 'topic_id', colocate_with => 'holdfast.jobs');
 SELECT create_distributed_table('holdfast.buckets', 'topic_id', colocate_with => 'holdfast.jobs');
 SELECT create_distributed_table('holdfast.topic_stats', 'topic_id', colocate_with => 'holdfast.jobs');
+SELECT create_distributed_table('holdfast.depths', 'topic_id', colocate_with => 'holdfast.jobs');
 SELECT create_distributed_table('holdfast.log_state', 'topic_id', colocate_with => 'holdfast.jobs');
 SELECT create_distributed_table('holdfast.replays', 'topic_id', colocate_with => 'holdfast.jobs');
 SELECT create_distributed_table('holdfast.records', 'topic_id', colocate_with => 'holdfast.jobs');

@@ -44,7 +44,7 @@ PANELS = [
         "s",
         (f"max({OLDEST})", "oldest"),
         ('holdfast:wait_goal_seconds{topic="$topic"} or on () holdfast:wait_goal_seconds{topic=""}', "goal"),
-        about="Goals stand in deploy/prometheus/rules/holdfast-goals.yml.",
+        about="The goal is the topic's wait_goal_ms.",
         alerts=["HoldfastJobsWait", "HoldfastNobodyClaims"],
     ),
     timeseries(

@@ -185,6 +185,6 @@ async def tab(context: BrowserContext, base: str) -> AsyncIterator[Tab]:
     one = Tab(await context.new_page(), base)
     try:
         yield one
-        assert one.complaints == []
+        assert one.complaints == [], one.complaints  # said, as pytest looks into no assertion here
     finally:
         await one.page.close()

@@ -59,6 +59,7 @@ async def small(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Run
         await add_user(http, "read mail.*", name=READER)
         await fill(http)
     await minutes.tell(service.context.pools)
+    await minutes.look(service.context.pools)
     return service
 
 

@@ -38,6 +38,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
         (r'key:"say \"no\" \\ twice"', {"key": 'say "no" \\ twice'}),
         (r"key:a\b:c", {"key": r"a\b:c"}),
         ("tag=a=b priority=3", {"tag": "a=b", "priority": "3"}),
+        ('data.id = 17  tag = "x y" key:a', {"data.id": "17", "tag": "x y", "key": "a"}),
         (r'data.id:17 data.items.0.a\ b\.c\:="x y"', {"data.id": "17", r"data.items.0.a\ b\.c\:": "x y"}),
     ],
 )
@@ -53,6 +54,9 @@ def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
         ("ready", "ready is no word:value"),
         ("tag:a tag:b", "tag is there twice"),
         ("tag:", "tag: needs a value"),
+        ("tag= key:a", "tag: needs a value"),
+        ("key:a tag =", "tag is no word:value"),
+        ("tag = ", "tag: needs a value"),
         ('tag:"a', 'A quote is not closed, or something stands right behind one: tag:"a'),
         ('tag:"a"b', "something stands right behind one"),
         ("x" * 1_001, "1000 characters"),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import BrowserContext
 
-from tests.admin.browser import Tab, tab
+from tests.admin.browser import Hand, Tab, tab
 from tests.admin.conftest import HOSTILE, READER
 from tests.admin.test_browser import sign_in
 from tests.api.dialect import Body, Topic, accepted
@@ -80,6 +83,7 @@ async def test_each_page_looks_as_it_should(boss: BrowserContext, axe: Axe, shop
         "jobs-wrong": "/admin/topics/shop/jobs?q=worker%3Aw1",
         "job": "/admin/topics/shop/jobs/1",
         "job-gone": "/admin/topics/shop/jobs/2",
+        "job-missing": "/admin/topics/shop/jobs/99",
     }
     async with tab(boss, shop.url) as one:
         faults = []
@@ -140,8 +144,23 @@ async def test_a_job_says_what_happened_and_why_it_waits(boss: BrowserContext, s
         async with one.page.expect_navigation():
             await one.page.get_by_role("link", name="job 1 of shop.dead").click()
         await one.page.get_by_role("link", name="job 3 of shop").wait_for()
-        await one.open("/admin/topics/shop/jobs/99")
+        assert await one.open("/admin/topics/shop/jobs/99") == 404
         await one.wait_for("There is no job 99")
+        assert await one.page.locator(".tabs [aria-current]").inner_text() == "Jobs"
+        await Hand(one).goes(one.page.get_by_role("link", name="Jobs of shop"))
+
+
+async def test_times_among_the_words_are_those_of_the_viewer(boss: BrowserContext, shop: Running) -> None:
+    async with tab(boss, shop.url) as one:
+        for seq, expected in ((5, 1), (2, 2)):  # when it is to be had; when it ended, and until when its result is kept
+            await one.open(f"/admin/topics/shop/jobs/{seq}")
+            times = one.page.locator(".reasons time")
+            assert await times.count() == expected
+            for at in await times.all():
+                there = datetime.fromisoformat(str(await at.get_attribute("datetime")))
+                assert there.astimezone(ZoneInfo("Asia/Tokyo")).strftime("%H:%M:%S") in await at.inner_text()
+                assert await at.get_attribute("title") == f"{there:%Y-%m-%d %H:%M:%S} UTC"
+            assert re.search(r"\d{4}-\d\d-\d\dT", await one.page.inner_text(".reasons")) is None
 
 
 async def test_the_filter_is_in_the_address_and_says_what_is_wrong(boss: BrowserContext, shop: Running) -> None:

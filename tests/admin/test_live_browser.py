@@ -191,7 +191,8 @@ async def test_a_stream_that_ends_is_opened_again(
     async with tab(nobody, empty.url) as one:
         await one.open(f"/admin/topics/{topic}")
         await streams(empty, 1)
-        for screen in empty.context.engine.screens._screens.values():
+        for screen in list(empty.context.engine.screens._screens.values()):
+            await screen.first  # before it, the page would be refused a stream, and the browser say so
             screen.fails(Unavailable("Away."))
         await streams(empty, 0)
         await streams(empty, 1)

@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from app.admin import assets
-from app.admin.topic import curves
-from app.queue.stats import Step
+from app.admin.render import parts
+from app.admin.topic import curves, depth
+from app.engine.reasons import Code, Reason
+from app.queue.stats import Held, Step
 from tests.api.test_health import Link
 
 if TYPE_CHECKING:
@@ -109,13 +111,36 @@ async def test_without_its_database_the_page_says_so(serve: Serve, database_url:
     assert "All is well." not in home.text
 
 
-def test_curves_show_deliveries_that_were_not_the_first() -> None:
+def test_curves_show_deliveries_and_those_that_were_not_the_first() -> None:
     nothing = dict.fromkeys(Step.__struct_fields__, 0)
-    chart, *_ = curves([60, 120], {60: Step(**{**nothing, "retried": 3})}, 60)
+    chart, *_ = curves([60, 120], {60: Step(**{**nothing, "retried": 3, "wait_count": 5})}, 60)
     lines: Any = chart.data["lines"]
     assert {line["name"]: line["y"] for line in lines} == {
         "enqueued": [0, 0],
+        "claimed": [5, 0],
         "completed": [0, 0],
         "retried": [3, 0],
         "failed": [0, 0],
     }
+
+
+def test_a_step_of_which_nothing_is_known_is_a_gap_in_the_depth() -> None:
+    chart = depth([60, 120, 180], {60: Held(60_000, 4, 0, 1, 0), 180: Held(180_000, 0, 2, 0, 0)})
+    lines: Any = chart.data["lines"]
+    assert {line["name"]: line["y"] for line in lines} == {
+        "ready": [4, None, 0],
+        "in flight": [0, None, 2],
+        "scheduled": [1, None, 0],
+        "blocked": [0, None, 0],
+    }
+    assert (chart.nothing, "once a minute" in depth([60], {}).nothing) == ("", True)
+
+
+def test_a_time_in_what_somebody_has_written_stays_as_it_is() -> None:
+    words = (
+        'It is to be had from 2026-01-31T09:00:00.000Z, in 2 s. It was returned: "not before 2026-01-31T09:00:01.000Z".'
+    )
+    before, at, after = parts(Reason(Code.SCHEDULED, words, {"until": 1_769_850_000_000, "deliveries": 1}))
+    assert (before, at) == ("It is to be had from ", 1_769_850_000_000)
+    assert str(after).endswith('"not before 2026-01-31T09:00:01.000Z".')
+    assert parts(Reason(Code.NEXT, "Nothing is before it.")) == ["Nothing is before it."]

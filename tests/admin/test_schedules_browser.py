@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, expect
 
@@ -202,6 +204,11 @@ async def test_a_topic_shows_who_works_what_waits_and_what_comes(
         assert (await row.inner_text()).split("\t")[1:3] == ["3", "job 1, leased by <u>worker</u>"]
         await expect(one.page.locator("tr", has_text="<b>acme</b>").last).to_be_visible(timeout=PATIENCE_MS)
         assert await one.page.get_by_role("link", name="weekly").count() == 1
+        idle = asyncio.create_task(topic.claim("idle", wait_ms=20_000))
+        said = one.page.get_by_text("1 call of this process waits for a job: idle.")
+        await expect(said).to_be_visible(timeout=PATIENCE_MS)
+        idle.cancel()
+        await asyncio.gather(idle, return_exceptions=True)
         assert await one.looked_at(axe, "small-topic-around") == []
         await one.page.get_by_role("heading", name="Schedules").scroll_into_view_if_needed()
         await one.keep("small-topic-workers")

@@ -64,6 +64,8 @@ def test_an_empty_field_is_the_default_that_the_page_names(chosen: Chosen) -> No
         ("max_depth", "many", "whole number"),
         ("max_depth", "-1", ">= 0"),
         ("ttl_ms", "9" * 30, "315360000000"),
+        ("wait_goal_ms", "315360000001", "315360000000"),
+        ("wait_goal_ms", "1 min", "whole number"),
         ("tenant_weights", '{"a": 0}', ">= 1"),
         ("tenant_weights", "{", "This is JSON"),
         ("tenant_weights", "[" * 5_000, "This is JSON"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, expect
@@ -179,6 +181,30 @@ async def test_a_cancel_of_many_is_watched_and_stopped(boss: BrowserContext, axe
         assert 0 < ready < 3_000
         await one.open("/admin/topics/many.24/dead")
         assert await one.page.get_by_text("Requeues").count() == 0, "it is none"
+
+
+async def test_failed_jobs_that_match_are_requeued(boss: BrowserContext, small: Running) -> None:
+    async with client(small, "root") as http, tab(boss, small.url) as one:
+        queue = Topic(http, "many.25")
+        await queue.put(max_deliveries=1, on_exhausted="fail")
+        await queue.append(*({"data": n, "tag": tag} for n in range(3) for tag in ("a", "b c")))
+        await queue.nack("w", [job["$seq"] for job in (await queue.claim("w", max=6))["claimed"]], errors=["no"] * 6)
+        for query in ("state:failed priority:0", "state:failed node:w", 'state:failed tenant:""', 'tag:"b c"'):
+            await one.open(f"/admin/topics/many.25/jobs?{urlencode({'q': query})}")
+            assert await one.page.locator("#do-requeue-all").count() == 0, query  # a requeue would take others, too
+        which = urlencode({"q": 'state:failed tag:"b c" error:n'})
+        await one.open(f"/admin/topics/many.25/jobs?{which}")
+        async with one.page.expect_navigation():
+            await one.page.locator("#do-requeue-all").click()
+        await one.wait_for("Requeue 3 jobs")
+        await one.page.fill("#first", "0")
+        async with one.page.expect_navigation():
+            await one.page.locator("#do-requeue").click()
+        await expect(one.page.locator("#live .badge").first).to_have_text("done")
+        assert (await queue.counts())[0] == 3
+    async with client(small, "root") as http:
+        failed = accepted(await http.get("/v0/topics/many.25/jobs?state=failed"))["jobs"]
+    assert {job["tag"] for job in failed} == {"a"}
 
 
 async def test_who_may_not_cancel_or_save(browser: Browser, small: Running) -> None:

@@ -20,6 +20,7 @@ V0_ALONE = {
     "priority_order": "highest_first",
     "retry_order": "front",
     "aging_ms": 0,
+    "wait_goal_ms": 60_000,
     "accepts": ["application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"],
     "ingest": "key",
     "user_events": False,

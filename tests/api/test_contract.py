@@ -21,7 +21,8 @@ CONFIG = (
 )
 OURS = (
     "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms backoff "
-    "dead_ttl_ms dedupe_window_ms tenant_weights tenant_limits result_ttl_ms event_ttl_ms accepts ingest user_events"
+    "dead_ttl_ms dedupe_window_ms tenant_weights tenant_limits result_ttl_ms event_ttl_ms accepts ingest user_events "
+    "wait_goal_ms"
 )
 STATE = (
     "topic type head_seq earliest_seq next_seq count bytes config effective_priority last_write_ts last_read_ts "

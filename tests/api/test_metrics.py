@@ -147,6 +147,9 @@ async def test_gauges_of_a_topic_are_what_it_holds(queue: Topic, http: httpx.Asy
     await queue.claim(max=10)
     assert await shown() == (0, 4, 2)
     assert (await scrape(http)).of("topic_oldest_claimable_age_seconds", topic=queue.name) == 0
+    for goal_ms, seconds in ((1_500, 1.5), (0, 0), (None, 60)):
+        await queue.put(wait_goal_ms=goal_ms)
+        assert (await scrape(http)).of("topic_wait_goal_seconds", topic=queue.name) == seconds
 
 
 @pytest.mark.usefixtures("looks_each_time")

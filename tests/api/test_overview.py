@@ -151,13 +151,10 @@ async def test_all_who_ask_at_once_are_told_the_same(alone: Running, monkeypatch
 
 
 @pytest.mark.parametrize(("claims", "code"), [(0, "nobody_claims"), (1, "waiting")])
-async def test_whether_anybody_claims_is_asked_of_claims(
-    alone: Running, monkeypatch: pytest.MonkeyPatch, claims: int, code: str
-) -> None:
-    monkeypatch.setattr("app.engine.triage.LATE_MS", 0)
+async def test_whether_anybody_claims_is_asked_of_claims(alone: Running, claims: int, code: str) -> None:
     async with client(alone, "all") as http:
         queue = Topic(http, "a")
-        await queue.put()
+        await queue.put(wait_goal_ms=1)
         await queue.add(2)
         for _ in range(claims):
             job = (await queue.claim())["claimed"][0]
@@ -167,11 +164,42 @@ async def test_whether_anybody_claims_is_asked_of_claims(
     assert [trouble["code"] for trouble in seen["troubles"]] == [code]
 
 
+async def test_dead_letters_are_said_of_the_topic_that_they_come_from(alone: Running) -> None:
+    async with client(alone, "all") as http:
+        mail, dead = Topic(http, "mail"), Topic(http, "mail.dead")
+        await mail.put(max_deliveries=1, dead_letter=dead.name)
+        await dead.put(wait_goal_ms=1)
+        await mail.add(1)
+        await mail.nack("n", [(await mail.take("n"))["$seq"]], errors=["no"])
+        assert (await dead.counts())[0] == 1
+        await minutes.tell(alone.context.pools)
+        found = {one["topic"]: [it["code"] for it in one["troubles"]] for one in (await look(http))["topics"]}
+    assert found == {"mail": ["dead_letters"], "mail.dead": []}
+
+
 async def test_of_minutes_that_nobody_told_nothing_is_said(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.engine.triage.LATE_MS", 0)
     monkeypatch.setattr("app.engine.overview.MOST_UNTOLD", -1)
     async with client(alone, "all") as http:
-        await Topic(http, "a").put()
+        await Topic(http, "a").put(wait_goal_ms=1)
         await Topic(http, "a").add(1)
         (seen,) = (await look(http))["topics"]
     assert [trouble["code"] for trouble in seen["troubles"]] == ["waiting"]  # not that nobody claims
+
+
+async def test_a_topic_is_late_by_its_own_goal(alone: Running) -> None:
+    goals = {"any": 0, "day": 86_400_000, "short": 1, "usual": None}
+    async with client(alone, "all") as http:
+        for name, goal in goals.items():
+            await Topic(http, name).put(wait_goal_ms=goal)
+            await Topic(http, name).add(1)
+            await Topic(http, name).claim(max=1, lease_ms=60_000)  # somebody works
+            await Topic(http, name).add(1)
+        await Topic(http, "log").put(type="log")
+        await minutes.tell(alone.context.pools)
+        found = {one["topic"]: one for one in (await look(http))["topics"]}
+        assert await names(http, "?troubled=true") == ["short"]
+        assert (await names(http, "?sort=worst"))[0] == "short"
+    shown = {"any": 0, "day": 86_400_000, "log": None, "short": 1, "usual": 60_000}
+    assert {name: one["wait_goal_ms"] for name, one in found.items()} == shown
+    (trouble,) = found["short"]["troubles"]
+    assert (trouble["code"], trouble["level"]) == ("waiting", "bad"), "ten times its goal, and more"

@@ -36,7 +36,7 @@ async def run(url: str, folder: Path, key: str, *options: str, **environment: st
     text = (HERE / "schemathesis.toml").read_text().replace("HOOKS", str(HERE / "schemathesis_hooks.py"))
     config.write_text(text.replace("Bearer k", f"Bearer {key}"))
     with services(folder) as start:
-        service = start(DATABASE_URL=url, API_KEYS=",".join(KEYS.values()))
+        service = start(DATABASE_URL=url, API_KEYS=",".join(KEYS.values()), BCRYPT_COST="10")
         topic = f"{service.up()}/v0/topics/mail"  # which the examples name
         headers = {"authorization": "Bearer k"}
         httpx.put(topic, json={"type": "queue"}, headers=headers).raise_for_status()

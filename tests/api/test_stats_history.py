@@ -51,6 +51,26 @@ async def test_it_tells_what_happened(queue: Topic, steps: Steps) -> None:
     assert await steps(tenant="nobody") == []
 
 
+async def test_it_tells_what_the_queue_held(queue: Topic, pools: Pools, steps: Steps) -> None:
+    await queue.append({"data": 1}, {"data": 2, "delay_ms": 60_000}, {"data": 3, "tenant": "a"})
+    await queue.claim(max=1)
+    await minutes.look(pools)
+    path = f"{queue.path}/stats/history"
+    answer = accepted(await queue.http.get(path))
+    assert answer["depths"][-1] == {
+        "at": answer["depths"][-1]["at"],
+        "ready": 1,
+        "in_flight": 1,
+        "scheduled": 1,
+        "blocked": 0,
+    }
+    (hour,) = accepted(await queue.http.get(path, params={"step": 3_600}))["depths"][-1:]
+    assert (hour["at"] % 3_600_000, hour["ready"]) == (0, 1)
+    past = {"from": "2026-01-31T09:00:00Z", "to": "2026-01-31T10:00:00Z"}
+    assert accepted(await queue.http.get(path, params=past))["depths"] == []
+    assert "depths" not in accepted(await queue.http.get(path, params={"tenant": "a"})), "it is not kept by tenant"
+
+
 async def test_an_hour_has_the_percentiles_of_its_minutes_together(queue: Topic, steps: Steps, pools: Pools) -> None:
     """Those of two minutes can't be added: 99 quick jobs in one and one slow in another have a p95 that is quick."""
     await queue.append({"data": 1})

@@ -31,6 +31,7 @@ DEFAULTS = {
     "priority_order": "highest_first",
     "retry_order": "front",
     "aging_ms": 0,
+    "wait_goal_ms": 60_000,
     "tenant_weights": {},
     "tenant_limits": {},
     "replayable": False,
@@ -111,6 +112,9 @@ async def test_a_topic_that_is_asked_nothing_is_a_log(http: httpx.AsyncClient, t
         ({"priority_order": "lowest_first"}, {"priority_order": "lowest_first"}),
         ({"retry_order": "back", "aging_ms": 315_360_000_000}, {"retry_order": "back", "aging_ms": 315_360_000_000}),
         ({"priority_order": None, "retry_order": None, "aging_ms": None}, {}),
+        ({"wait_goal_ms": 0}, {"wait_goal_ms": 0}),
+        ({"wait_goal_ms": 315_360_000_000}, {"wait_goal_ms": 315_360_000_000}),
+        ({"wait_goal_ms": None}, {}),
         ({"something_else": [1, {"a": 2}]}, {}),
     ],
 )
@@ -165,6 +169,13 @@ async def test_a_dead_letter_topic_must_be_a_name(http: httpx.AsyncClient, topic
     answer = await http.put(f"/v0/topics/{topic}", json={"type": "queue", "dead_letter": dead_letter})
     refused(answer, 400, "invalid_request")
     refused(await http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
+
+
+@pytest.mark.parametrize("goal", [-1, 315_360_000_001, 1.5, "1 min", True])
+async def test_how_long_jobs_may_wait_has_bounds(queue: Topic, goal: object) -> None:
+    await queue.put(wait_goal_ms=5)
+    refused(await queue.http.put(queue.path, json={"type": "queue", "wait_goal_ms": goal}), 400, "invalid_request")
+    assert (await queue.state())["config"] == DEFAULTS | {"wait_goal_ms": 5}
 
 
 async def test_a_topic_is_not_its_own_dead_letter_topic(http: httpx.AsyncClient, topic: str) -> None:

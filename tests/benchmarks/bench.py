@@ -90,7 +90,7 @@ class Bench:
     async def services(self, count: int) -> AsyncIterator[list[Service]]:
         """So many further server processes, each on its own port, on the same PostgreSQL."""
         async with AsyncExitStack() as stack:
-            yield [await stack.enter_async_context(_serving(self.url)) for _ in range(count)]
+            yield [await stack.enter_async_context(serving(self.url)) for _ in range(count)]
 
 
 def say(text: str) -> None:
@@ -107,7 +107,7 @@ async def running(payload: int, url: str | None) -> AsyncIterator[Bench]:
             database = await stack.enter_async_context(embedded())
         if await schema.check(database):
             await schema.upgrade(database)
-        service = await stack.enter_async_context(_serving(database))
+        service = await stack.enter_async_context(serving(database))
         pools = await open_pools(database, hot=4, rest=2, prepared_statements=True)
         stack.push_async_callback(pools.close, 5)
         db = await asyncpg.connect(database)
@@ -132,7 +132,8 @@ async def embedded() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _serving(database: str) -> AsyncIterator[Service]:
+async def serving(database: str) -> AsyncIterator[Service]:
+    """A server process on this database, whose schema is current."""
     with listener.bind("127.0.0.1", 0) as bound:
         port = listener.nearest(bound)[1]
         life, held = os.pipe()

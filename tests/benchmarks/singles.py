@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tests.benchmarks.arrivals import Step
-from tests.benchmarks.load import data_of
+from tests.benchmarks.load import ACK, CLAIM, data_of
 
 VERBS: Final = ("enqueue", "claim", "ack", "cycle")
 FILL: Final = 1000  # jobs a request, while jobs are prepared
@@ -46,7 +46,7 @@ class _Claim:
     path: str
 
     def __call__(self, _: bytes) -> bytes:
-        return request(f"{self.path}/claim", NODE + b"}")
+        return request(f"{self.path}/{CLAIM}", NODE + b"}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ class _Ack:
 
 def _acks(path: str, claimed: bytes) -> list[bytes]:
     body = b'{"node":"bench","seqs":[%d],"lease_ids":["%b"]}'
-    return [request(f"{path}/ack", body % (job.seq, job.lease_id.encode())) for job in _claimed.decode(claimed).claimed]
+    return [
+        request(f"{path}/{ACK}", body % (job.seq, job.lease_id.encode())) for job in _claimed.decode(claimed).claimed
+    ]
 
 
 def prepare(verb: str, port: int, topic: str, payload: int, count: int) -> tuple[Sequence[bytes], Sequence[Step]]:
@@ -73,7 +75,7 @@ def prepare(verb: str, port: int, topic: str, payload: int, count: int) -> tuple
             return enqueues, [Step(COUNTED)]
         case "claim":
             _fill(port, path, payload, count)
-            return [request(f"{path}/claim", NODE + b"}")], [Step(COUNTED)]
+            return [request(f"{path}/{CLAIM}", NODE + b"}")], [Step(COUNTED)]
         case "ack":
             _fill(port, path, payload, count)
             return _take(port, path, count), [Step(ACKED)]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from tests.benchmarks.client import post
-from tests.benchmarks.load import LEASE_MS, NODE, ack_body, claim_body, records_body
+from tests.benchmarks.load import ACK, CLAIM, LEASE_MS, NODE, ack_body, claim_body, records_body
 
 POLL_MS = 30_000  # the longest that a claim may wait
 PAUSE_SECONDS = (0.01, 0.03)  # between two samples: nothing is under way then
@@ -59,7 +59,7 @@ class Wakes:
             answer = await asyncio.wait_for(waits, 30)
             taken.append(time.perf_counter() - began)
             await adding
-            await settler.call(post(f"/v0/topics/{self.topic}/ack", ack_body(answer)[1]))
+            await settler.call(post(f"/v0/topics/{self.topic}/{ACK}", ack_body(answer)[1]))
         return taken
 
 
@@ -89,7 +89,7 @@ class _Poll:
 
     def __init__(self, port: int, topic: str) -> None:
         self._port = port
-        self._claim = post(f"/v0/topics/{topic}/claim", claim_body(1, POLL_MS))
+        self._claim = post(f"/v0/topics/{topic}/{CLAIM}", claim_body(1, POLL_MS))
         self._caller: Caller | None = None
 
     async def job(self) -> bytes:

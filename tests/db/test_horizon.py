@@ -232,12 +232,3 @@ def test_what_the_facts_mean(holder: Holder, table: dict[str, int], level: Level
 def test_without_a_holder_nothing_is_kept() -> None:
     found = horizon.judge(Found(at=0, role="r", limited=False, holders=[], tables=[JOBS]))
     assert (found.position, found.healthy, found.tables[0].kept_rows) == (None, True, 0)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.0449, "45 ms"), (59.9, "59 s"), (60, "1 min"), (3_599, "59 min"), (3_600, "1 h"), (11_100, "3 h 5 min"),
-     (86_400, "1 d"), (183_600, "2 d 3 h")],
-)  # fmt: skip
-def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
-    assert horizon.duration(seconds) == text

@@ -8,12 +8,14 @@ import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 
 import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools
+from app.engine import cursors
 from app.engine.claims import Claimer
 from app.engine.cursors import Cursor, Mark
 from app.engine.engine import Engine
@@ -287,6 +289,29 @@ def test_a_clock_that_is_set_back_is_noticed() -> None:
     assert cursor.marks[lanes[0]].due > noon - 1_000_000, "a little: sweeps from the low mark reach below"
     cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon - 3_600_000_000), 1, 0.001)
     assert cursor.plan(lanes).reaches == [Reach(lanes[0], 0, 0)]
+
+
+def test_a_sweep_that_was_held_up_puts_off_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are paced by what they cost, which a busy machine, a lock or the first plan of a statement is not."""
+    now = 100.0
+    monkeypatch.setattr(cursors, "time", SimpleNamespace(monotonic=lambda: now))
+    cursor, lanes = Cursor(Topic("t", 1, 1)), [Lane("", 0)]
+
+    def sweeps_after(seconds: float, took: float) -> bool:
+        nonlocal now
+        now += seconds
+        plan = cursor.plan(lanes)
+        cursor.learn(plan, Claimed([[]], False, False, {}, 0, 1_000_000), 1, took)
+        return plan.sweeps
+
+    soon = 1.01 * cursors.SWEEP_SECONDS
+    assert sweeps_after(0, took=1.0)
+    assert sweeps_after(soon, took=0.001)
+    assert sweeps_after(soon, took=1.0)
+    assert sweeps_after(soon, took=1.0)  # of which two make a cost
+    assert not sweeps_after(soon, took=0.001)
+    assert not sweeps_after(0.9 * 1.0 / cursors.SWEEP_SHARE - soon, took=0.001)
+    assert sweeps_after(0.2 * 1.0 / cursors.SWEEP_SHARE, took=1.0)
 
 
 async def test_the_low_mark_rises_while_somebody_holds_an_old_snapshot(flow: Flow, connect: Connect) -> None:

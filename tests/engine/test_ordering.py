@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -76,6 +77,24 @@ async def test_a_returned_job_is_behind_those_that_waited_before(most: int, mach
     while jobs := await machine.claim(back, most):
         taken += seqs(jobs)
     assert taken == [*first[1:], first[0], *later]
+
+
+async def test_what_comes_later_in_the_same_millisecond_is_behind_it(
+    machine: Machine, back: Policy, pools: Pools
+) -> None:
+    (returned,) = await machine.enqueue(back, 1)
+    (job,) = await machine.claim(back)
+    (later,) = await machine.enqueue(back, 1)
+    await nack(machine, back, job)
+    now = datetime.now(UTC)
+    last = now - timedelta(milliseconds=1, microseconds=now.microsecond % 1_000)
+    for seq, us in ((returned, 300), (later, 450)):
+        at = last + timedelta(microseconds=us)
+        await pools.rest.execute(
+            "UPDATE holdfast.jobs SET created_at = $1, visible_at = $1 WHERE topic = $2 AND seq = $3",
+            *(at, back.topic.name, seq),
+        )
+    assert seqs(await machine.claim(back, 10)) == [returned, later]
 
 
 async def test_the_front_is_where_it_goes_without_the_setting(machine: Machine, queue: Policy) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.engine.triage import LATE_MS, VERY_LATE_MS, Holds, Lately, rank, troubles
+from app.engine.triage import Holds, Lately, Level, lateness, rank, troubles
 
-IDLE = Holds(0, 0, 0, 0, None, False, False, 0)
+GOAL = 60_000
+LATE_MS, VERY_LATE_MS = GOAL, 10 * GOAL
+IDLE = Holds(0, 0, 0, 0, None, GOAL, False, False, 0)
 QUIET = Lately(0, 0, 0, 0)
 WORKS = Lately(100, 100, 0, 0)
 CLAIMS = Lately(1, 0, 0, 0)
@@ -28,9 +30,23 @@ def holds(**changes: object) -> Holds:
         (holds(ready=9, oldest_ms=LATE_MS, in_flight=1), QUIET, ["waiting watch"]),
         (holds(ready=9, oldest_ms=LATE_MS), WORKS, ["waiting watch"]),
         (holds(ready=9, oldest_ms=LATE_MS), CLAIMS, ["waiting watch"]),  # and each comes back
+        (holds(ready=9, oldest_ms=VERY_LATE_MS - 1), WORKS, ["waiting watch"]),
         (holds(ready=9, oldest_ms=VERY_LATE_MS), WORKS, ["waiting bad"]),
+        (holds(ready=9, oldest_ms=999, goal_ms=1_000), QUIET, []),
+        (holds(ready=9, oldest_ms=1_000, goal_ms=1_000), QUIET, ["nobody_claims bad"]),
+        (holds(ready=9, oldest_ms=9_999, goal_ms=1_000), WORKS, ["waiting watch"]),
+        (holds(ready=9, oldest_ms=10_000, goal_ms=1_000), WORKS, ["waiting bad"]),
+        (holds(ready=9, oldest_ms=10_000, goal_ms=1_000, throughput_limit=5), WORKS, ["throttled bad"]),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, goal_ms=0), QUIET, []),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, goal_ms=0, paused=True), QUIET, ["paused note"]),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, goal_ms=VERY_LATE_MS + 1), QUIET, []),
+        (holds(paused=True, ready=9, oldest_ms=1_000, goal_ms=1_000), QUIET, ["paused watch"]),
         (holds(ready=9, oldest_ms=LATE_MS, throughput_limit=5), WORKS, ["throttled watch"]),
         (holds(ready=9, oldest_ms=LATE_MS, throughput_limit=5), QUIET, ["nobody_claims bad"]),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True), QUIET, []),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True), WORKS, []),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True, paused=True), QUIET, ["paused note"]),
+        (holds(takes_dead=True), Lately(1, 0, 1, 0), ["failing bad"]),
         (holds(paused=True), QUIET, ["paused note"]),
         (holds(paused=True, ready=9, oldest_ms=VERY_LATE_MS), QUIET, ["paused watch"]),
         (holds(draining=True), WORKS, ["draining note"]),
@@ -59,9 +75,39 @@ def test_its_sentences() -> None:
     assert late.text == "1,200 jobs wait; throughput_limit lets 5 a second through."
 
 
+@pytest.mark.parametrize(
+    ("oldest_ms", "goal_ms", "level"),
+    [
+        (None, 1_000, None),
+        (0, 0, None),
+        (10**9, 0, None),
+        (999, 1_000, None),
+        (1_000, 1_000, Level.WATCH),
+        (9_999, 1_000, Level.WATCH),
+        (10_000, 1_000, Level.BAD),
+        (315_360_000_000, 315_360_000_000, Level.WATCH),
+    ],
+)
+def test_how_late_it_is_goes_by_its_goal(oldest_ms: int | None, goal_ms: int, level: Level | None) -> None:
+    assert lateness(oldest_ms, goal_ms) is level
+
+
+def ranked(held: Holds) -> tuple[int, int, float, int]:
+    return rank(troubles(held, QUIET), held.oldest_ms, held.goal_ms)
+
+
 def test_what_hurts_now_comes_first_and_then_what_waits_longest() -> None:
-    bad = rank(troubles(holds(ready=1, oldest_ms=LATE_MS), QUIET), LATE_MS)
-    late = rank(troubles(holds(ready=1, oldest_ms=LATE_MS + 1, in_flight=1), QUIET), LATE_MS + 1)
-    later = rank(troubles(holds(ready=1, oldest_ms=LATE_MS + 2, in_flight=1), QUIET), LATE_MS + 2)
-    note = rank(troubles(holds(paused=True), QUIET), None)
-    assert sorted([note, rank([], None), later, bad, late]) == [bad, later, late, note, rank([], None)]
+    bad = ranked(holds(ready=1, oldest_ms=LATE_MS))
+    late = ranked(holds(ready=1, oldest_ms=LATE_MS + 1, in_flight=1))
+    later = ranked(holds(ready=1, oldest_ms=LATE_MS + 2, in_flight=1))
+    note, well = ranked(holds(paused=True)), ranked(IDLE)
+    assert sorted([note, well, later, bad, late]) == [bad, later, late, note, well]
+
+
+def test_what_waits_longest_goes_by_goals() -> None:
+    five_times = ranked(holds(ready=1, oldest_ms=5_000, goal_ms=1_000, in_flight=1))
+    twice = ranked(holds(ready=1, oldest_ms=120_000, goal_ms=60_000, in_flight=1))
+    also_drained = ranked(holds(ready=1, oldest_ms=60_000, goal_ms=60_000, in_flight=1, draining=True))
+    older, younger = (ranked(holds(ready=1, oldest_ms=ms, goal_ms=0)) for ms in (10**9, 10**8))
+    in_order = [also_drained, five_times, twice, older, younger]
+    assert sorted([younger, twice, five_times, older, also_drained]) == in_order

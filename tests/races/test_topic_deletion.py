@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from app.errors import TopicNotEmpty, TopicNotFound
-from app.queue import consumer, exits
+from app.queue import consumer, exits, inspector, log, survey
 from app.queue.consumer import Return
 from app.queue.exits import Spent
-from app.queue.model import Batch
+from app.queue.model import Batch, Topic
 from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine
@@ -237,3 +237,29 @@ async def test_a_claim_that_can_not_bury_what_it_meets_still_hands_out_what_it_l
     assert await there.claim(queue, 10) == []
     dead = await here.policies.queue(f"{topic}.dead")
     assert [job.original_seq for job in await here.claim(dead, 10)] == [second.seq]
+
+
+async def found_by(look: str, db: Session, topics: list[Topic]) -> set[str]:
+    """The names of those that a look finds."""
+    if look == "states":
+        return set(await inspector.states(db, topics, 1))
+    if look == "survey":
+        return set(await survey.survey(db, topics))
+    ids = await log.newest(db, [], topics)
+    return {topic.name for topic in topics if topic.id in ids}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("look", ["states", "survey", "newest"])
+async def test_a_look_that_meets_a_deletion_tells_how_it_ended(
+    look: str, commits: bool, queue: Policy, make_queue: MakeQueue, rivals: Rivals
+) -> None:
+    stays = await make_queue(f"{queue.topic.name}-stays")
+    topics = [queue.topic, stays.topic]
+    deleting = rivals.one.transaction()
+    await deleting.start()
+    await rivals.one.execute("SELECT holdfast.drop_topic_sequence($1)", queue.topic.id)
+    looking = asyncio.create_task(found_by(look, rivals.other, topics))
+    await rivals.meet()
+    await (deleting.commit() if commits else deleting.rollback())
+    assert await looking == {topic.name for topic in topics[commits:]}

@@ -21,6 +21,7 @@ from tests.engine.machines import new_machine
 from tests.queue.calls import until
 
 QUICK = Times(beat=0.02, dead=0.3, look=0.01, longest_look=0.02)
+PATIENT = Times(beat=0.02, dead=10, look=0.01, longest_look=0.02)  # a busy machine has nobody taken for dead
 DEAD = timedelta(seconds=QUICK.dead)
 
 
@@ -64,7 +65,7 @@ async def process(own: Pools) -> AsyncIterator[Callable[..., Runner]]:
     """Runners as other processes have them."""
     made: list[Runner] = []
 
-    def make(times: Times = QUICK) -> Runner:
+    def make(times: Times = PATIENT) -> Runner:
         machine = new_machine(own)
         made.append(Runner(machine.pools, machine.engine, times))
         return made[-1]
@@ -81,10 +82,10 @@ async def last(own: Pools, gate: Gate) -> runs.Last:
 async def test_who_comes_meanwhile_joins_in_this_process_and_in_others(
     gate: Gate, process: Callable[..., Runner]
 ) -> None:
-    here, there = process(), process()
+    here, there, third = (process() for _ in range(3))
     first = asyncio.create_task(here.run(gate.sweep))
     await until(gate.running, "it runs")
-    others = [asyncio.create_task(runner.run(gate.sweep)) for runner in (here, there, there, process())]
+    others = [asyncio.create_task(runner.run(gate.sweep)) for runner in (here, there, there, third)]
     assert await here.run(gate.sweep, 0) == Outcome(1, running=True)
 
     async def seen_elsewhere() -> bool:
@@ -134,7 +135,7 @@ async def test_what_a_dead_process_left_is_gone_on_with(gate: Gate, process: Cal
     assert await runs.beat(own.rest, gate.name, dead_run, 40)
     before = await last(own, gate)
     gate.open.set()
-    joined = process()
+    joined = process(QUICK)
     assert await joined.run(gate.sweep) == Outcome(42), "what it had moved counts"
     after = await last(own, gate)
     assert gate.begun == 1

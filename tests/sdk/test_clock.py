@@ -8,10 +8,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 import pytest
 
 from holdfast import AsyncClient, Dead, Queue, Record, Retry, TopicConfig, Worker, errors, models
 from holdfast.testing import NotEmpty, Service, _clock
+from holdfast.testing._service import BUSY
 from tests.api.keyring import Services
 from tests.conftest import Running
 from tests.sdk.conftest import Serve
@@ -20,7 +22,7 @@ from tests.sdk.conftest import Serve
 LEFT = {
     *("lease_events", "archive", "archived_days", "audit", "topic_stats", "topic_stats_progress", "topic_stats_staged"),
     *("topics", "topic_reads", "topic_schemas", "sweeps", "operations", "replays", "writes", "stages", "token_secret"),
-    *("benches", "saved_views", "sign_in_tries", "sweep_runs"),
+    *("benches", "depths", "depth_looks", "saved_views", "sign_in_tries", "sweep_runs"),
     *("api_keys", "grants", "users", "inbox", "inbox_unchecked", "inbox_rejects", "staged", "schedules"),
     "results.completed_at",
 }
@@ -195,6 +197,24 @@ async def test_it_runs_until_all_that_a_job_led_to_is_done(held: Service, client
     await asyncio.to_thread(held.clean)
     assert queue.account.base_url == "http://127.0.0.1:1"
     assert (await client.topics.list().page()).items == ()
+
+
+async def test_what_is_returned_while_it_looks_is_left_to_do(held: Service, client: AsyncClient) -> None:
+    """What it looks at is newer than its now()."""
+    queue = client.topic("first")
+    await queue.put()
+    await queue.enqueue(1)
+    (job,) = (await queue.claim()).jobs
+    db = await asyncpg.connect(held.database_url)
+    try:
+        async with db.transaction():
+            await db.fetchval("SELECT now()")  # which it is until the end
+            await queue.nack(job, delay_ms=0)
+            (left,) = await db.fetch(BUSY, ["first"], [])
+        assert (left["topic"], left["n"]) == ("first", 1)
+    finally:
+        await db.close()
+        await asyncio.to_thread(held.clean)
 
 
 async def test_what_waits_for_its_time_is_left(held: Service, client: AsyncClient) -> None:

@@ -87,6 +87,16 @@ async def test_a_page_of_somebody_elses_is_no_answer() -> None:
             await client.health()
 
 
+@pytest.mark.parametrize("body", ["{}", "[]", '{"claimed": [{}]}', '{"claimed": [], "ready": null}'])
+async def test_what_is_no_answer_to_a_claim_is_said_to_be_none(body: str) -> None:
+    async with (
+        answering(page("200 OK", "content-type: application/json", body=body)) as url,
+        AsyncClient(url) as client,
+    ):
+        with pytest.raises(errors.InvalidResponse):
+            await client.topic("t").claim()
+
+
 async def test_a_proxys_refusal_is_an_error_by_its_status() -> None:
     answer = page("502 Bad Gateway", "x-request-id: r-17", "retry-after: 2")
     async with answering(answer) as url, AsyncClient(url, retries=0) as client:

@@ -53,6 +53,7 @@ ANSWERS = {
     "TenantStats": models.TenantStats,
     "StatsHistoryAnswer": models.StatsHistory,
     "StatsStep": models.StatsStep,
+    "DepthStep": models.DepthStep,
     "TopicSeen": models.TopicOverview,
     "MinutesShown": models.Minutes,
     "TroubleShown": models.Trouble,

@@ -31,7 +31,7 @@ FAR = 987_654_321
 # What the service writes by itself while nobody asks: reapers' runs and figures, and counts that are put together.
 BOOKKEEPING = frozenset(
     {"alembic_version", "buckets", "freed_groups", "lanes", "log_state", "new_lanes", "stages", "sweeps", "tallies"}
-    | {"topic_reads", "topic_stats", "topic_stats_progress", "topic_stats_staged", "writes"}
+    | {"depths", "depth_looks", "topic_reads", "topic_stats", "topic_stats_progress", "topic_stats_staged", "writes"}
 )
 NOBODY = "00000000-0000-4000-8000-00000000dead"
 

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark import source
 from tests.launch import services
 from tests.processes import until
+from tests.run_suites import slowness
 from tests.spark.nothing import Nothing
 from tests.spark.test_pages import reader
 
@@ -39,6 +40,9 @@ PATIENCE = 30.0  # seconds more, for a machine that does other things as well
 WORKERS = 6
 BACKLOG = 15_000
 MOST = 1.5  # times as long as beside files
+# Or so many ms more for each time that the machine is slower than the one that budgets are for: what PostgreSQL takes
+# of two cores for a read is then more than they have left.
+SLOW_MS = 75
 QUEUE = "busy"
 
 
@@ -169,7 +173,8 @@ def has_read_more(query: StreamingQuery, before: dict[int, int]) -> bool:
 
 
 def are_close(p99s: dict[str, list[float]]) -> bool:
-    return median(p99s["tables"]) <= MOST * median(p99s["files"])
+    tables, files = median(p99s["tables"]), median(p99s["files"])
+    return tables <= max(MOST * files, files + SLOW_MS * (slowness() - 1))
 
 
 def one_round(load: Load, frames: Iterator[DataFrame]) -> list[float]:

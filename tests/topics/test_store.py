@@ -57,6 +57,7 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
         priority_order="lowest_first",
         retry_order="back",
         aging_ms=9,
+        wait_goal_ms=13,
         tenant_weights={"a": 3},
         tenant_limits={"b": 4},
         replayable=True,

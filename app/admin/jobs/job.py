@@ -24,6 +24,8 @@ from app.edge.jobs import seq_in
 from app.edge.sight import WHY, as_seen
 from app.engine.changes import no_job
 from app.engine.outcomes import Outcome
+from app.engine.reasons import Code, Reason
+from app.errors import NotFound
 from app.keys import covers
 from app.queue import ledger, shown
 from app.queue.shown import Place, Shown
@@ -32,7 +34,7 @@ from app.topics.config import check_name
 MOST_EVENTS: Final = 200  # the latest
 _OVER: Final = "What became of it"
 _QUESTIONS: Final = {"leased": "What it does", **dict.fromkeys(("gone", "failed", "expired", "cancelled"), _OVER)}
-_UNKNOWN: Final = "Nothing is known of it: it never was, or what happened to it is kept no longer."
+_UNKNOWN: Final = Reason(Code.ENDED, "Nothing is known of it: it never was, or what happened to it is kept no longer.")
 WAITS: Final = frozenset({"ready", "scheduled", "blocked"})
 
 
@@ -56,7 +58,7 @@ def print_of(text: str) -> str:
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, NotFound, Unavailable."""
+    """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     return await show_with(request, Said())
 
 
@@ -76,7 +78,7 @@ async def show_with(request: Request, said: Said) -> Response:
     if job is not None or events is not None:
         found = await context.engine.explain.job(policy, seq, covers=may_name, last=last)
         if found is None and not moves:
-            raise no_job(policy, seq)
+            return _missing(request, name, no_job(policy, seq))
     outcome = await context.engine.outcomes.of(policy, seq, covers=may_name, last=last)
     job = None if job is None else as_seen(key, name, job)
     outcome = None if outcome is None else as_seen(key, name, outcome)
@@ -100,7 +102,7 @@ async def show_with(request: Request, said: Said) -> Response:
         question=_QUESTIONS.get(state, "Why it is not running"),
         now_ms=now_ms,
         late=events is None,
-        reasons=[reason.message for reason in found.verdict.reasons] if found else [] if events is None else [_UNKNOWN],
+        reasons=found.verdict.reasons if found else [] if events is None else [_UNKNOWN],
         wait_ms=None if found is None else found.verdict.wait_ms,
         actions=_actions(job) if may_change else frozenset(),
         outcome=outcome,
@@ -119,6 +121,19 @@ async def show_with(request: Request, said: Said) -> Response:
         command=None if seen is None else partial(again.command, _base(request), name, seen, guarded=guarded),
         guarded=guarded,
         said=said,
+    )
+
+
+def _missing(request: Request, topic: str, error: NotFound) -> Response:
+    """The page of a job that there is not, among those of its topic."""
+    return page(
+        request,
+        "job_missing.html",
+        error.status,
+        title=f"{error.status}",
+        topic=topic,
+        tabs=tabs(request, topic),
+        message=error.message,
     )
 
 

@@ -1,7 +1,8 @@
 """What a filter of jobs says: `state:ready tenant:acme key:"order 17" data.items.0.sku:a7 older:10m`. docs/admin.md.
 
-A word is a name, a colon (or =) and a value; all of them must hold. A value with a space or a quote stands in quotes,
-where a backslash takes the next character as it is. Which words there are is what the API's list of jobs takes.
+A word is a name, a colon (or =, with blanks around it or not) and a value; all of them must hold. A value with a space
+or a quote stands in quotes, where a backslash takes the next character as it is. Which words there are is what the
+API's list of jobs takes.
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from typing import Final
 from app.edge.jobs import STATES, data_of, path_of
 from app.errors import InvalidRequest
 from app.queue.shown import Match
+from app.times import parse_length
 
 WORDS: Final = ("state", "priority", "tenant", "tag", "key", "group", "node", "error", "older")
 DATA: Final = "data."  # how words begin that are about payloads; a path follows
 MOST: Final = 1_000  # characters
 _WORD: Final = re.compile(
-    r'\s*(?P<name>(?:\\.|[^\s:="\\])*)(?P<colon>[:=]?)(?P<value>"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|\Z)', re.DOTALL
+    r'\s*(?P<name>(?:\\.|[^\s:="\\])*)(?P<colon>\s+=\s+|[:=]?)(?P<value>"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|\Z)', re.DOTALL
 )
 _PLAIN: Final = re.compile(r'[^\s"]+\Z')
-_SPAN: Final = re.compile(r"(?P<n>[0-9]{1,12})(?P<unit>ms|s|m|h|d)\Z")
-_UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse(text: str) -> dict[str, str]:
@@ -77,10 +77,10 @@ def words_of(match: Match) -> str:
 
 def milliseconds(text: str) -> int:
     """How long that is: a whole number of ms, s, m, h or d. Raises InvalidRequest."""
-    span = _SPAN.match(text)
-    if span is None:
+    length = parse_length(text)
+    if length is None:
         raise InvalidRequest(f"{_short(text)} is no length of time: 500ms, 30s, 10m, 2h and 7d are.")
-    return int(span["n"]) * _UNITS[span["unit"]]
+    return length
 
 
 def completions(text: str, seen: Sequence[str] = ()) -> list[str]:

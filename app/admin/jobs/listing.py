@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from app.admin import operation, saved
 from app.admin.frame import tabs
 from app.admin.jobs import language
-from app.admin.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
+from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed
 from app.admin.render import page
 from app.admin.topic import Holding, held_by
 from app.db.pool import TOO_SLOW
@@ -38,6 +38,7 @@ SEEN: Final = 10  # jobs whose payloads and holders say what could be asked for
 _SMALL: Final = 16 * 1024  # bytes of a payload that is read for this
 _PATHS: Final = 12
 _NARROWING: Final = ("key", "tag", "tenant", "group")
+_OF_REQUEUES: Final = {"error", "tag", "key", "tenant"}
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -87,6 +88,14 @@ class Asked(msgspec.Struct, frozen=True):
         """Whether all that it matches can be cancelled, as far as what it asks for says."""
         return bool(self.values) and self.values.get("state", LIVE[0]) in LIVE
 
+    @property
+    def requeue(self) -> str:
+        """Where all that it matches can be requeued: failed jobs, by what a requeue can ask for. "" for nowhere."""
+        others = {name: value for name, value in self.values.items() if name != "state"}
+        if self.values.get("state") != "failed" or others.keys() - _OF_REQUEUES or "" in others.values():
+            return ""
+        return f"/admin/topics/{self.topic}/dead/requeue" + (f"?{urlencode(others)}" if others else "")
+
 
 def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
     """Where a list of a topic's jobs is; what is empty is left out."""
@@ -119,6 +128,7 @@ async def show(request: Request) -> Response:
         base=address(name),
         ending=f"{address(name)}/cancel?{urlencode({'q': asked.text})}" if asked.may_end else "",
         may_cancel=allows(request, CHANGE_JOBS, name),
+        may_requeue=allows(request, REQUEUE, name),
         operations=await _cancels(context, name),
         kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
         any=not asked.match.is_all,

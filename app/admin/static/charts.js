@@ -13,12 +13,18 @@ const time = (ms) => {
   return ms < 7200000 ? `${+(ms / 60000).toFixed(1)} min` : `${+(ms / 3600000).toFixed(1)} h`;
 };
 const whole = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((n) => [n, 2 * n, 5 * n]);
+const spans = [...whole.slice(0, 14), ...[1, 2, 5, 10, 30, 60, 120, 300, 1440, 7200].map((n) => n * 6e4)];
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+
+// A value between two that are not known makes no line: it is a dot.
+const alone = (u, n) => u.data[n].flatMap((y, i, all) => (y === null || (all[i - 1] ?? all[i + 1] ?? null) !== null ? [] : i));
 
 const make = (place) => {
   const told = JSON.parse(place.dataset.chart);
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const colour = (name) => {
+    place.style.color = `var(--${name})`;
+    return getComputedStyle(place).color;
+  };
   const say = told.unit === "ms" ? time : short;
   const axis = { stroke: colour("quiet"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const size = () => ({ width: Math.max(place.clientWidth, 120), height: 176 });
@@ -29,16 +35,17 @@ const make = (place) => {
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
     axes: [
       { ...axis, size: 30, space: 72, values: (_, at) => at.map((s) => clock.format(new Date(s * 1000))) },
-      { ...axis, size: 56, incrs: whole, values: (_, at) => at.map(say) },
+      { ...axis, size: 56, incrs: say === time ? spans : whole, values: (_, at) => at.map(say) },
     ],
     series: [
       { label: "at", value: (_, s) => (s === null ? "–" : clock.format(new Date(s * 1000))) },
       ...told.lines.map((line) => ({
-        label: line.name, stroke: colour(line.tone), width: 1.75, points: { show: false },
+        label: line.name, stroke: colour(line.tone), width: 1.75, points: { size: 5, fill: colour(line.tone), filter: alone },
         value: (_, y) => say(y),
       })),
     ],
   }, [told.x, ...told.lines.map((line) => line.y)], place);
+  place.removeAttribute("style");
   const watch = new ResizeObserver(() => plot.setSize(size()));
   watch.observe(place);
   return () => { watch.disconnect(); plot.destroy(); };

@@ -122,6 +122,7 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     priority_order: str
     retry_order: str
     aging_ms: int
+    wait_goal_ms: int
     accepts: list[str]
     ingest: str
     user_events: bool

@@ -43,6 +43,7 @@ OF_V0: Final = (
     "priority_order",
     "retry_order",
     "aging_ms",
+    "wait_goal_ms",
     "accepts",
     "ingest",
     "user_events",

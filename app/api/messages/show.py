@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Final
-
 import msgspec
 from msgspec import UNSET
 
@@ -17,11 +14,11 @@ from app.queue.ids import id_of
 from app.queue.model import Job
 from app.queue.results import Progress
 from app.queue.shown import Shown, Status
+from app.times import rfc3339
 from app.topics.config import Policy
 
 _strings = msgspec.json.Decoder(dict[str, str])
 _values = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
@@ -99,7 +96,7 @@ def progress_of(said: Progress) -> MessageProgress:
 
 def time_of(ms: int) -> bytes:
     """A time in ms since 1970, as RFC 3339 has it."""
-    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+    return rfc3339(ms).encode()
 
 
 def _origin(topic: str | None, crashes: int | None) -> bytes:

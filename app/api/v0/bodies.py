@@ -231,8 +231,8 @@ class ClaimAnswer(msgspec.Struct):
     topic: str
     claimed: list[JobShown]
     count: int
-    ready: int
     performance: Performance
+    ready: int | UnsetType = UNSET
 
 
 class HorizonAnswer(Horizon, frozen=True):

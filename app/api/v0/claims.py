@@ -17,6 +17,7 @@ from app.api.fields import topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.traced import claimed
 from app.api.traced import claims as begins
+from app.api.v0 import counts
 from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
 from app.edge.context import context_of
@@ -36,7 +37,7 @@ _body = msgspec.json.Decoder(ClaimBody)
     "/v0/topics/{topic}/claim",
     response_class=Response,
     openapi_extra=operation(
-        parameters=[TOPIC],
+        parameters=[TOPIC, counts.COUNTS],
         body=ClaimBody,
         answers={200: ClaimAnswer},
         errors=[400, 401, 403, 404, 409, 413, 415, 503],
@@ -49,6 +50,7 @@ async def claim(request: Request) -> Response:
     name = topic_in(request)
     key = context.access.check(request, NEEDED, name, consumes=True, confines=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
@@ -67,7 +69,7 @@ async def claim(request: Request) -> Response:
     else:
         jobs = await claims.claim(claimer)
     try:
-        ready, _ = await tenancy.counts(context, key, policy)
+        ready = await counts.ready(context, key, policy) if counted else b""
     except Unavailable:
         await settlements.give_back(policy, body.node, jobs)
         raise
@@ -77,7 +79,7 @@ async def claim(request: Request) -> Response:
         return Response(status_code=499)  # nobody reads it
     jobs.sort(key=lambda job: job.seq)
     claimed(request, name, jobs)
-    fields = b'"topic":"%b","claimed":[%b],"count":%d,"ready":%d' % (
+    fields = b'"topic":"%b","claimed":[%b],"count":%d%b' % (
         name.encode(),
         b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),
         len(jobs),

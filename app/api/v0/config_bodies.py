@@ -35,6 +35,7 @@ class ResolvedConfig(msgspec.Struct):
     priority_order: str
     retry_order: str
     aging_ms: int
+    wait_goal_ms: int
     tenant_weights: dict[str, int]
     tenant_limits: dict[str, int]
     replayable: bool

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from datetime import timedelta
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -23,11 +23,11 @@ from app.edge.context import context_of
 from app.keys import HIDDEN, scopes_of
 from app.signin import store
 from app.signin.store import Asked, Kept
+from app.times import EPOCH
 
 router = direct.router("keys")
 
 ID = path("id", "The key's id.", {"type": "string", "pattern": "^key_[0-9a-f]{16}$"})
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _make_body = msgspec.json.Decoder(MakeKeyBody)
 _rotate_body = msgspec.json.Decoder(RotateKeyBody)
@@ -69,14 +69,12 @@ async def page(request: Request) -> Response:
     known_parameters(request, {"page_size", "cursor"})
     size = page_size(request)
     place = cursor_of(request, _Place)
-    before = store.NEWEST if place is None else (_EPOCH + timedelta(microseconds=place.at), place.id)
+    before = store.NEWEST if place is None else (EPOCH + timedelta(microseconds=place.at), place.id)
     found = await store.page(context.pools.rest, before, size + 1, by)
     fields: dict[str, object] = {"keys": [shown(kept) for kept in found[:size]]}
     if len(found) > size:
         last = found[size - 1]
-        fields["next_cursor"] = cursor_to(
-            {"at": (last.created_at - _EPOCH) // timedelta(microseconds=1), "id": last.id}
-        )
+        fields["next_cursor"] = cursor_to({"at": (last.created_at - EPOCH) // timedelta(microseconds=1), "id": last.id})
     return answer(encode(fields)[1:-1], began)
 
 

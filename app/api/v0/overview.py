@@ -61,6 +61,7 @@ class TopicSeen(msgspec.Struct):
     dead: Annotated[int, about("What failed in it and was kept, and what is in its dead-letter topic.")]
     exact: Annotated[bool, about("false: counts end at 10,000 of what is due or has failed.")]
     oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
+    wait_goal_ms: Annotated[int | None, about("From what age on it is late; 0: from none. null: it is a log.")]
     paused: bool
     paused_tenants: Annotated[int, about("How many of its tenants are.")]
     draining: bool
@@ -152,6 +153,7 @@ def _shown(one: Seen) -> TopicSeen:
         dead=looked.dead,
         exact=looked.exact,
         oldest_claimable_age_ms=looked.oldest_ms,
+        wait_goal_ms=one.policy.config.wait_goal_ms if looked.is_queue else None,
         paused=control.paused,
         paused_tenants=len(control.paused_tenants),
         draining=control.draining,

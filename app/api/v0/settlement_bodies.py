@@ -69,9 +69,9 @@ class AckAnswer(msgspec.Struct):
     topic: str
     acked: int
     skipped: list[int]
-    ready: int
-    in_flight: int
     performance: Performance
+    ready: int | UnsetType = UNSET
+    in_flight: int | UnsetType = UNSET
 
 
 class NackAnswer(msgspec.Struct):
@@ -81,9 +81,9 @@ class NackAnswer(msgspec.Struct):
     topic: str
     nacked: int
     skipped: list[int]
-    ready: int
-    in_flight: int
     performance: Performance
+    ready: int | UnsetType = UNSET
+    in_flight: int | UnsetType = UNSET
     refunded: list[int] | UnsetType = UNSET
 
 
@@ -93,9 +93,9 @@ class FailAnswer(msgspec.Struct):
     topic: str
     failed: int
     skipped: list[int]
-    ready: int
-    in_flight: int
     performance: Performance
+    ready: int | UnsetType = UNSET
+    in_flight: int | UnsetType = UNSET
 
 
 class ExtendAnswer(msgspec.Struct):

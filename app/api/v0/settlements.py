@@ -17,6 +17,8 @@ from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.results import beside, progress_of, result_of
 from app.api.traced import settled, settles
+from app.api.v0 import counts
+from app.api.v0.counts import COUNTS
 from app.api.v0.fields import answer, fsync_since, held_by, leases_of
 from app.api.v0.settlement_bodies import (
     AckAnswer,
@@ -43,18 +45,19 @@ _fail_body = msgspec.json.Decoder(FailBody)
 _extend_body = msgspec.json.Decoder(ExtendBody)
 
 
-def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct]) -> dict[str, Any]:
+def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct], *parameters: dict[str, Any]) -> dict[str, Any]:
     errors = [400, 401, 403, 404, 409, 413, 415, 503]
-    return operation(parameters=[TOPIC], body=body, answers={200: done}, errors=errors)
+    return operation(parameters=[TOPIC, *parameters], body=body, answers={200: done}, errors=errors)
 
 
-@router.post("/v0/topics/{topic}/ack", response_class=Response, openapi_extra=_operation(AckBody, AckAnswer))
+@router.post("/v0/topics/{topic}/ack", response_class=Response, openapi_extra=_operation(AckBody, AckAnswer, COUNTS))
 async def ack(request: Request) -> Response:
     """Complete jobs: the ack is the delete. Safe to repeat; a job that was completed with a result under the same lease
     counts as acked again."""
     began = time.perf_counter()
     context, name, key = _open(request)
     body = await read_json(request, _ack_body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
@@ -69,17 +72,18 @@ async def ack(request: Request) -> Response:
         done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own], given)}
     settled(request, len(done))
     timings = fsync_since(sent) if policy.config.durable else b""
-    counts = await tenancy.counts(context, key, policy)
-    return answer(_settled(counts, policy, b"acked", body.seqs, done), began, timings)
+    left = await counts.both(context, key, policy) if counted else b""
+    return answer(_settled(policy, b"acked", body.seqs, done) + left, began, timings)
 
 
-@router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer))
+@router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer, COUNTS))
 async def nack(request: Request) -> Response:
     """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
     its last delivery goes out instead."""
     began = time.perf_counter()
     context, name, key = _open(request)
     body = await read_json(request, _nack_body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     returns = _returns(body)
@@ -91,18 +95,21 @@ async def nack(request: Request) -> Response:
     back = await settlements.nack(policy, [held[i] for i in mine], [returns[i] for i in mine], refunded)
     done = {mine[i] for i in back}
     settled(request, len(done))
-    fields = _settled(await tenancy.counts(context, key, policy), policy, b"nacked", body.seqs, done)
+    fields = _settled(policy, b"nacked", body.seqs, done)
+    if counted:
+        fields += await counts.both(context, key, policy)
     if body.refund:
         fields += b',"refunded":%b' % encode([body.seqs[mine[i]] for i in sorted(refunded)])
     return answer(fields, began)
 
 
-@router.post("/v0/topics/{topic}/fail", response_class=Response, openapi_extra=_operation(FailBody, FailAnswer))
+@router.post("/v0/topics/{topic}/fail", response_class=Response, openapi_extra=_operation(FailBody, FailAnswer, COUNTS))
 async def fail(request: Request) -> Response:
     """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
     began = time.perf_counter()
     context, name, key = _open(request)
     body = await read_json(request, _fail_body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     errors = _errors(body)
@@ -112,7 +119,8 @@ async def fail(request: Request) -> Response:
     out = await context.engine.settlements.fail(policy, [held[i] for i in mine], [errors[i] for i in mine])
     done = {mine[i] for i in out}
     settled(request, len(done))
-    return answer(_settled(await tenancy.counts(context, key, policy), policy, b"failed", body.seqs, done), began)
+    left = await counts.both(context, key, policy) if counted else b""
+    return answer(_settled(policy, b"failed", body.seqs, done) + left, began)
 
 
 @router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
@@ -173,11 +181,10 @@ def _errors(body: NackBody | FailBody) -> list[str | None]:
     return [error and check_text(error, "an error", MAX_ERROR_BYTES) for error in body.errors]
 
 
-def _settled(counts: tuple[int, int], policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
-    return b'"topic":"%b","%b":%d,"skipped":%b,"ready":%d,"in_flight":%d' % (
+def _settled(policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
+    return b'"topic":"%b","%b":%d,"skipped":%b' % (
         policy.topic.name.encode(),
         verb,
         len(done),
         encode([seq for i, seq in enumerate(seqs) if i not in done]),
-        *counts,
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -63,6 +64,16 @@ class StatsStep(msgspec.Struct):
     processing: Annotated[Times, about("Of each completion: from the claim to the ack.")]
 
 
+class DepthStep(msgspec.Struct):
+    """What the queue held at the end of the step that begins at `at`, or holds in one that is not over."""
+
+    at: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+
+
 class StatsHistoryAnswer(msgspec.Struct):
     """Steps by time; one in which nothing happened is left out. Times are in ms since 1970; minutes before `told_to`
     are whole, and later ones may lack some events, or all."""
@@ -72,6 +83,10 @@ class StatsHistoryAnswer(msgspec.Struct):
     told_to: int
     steps: list[StatsStep]
     performance: Performance
+    depths: Annotated[
+        list[DepthStep] | UnsetType,
+        about("Looked at once a minute; a step of which it is not known is left out. Absent of one tenant."),
+    ] = UNSET
 
 
 @router.get(
@@ -119,12 +134,15 @@ async def history(request: Request) -> Response:
         told_to, now = await stats.told(db)
         window = _window(request, now, step)
         found = await stats.read(db, policy.topic, window, step, None if only is None else min(only))
-    fields = {
+        held = [] if only is not None else await stats.depths(db, policy.topic, window, step)
+    fields: dict[str, object] = {
         "topic": policy.topic.name,
         "step_s": int(step.total_seconds()),
         "told_to": told_to,
         "steps": [_shown(one) for one in found],
     }
+    if only is None:
+        fields["depths"] = [DepthStep(one.at_ms, one.ready, one.in_flight, one.scheduled, one.blocked) for one in held]
     return answer(encode(fields)[1:-1], began)
 
 

@@ -115,7 +115,9 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
         if log_state is None:
             raise TopicNotFound(topic.name)
         return _log_extent(log_state), {"last_write_ts": log_state.last_write_ms}
-    state = (await inspector.states(db, [topic], EXACT))[topic.name]
+    state = (await inspector.states(db, [topic], EXACT)).get(topic.name)
+    if state is None:
+        raise TopicNotFound(topic.name)
     counts = await context.engine.counters.read(policy)
     extent = _extent(state)
     queue = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
@@ -247,7 +249,7 @@ def _log_extent(state: LogState) -> dict[str, int]:
 
 
 async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
-    """Of topics by name; a log that was just deleted is left out."""
+    """Of topics by name; one that was just deleted is left out."""
     queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
     logs = [(policy.topic, policy.config.ttl_ms) for policy in policies if policy.config.type is TopicType.LOG]
     states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}

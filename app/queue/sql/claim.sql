@@ -16,9 +16,9 @@
 --   heavy      a job behind as many bytes as were wanted: not leased, and still there
 --   clock      one row always, the last: `place` is now()
 -- `lane` is the lane's place in $3 (from 1), `due` whether the job stood in its due part, `place` its position there:
--- a position, or a time in µs since 1970. `rare` is what few jobs have, NULL where a job has none of it. Lanes are gone
--- through in order, each due part before the ready part, until the share's most or $2 jobs were met: all of the share
--- before the last one met were seen to their ends.
+-- a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare` is what few jobs
+-- have, NULL where a job has none of it. Lanes are gone through in order, each due part before the ready part, until the
+-- share's most or $2 jobs were met: all of the share before the last one met were seen to their ends.
 -- Compares with now(), which an index can serve; writes clock_timestamp(), so that no lease is born short.
 -- Changes by ctid: a join by key turns into a walk over the whole index when statistics are stale.
 -- Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
@@ -83,7 +83,7 @@ WITH picked AS MATERIALIZED (
 )
 SELECT CASE WHEN again THEN 'again' ELSE 'leased' END AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliveries,
        (date_part('epoch', visible_at) * 1000)::bigint AS deadline_ms,
-       (date_part('epoch', created_at) * 1000)::bigint AS created_ms, tag, metadata, payload, content_type, rare, more
+       date_part('epoch', created_at) AS created, tag, metadata, payload, content_type, rare, more
 FROM leased
 UNION ALL
 SELECT spent, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL

@@ -3,7 +3,8 @@
 --   $4 most jobs to look at that have outlived their time and are not marked yet
 -- One row a topic: head_seq (the last seq drawn, 0 for none), earliest_seq (NULL: empty), count and bytes (of what is
 -- not finished, and its payloads), last_write_ms (when the newest that is still there was enqueued), dead_lettered (ever), ttl_lost_to and
--- cap_lost_to (the last seqs known to be lost to age and to caps, 0 for none).
+-- cap_lost_to (the last seqs known to be lost to age and to caps, 0 for none). A topic that was deleted is
+-- left out; of one that is being deleted the end is waited for, since it may be refused as not empty.
 -- Indexes: primary key of jobs, jobs_expiring, primary key of tallies.
 SELECT t.topic, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS head_seq, first.earliest_seq,
        (stored.count - stale.count)::bigint AS count, (stored.bytes - stale.bytes)::bigint AS bytes,
@@ -33,3 +34,4 @@ LEFT JOIN LATERAL (
     SELECT (date_part('epoch', j.created_at) * 1000)::bigint AS last_write_ms FROM holdfast.jobs j
     WHERE j.topic = t.topic ORDER BY j.seq DESC LIMIT 1
 ) newest ON true
+WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.sequence)

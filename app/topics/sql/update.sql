@@ -11,7 +11,7 @@ WITH held AS (
         ttl_ms = c.ttl_ms, cap_records = c.cap_records, cap_bytes = c.cap_bytes, discard = c.discard,
         idempotency_window_ms = c.idempotency_window_ms, dedupe_window_ms = c.dedupe_window_ms, priority = c.priority, auto_priority = c.auto_priority,
         max_depth = c.max_depth, throughput_limit = c.throughput_limit, priority_order = c.priority_order,
-        retry_order = c.retry_order, aging_ms = c.aging_ms, replayable = c.replayable,
+        retry_order = c.retry_order, aging_ms = c.aging_ms, wait_goal_ms = c.wait_goal_ms, replayable = c.replayable,
         replay_window_ms = c.replay_window_ms, result_ttl_ms = c.result_ttl_ms, event_ttl_ms = c.event_ttl_ms, dead_ttl_ms = c.dead_ttl_ms, auto_create = c.auto_create, dedupe_node = c.dedupe_node,
         leases_durable = c.leases_durable, configured = c.configured, backoff = c.backoff,
         accepts = c.accepts, ingest = c.ingest, user_events = c.user_events,

@@ -12,7 +12,7 @@ from app.queue.consumer import Slots
 from app.queue.model import Batch, Held, Job, Lane, Reach
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure, Ratio
-from tests.benchmarks.load import LEASE_MS, NODE, Posts, ack_body, claim_body, data_of, records_body
+from tests.benchmarks.load import ACK, CLAIM, LEASE_MS, NODE, Posts, ack_body, claim_body, data_of, records_body
 
 BATCH = 1000
 PACE = 20  # requests for each second of effort
@@ -52,9 +52,9 @@ async def batch(bench: Bench, effort: Effort) -> list[Figure]:
         for verb, run in (("enqueue", enqueue), ("claim", lease), ("ack", settle)):
             bases[verb].append(BATCH * await _alone(run, count))
         rates["enqueue"].append((await over_http(topic, [records_body(texts)]))[0])
-        rate, answers = await over_http(f"{topic}/claim", [claim_body(BATCH)], keep=True)
+        rate, answers = await over_http(f"{topic}/{CLAIM}", [claim_body(BATCH)], keep=True)
         rates["claim"].append(rate)
-        rates["ack"].append((await over_http(f"{topic}/ack", [ack_body(answer)[1] for answer in answers]))[0])
+        rates["ack"].append((await over_http(f"{topic}/{ACK}", [ack_body(answer)[1] for answer in answers]))[0])
     return [
         Ratio(f"batch of 1000, {verb} over HTTP / its statement alone", "jobs", rates[verb], bases[verb], 0.60)
         for verb in rates

@@ -6,7 +6,7 @@ import json
 
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure, Ratio
-from tests.benchmarks.load import Outcome, Posts, ack_body, claim_body, data_of, records_body
+from tests.benchmarks.load import ACK, CLAIM, Outcome, Posts, ack_body, claim_body, data_of, records_body
 
 CLIENTS = 64
 DEEP = 20_000  # jobs that are there, so that no round of claims runs out of them
@@ -33,10 +33,10 @@ async def single(bench: Bench, effort: Effort) -> list[Figure]:
         directs.append((await drive(f"/direct-no-op/{name}", records, seconds=effort.seconds)).rate)
         enqueues.append((await drive(topic, records, seconds=effort.seconds)).rate)
         bases.append((await drive(f"/no-op/{name}", records, seconds=effort.seconds)).rate)
-        claimed = await drive(f"{topic}/claim", [claim_body(1)], seconds=effort.seconds, keep=True)
+        claimed = await drive(f"{topic}/{CLAIM}", [claim_body(1)], seconds=effort.seconds, keep=True)
         claims.append(claimed.rate)
         bodies = [ack_body(answer)[1] for answer in claimed.answers]
-        acks.append((await drive(f"{topic}/ack", bodies)).rate)
+        acks.append((await drive(f"{topic}/{ACK}", bodies)).rate)
         assert json.loads(claimed.answers[-1])["count"] == 1, "there were not enough jobs"
     return [
         Ratio("single-job enqueue, 64 clients / no-op route", "requests", enqueues, bases, 0.70),

@@ -174,7 +174,7 @@ class Verbs:
         leases = [self.known(job.id).lease for jobs in shares for job in jobs]
         for at in range(0, len(leases), MAX_SETTLED):
             with suppress(HoldfastError):
-                await self._topic.nack(*leases[at : at + MAX_SETTLED], refund=True)
+                await self._topic.nack(*leases[at : at + MAX_SETTLED], refund=True, counts=False)
 
     async def read_state(self) -> QueueState:
         """A look at the queue. Raises StorageError."""
@@ -209,7 +209,7 @@ class Verbs:
         await self._ensure()
         tenants = None if entrypoint is None else [entrypoint]
         began = time.monotonic()
-        claimed = await self._topic.claim(node=NODE, max=most, lease_ms=self.lease_ms, tenants=tenants)
+        claimed = await self._topic.claim(node=NODE, max=most, lease_ms=self.lease_ms, tenants=tenants, counts=False)
         jobs = []
         for job in claimed.jobs:
             self._known[str(job.seq)] = Known(models.Lease(job.seq, NODE, job.lease_id), began + self.lease_ms / 1000)
@@ -226,7 +226,7 @@ class Verbs:
         skips that may not be the first is asked after."""
 
         async def settle(*leases: models.Lease) -> set[int]:
-            settled = await send(*leases)
+            settled = await send(*leases, counts=False)
             if not settled.repeated:
                 return set(settled.skipped)
             return {seq for seq in settled.skipped if not await was_done(seq)}

@@ -40,9 +40,11 @@ class TopicLeases(NamedTopic[S]):
         lease_ms: int | None = None,
         tenants: Sequence[str] | None = None,
         node: str | None = None,
+        counts: bool = True,
     ) -> Request[models.Claimed]:
         """Lease up to `max` jobs (1,000); with `wait_ms` (30,000 at most), wait so long for the first. An empty answer
-        is none of jobs, never an error. `node` is who claims, the client's if absent.
+        is none of jobs, never an error. `node` is who claims, the client's if absent. Without `counts` the answer does
+        not say how many are ready, and comes sooner.
 
         It is tried again only where nothing can have been leased: what a lost answer held comes back when its leases
         end."""
@@ -59,6 +61,7 @@ class TopicLeases(NamedTopic[S]):
             "POST",
             self._path("claim"),
             claimed,
+            params=_counts(counts),
             body=encode(said(body)),
             repeat=Repeat.IF_REFUSED,
             wait_ms=wait_ms,
@@ -88,9 +91,10 @@ class TopicLeases(NamedTopic[S]):
         return Stream(request, job)
 
     @verb
-    def ack(self, *jobs: Held, results: Sequence[Any] | None = None) -> Request[models.Acked]:
-        """They are done. `results` beside them, any JSON, None for none."""
-        return self._settle("ack", jobs, models.Acked, results=_beside(jobs, results, "results"))
+    def ack(self, *jobs: Held, results: Sequence[Any] | None = None, counts: bool = True) -> Request[models.Acked]:
+        """They are done. `results` beside them, any JSON, None for none. Without `counts` the answer does not say how
+        many are ready and in flight, and comes sooner."""
+        return self._settle("ack", jobs, models.Acked, counts, results=_beside(jobs, results, "results"))
 
     @verb
     def nack(
@@ -99,22 +103,26 @@ class TopicLeases(NamedTopic[S]):
         delay_ms: int | None = None,
         errors: Sequence[str | None] | None = None,
         refund: bool = False,
+        counts: bool = True,
     ) -> Request[models.Nacked]:
         """Return them, hidden for `delay_ms`, as the topic's backoff says if absent. `errors` beside them, why; with
-        `refund` the delivery does not count, three times a job."""
+        `refund` the delivery does not count, three times a job. `counts` as of ack."""
         return self._settle(
             "nack",
             jobs,
             models.Nacked,
+            counts,
             delay_ms=delay_ms,
             errors=_beside(jobs, errors, "errors"),
             refund=refund or None,
         )
 
     @verb
-    def fail(self, *jobs: Held, errors: Sequence[str | None] | None = None) -> Request[models.Failed]:
-        """Take them out: they are not to be tried again. `errors` beside them, why."""
-        return self._settle("fail", jobs, models.Failed, errors=_beside(jobs, errors, "errors"))
+    def fail(
+        self, *jobs: Held, errors: Sequence[str | None] | None = None, counts: bool = True
+    ) -> Request[models.Failed]:
+        """Take them out: they are not to be tried again. `errors` beside them, why. `counts` as of ack."""
+        return self._settle("fail", jobs, models.Failed, counts, errors=_beside(jobs, errors, "errors"))
 
     @verb
     def extend(
@@ -130,20 +138,26 @@ class TopicLeases(NamedTopic[S]):
             body=encode(said(body)),
         )
 
-    def _settle(self, how: str, jobs: Sequence[Held], kind: Callable[..., T], **fields: Any) -> Request[T]:
+    def _settle(
+        self, how: str, jobs: Sequence[Held], kind: Callable[..., T], counts: bool, **fields: Any
+    ) -> Request[T]:
         def settled(reply: Reply) -> T:
             return read(kind, reply.body, repeated=reply.repeated)  # type: ignore[arg-type]
 
-        return Request("POST", self._path(how), settled, body=encode(said(holders(jobs) | fields)))
+        body = encode(said(holders(jobs) | fields))
+        return Request("POST", self._path(how), settled, params=_counts(counts), body=body)
 
 
-def found(reply: Reply) -> tuple[list[dict[str, Any]], int]:
-    """What a claim found, as it stands in the answer, and how many more are ready. Raises InvalidResponse if that lacks
-    what a worker goes by."""
+def found(reply: Reply) -> tuple[list[dict[str, Any]], int | None]:
+    """What a claim found, as it stands in the answer, and how many more are ready, None if that was not asked. Raises
+    InvalidResponse if it lacks what a worker goes by."""
     match reply.body:
-        case {"claimed": [*jobs], "ready": int(ready)}:
-            if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
-                return jobs, ready
+        case {"claimed": [*jobs], **rest} if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
+            match rest:
+                case {"ready": int(ready)}:
+                    return jobs, ready
+                case _ if "ready" not in rest:
+                    return jobs, None
     raise InvalidResponse(f"The answer is none to a claim: {reply.body!r:.200}")
 
 
@@ -154,6 +168,10 @@ def holders(jobs: Iterable[Held]) -> dict[str, Any]:
     if len(nodes) != 1:
         raise ValueError(f"the jobs of a call have one holder, and these have {sorted(nodes) or 'none'}")
     return {"node": nodes.pop(), "seqs": [job.seq for job in held], "lease_ids": [job.lease_id for job in held]}
+
+
+def _counts(wanted: bool) -> dict[str, Param]:
+    return {} if wanted else {"return_counts": False}
 
 
 def _beside(jobs: Sequence[Held], values: Sequence[Any] | None, what: str) -> list[Any] | None:

@@ -92,7 +92,7 @@ class Lane:
     # Claims.
 
     async def _claim_on(self) -> None:
-        """One claim waits for jobs; others go out beside it while it is known that there are more."""
+        """One claim waits for jobs; others go out beside it while answers are full: there may be more."""
         while not self._draining.is_set():
             while (room := self._room()) and len(self._claims) < (MAX_CLAIMS if self._backlog else 1):
                 task = asyncio.create_task(self._claim_once(room, 0 if self._claims else WAIT_MS))
@@ -105,7 +105,7 @@ class Lane:
 
     async def _claim_once(self, most: int, wait_ms: int) -> None:
         try:
-            bodies, ready = await self._sender.send(self._claim(most, wait_ms))
+            bodies, _ = await self._sender.send(self._claim(most, wait_ms))
         except errors.HoldfastError as error:
             # What a lost answer may have leased comes back when those leases end.
             self._backlog = False
@@ -114,7 +114,7 @@ class Lane:
             log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
             await asyncio.sleep(pause)
         else:
-            self._backlog = ready > 0
+            self._backlog = len(bodies) == most
             self._failures = 0
             self._take(bodies)
 
@@ -124,9 +124,9 @@ class Lane:
             self._fault = self._fault or task.exception()  # of ours: it ends the worker
         self._wake_claims()
 
-    def _claim(self, most: int, wait_ms: int) -> Request[tuple[list[dict[str, Any]], int]]:
-        """A claim whose jobs stay as the answer has them, and how many more are ready."""
-        request = TopicLeases.claim(self._topic, max=most, wait_ms=wait_ms, lease_ms=self._lease_ms)
+    def _claim(self, most: int, wait_ms: int) -> Request[tuple[list[dict[str, Any]], int | None]]:
+        """A claim whose jobs stay as the answer has them."""
+        request = TopicLeases.claim(self._topic, max=most, wait_ms=wait_ms, lease_ms=self._lease_ms, counts=False)
         return request.read_by(found)
 
     def _take(self, bodies: Sequence[dict[str, Any]]) -> None:

@@ -116,13 +116,13 @@ class Settler:
         beside = said if any(one is not None for one in said) else None
         match verdict.verb:
             case "ack":
-                return await self._topic.ack(*batch, results=beside)
+                return await self._topic.ack(*batch, results=beside, counts=False)
             case "nack" | "uncommitted":
-                return await self._topic.nack(*batch, delay_ms=verdict.delay_ms, errors=beside)
+                return await self._topic.nack(*batch, delay_ms=verdict.delay_ms, errors=beside, counts=False)
             case "release":
-                return await self._topic.nack(*batch, refund=True)
+                return await self._topic.nack(*batch, refund=True, counts=False)
             case "fail":
-                return await self._topic.fail(*batch, errors=beside)
+                return await self._topic.fail(*batch, errors=beside, counts=False)
 
 
 def _apart(waiting: Sequence[Taken]) -> tuple[list[Taken], list[Taken]]:

@@ -47,10 +47,10 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim found, by seq, and how many more are ready."""
+    """What a claim found, by seq, and how many more are ready, where it was asked for."""
 
     jobs: tuple[ClaimedJob, ...]
-    ready: int
+    ready: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,14 @@ class Settled:
     """What became of some jobs. `skipped` are those that this holder does not hold: nothing was changed there.
 
     `repeated`: the answer to an earlier try was lost, so what is skipped may have been settled by that.
+    `ready` and `in_flight`: how many there are now, None where that was not asked for.
     """
 
     topic: str
     skipped: tuple[int, ...]
-    ready: int
-    in_flight: int
     repeated: bool
+    ready: int | None = None
+    in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

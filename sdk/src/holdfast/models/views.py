@@ -60,6 +60,7 @@ class TopicOverview:
     dead: int
     exact: bool
     oldest_claimable_age_ms: int | None
+    wait_goal_ms: int | None
     paused: bool
     paused_tenants: int
     draining: bool
@@ -94,13 +95,26 @@ class StatsStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DepthStep:
+    """What a queue held at the end of the step that begins at `at`; of the one that is not over, now."""
+
+    at: datetime
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatsHistory:
-    """Steps of `step_s` seconds in which anything happened; those before `told_to` are whole."""
+    """Steps of `step_s` seconds in which anything happened; those before `told_to` are whole. `depths`: of steps of
+    which it is known what the queue held; none of one tenant."""
 
     topic: str
     step_s: int
     told_to: datetime
     steps: tuple[StatsStep, ...]
+    depths: tuple[DepthStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

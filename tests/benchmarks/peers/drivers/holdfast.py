@@ -125,13 +125,15 @@ class Holdfast:
     async def _work(self, connection: Connection, meter: Meter, most: int) -> None:
         asked = _encode({"node": NODE, "max": most, "wait_ms": WAIT_MS, "lease_ms": LEASE_MS})
         while not meter.done.is_set():
-            jobs = _claimed.decode(await connection.call("POST", f"{self._topic}/claim", asked)).claimed
+            jobs = _claimed.decode(
+                await connection.call("POST", f"{self._topic}/claim?return_counts=false", asked)
+            ).claimed
             if not jobs:
                 continue
             for job in jobs:
                 await no_op(job)
             held = {"node": NODE, "seqs": [job.seq for job in jobs], "lease_ids": [job.lease_id for job in jobs]}
-            answer = await connection.call("POST", f"{self._topic}/ack", _encode(held))
+            answer = await connection.call("POST", f"{self._topic}/ack?return_counts=false", _encode(held))
             meter.handled(_acked.decode(answer).acked)
 
 
