@@ -131,8 +131,8 @@ async def test_run_now_makes_its_job(schedule: Schedule, queue: Topic) -> None:
 
 async def test_the_service_fires_it(service: Running, schedule: Schedule, queue: Topic) -> None:
     """The loop of a running service, which was asleep: its database's clock is what it goes by, so the schedule is made
-    due by having been made two minutes ago."""
-    await schedule.put(cron="* * * * *")
+    due by having been made two minutes ago. It may look on its own accord before it is woken."""
+    await schedule.put(cron="* * * * *", record={"data": "made"})
     async with service.context.pools.rest.acquire() as db:
         back = "next_fire - interval '2 min'"
         query = f"UPDATE holdfast.schedules SET (next_fire, due_at) = ({back}, {back}) WHERE name = $1"

@@ -76,7 +76,7 @@ def test_each_mutant_is_found_and_nothing_else(spark: SparkSession, lived: Lived
         by_job: dict[Key, list[Event]] = defaultdict(list)
         for row in rows:
             by_job[row["topic_id"], row["seq"]].append(dict(row))
-        ledger = Ledger(dict(by_job), live, random.Random(seed))
+        ledger = Ledger(dict(by_job), live, {id for id, *_ in topics}, random.Random(seed))
         for mutant in MUTANTS:
             wrong = {(fault, (topic + seed * COPIES, seq)) for fault, (topic, seq) in mutant(ledger)}
             expected[mutant.__name__, seed] = wrong
@@ -225,7 +225,7 @@ def test_the_next_turn_is_not_always_of_one_that_was_blocked() -> None:
         (1, 2): job(2, (3, "enqueued", None), (4, "claimed", None), (5, "acked", None)),
         (1, 3): job(3, (4, "enqueued", "blocked"), (5, "unblocked", None)),
     }
-    ledger = Ledger(jobs, set(), random.Random(1))
+    ledger = Ledger(jobs, set(), {id for id, _ in jobs}, random.Random(1))
     assert [follower(ledger, key) for key in jobs] == [None, (1, 3), None]
 
 
