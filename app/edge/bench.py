@@ -149,6 +149,4 @@ async def _delete(context: Context, bench: UUID, by: Actor) -> None:
         policy = await context.policies.get(name)
     except TopicNotFound:
         return
-    await store.delete(context.pools.rest, name, if_empty=False, by=by)
-    context.policies.changed(name)
-    context.engine.drop(policy.topic)
+    await context.engine.delete(policy, if_empty=False, by=by)

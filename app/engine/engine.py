@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app.engine.census import Census
@@ -43,16 +44,23 @@ from app.engine.users import Users
 from app.engine.uses import Uses
 from app.engine.waiters import Waiters
 from app.engine.watches import Watches
+from app.errors import TopicNotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import MOST_TOPICS, Labels
 from app.metrics.slots import Metrics
+from app.queue.log import Match
+from app.queue.shown import Status
+from app.topics import store
 from app.topics.checks import Checks
+from app.topics.config import TopicType
 
 if TYPE_CHECKING:
+    from app.audit.trail import Actor
     from app.db.pool import Pools
     from app.queue.model import Topic
     from app.topics.cache import Policies
+    from app.topics.config import Policy
 
 
 class Engine:
@@ -71,6 +79,7 @@ class Engine:
         to_files: bool = False,
         processes: int = 1,
     ) -> None:
+        self._pools = pools
         self.metrics = metrics or Metrics(most_topics=most_topics)
         self.policies = policies
         self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
@@ -155,6 +164,25 @@ class Engine:
         """A topic is held up no longer: whoever waits for its jobs looks again."""
         self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
+
+    async def delete(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
+        """Delete a topic and all that it holds, for good; whether it was there.
+
+        What it holds goes first, in batches: the transaction that takes out the topic and what came meanwhile is short
+        then, and that one alone is what others wait for. A deletion that breaks off has done a part. With `if_empty`
+        there are no batches. Raises TopicNotEmpty.
+        """
+        gone = 0
+        if not if_empty:
+            with suppress(TopicNotFound):
+                if policy.config.type is TopicType.LOG:
+                    await self.logs.delete(policy, None, Match())
+                else:
+                    gone = await self.purges.purge(policy, tuple(Status))
+        deleted = await store.delete(self._pools.rest, policy.topic.name, if_empty=if_empty, by=by, gone=gone)
+        self.policies.changed(policy.topic.name)
+        self.drop(policy.topic)
+        return deleted
 
     def drop(self, topic: Topic) -> None:
         """A topic was deleted: forget what was known of it, and close its streams."""

@@ -277,14 +277,15 @@ async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
     return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # which a log is never left to
 
 
-async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE) -> bool:
-    """Delete a topic and everything in it, in one transaction; whether it existed.
+async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE, gone: int = 0) -> bool:
+    """Delete a topic and everything in it, in one transaction; whether it existed. `gone`: how many jobs were taken out
+    for that before, which the audit trail counts with the others.
 
     Raises TopicNotEmpty where `if_empty` and it holds a live job or record.
     """
     for attempt in range(DELETE_ATTEMPTS):
         try:
-            return await _delete(pool, name, if_empty=if_empty, by=by)
+            return await _delete(pool, name, if_empty=if_empty, by=by, gone=gone)
         except LOST_RACE:
             # It locks jobs as it meets them, and verbs lock them by seq: rolled back whole, it can go again.
             if attempt == DELETE_ATTEMPTS - 1:
@@ -292,7 +293,7 @@ async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SER
     raise AssertionError("unreachable")
 
 
-async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
+async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor, gone: int) -> bool:
     async with pool.acquire() as db, db.transaction():
         await db.execute(f"SET LOCAL statement_timeout = '{DELETE_SECONDS:.0f}s'")
         locked = await db.fetchrow(_LOCK, name)
@@ -307,7 +308,7 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor) -> bool:
         jobs = await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
         await db.execute(_DROP_TALLIES, topic_id)
         await db.execute(_DROP_READS, topic_id)
-        detail = {"config": _settings(locked["before"]), "jobs": jobs}
+        detail = {"config": _settings(locked["before"]), "jobs": gone + jobs}
         await trail.record(db, by, Action.TOPIC_DELETED, name, detail)
         return True
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import asyncpg
 import pytest
 
+from app.audit import trail
+from app.engine import purges
 from app.errors import TopicNotEmpty, TopicNotFound
 from app.queue import consumer, exits, inspector, log, survey
 from app.queue.consumer import Return
 from app.queue.exits import Spent
 from app.queue.model import Batch, Topic
 from app.topics import store
+from app.topics.asked import Asked, resolve
 from app.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, take, until
@@ -263,3 +267,48 @@ async def test_a_look_that_meets_a_deletion_tells_how_it_ended(
     await rivals.meet()
     await (deleting.commit() if commits else deleting.rollback())
     assert await looking == {topic.name for topic in topics[commits:]}
+
+
+@pytest.mark.parametrize("kind", ["queue", "log"])
+async def test_looks_do_not_wait_while_a_topic_is_emptied(
+    kind: Literal["queue", "log"], machine: Machine, topic: str, rivals: Rivals
+) -> None:
+    """Its jobs and records go in batches before the topic does, however many there are."""
+    await store.put(machine.pools.rest, topic, resolve(topic, Asked(type=kind)))
+    policy = await machine.policies.get(topic)
+    if kind == "log":
+        await machine.engine.logs.append(policy, Batch(payloads=[b"1"] * 3), 3, None)
+    else:
+        await machine.enqueue(policy, 3)
+    held_up = rivals.one.transaction()
+    await held_up.start()
+    rows = "records" if kind == "log" else "jobs"
+    await rivals.one.fetch(f"SELECT 1 FROM holdfast.{rows} WHERE topic = $1 AND seq = 2 FOR UPDATE", topic)
+    deleting = asyncio.create_task(machine.engine.delete(policy, if_empty=False, by=trail.SERVICE))
+    await rivals.meet()
+    for look in ("states", "survey", "newest"):
+        assert await asyncio.wait_for(found_by(look, rivals.other, [policy.topic]), 1) == {topic}, look
+    await held_up.rollback()
+
+    assert await deleting is True
+    assert await left(rivals.observer, policy) == {}
+    query = "SELECT detail ->> 'jobs' FROM holdfast.audit WHERE action = 'topic.deleted' AND subject = $1"
+    assert await rivals.observer.fetchval(query, topic) == ("0" if kind == "log" else "3")
+
+
+async def test_a_deletion_that_breaks_off_can_be_repeated(
+    machine: Machine, queue: Policy, rivals: Rivals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purges, "AT_ONCE", 2)
+    await machine.enqueue(queue, 6)
+    holding = rivals.one.transaction()
+    await holding.start()
+    await rivals.one.fetch("SELECT 1 FROM holdfast.jobs WHERE topic = $1 AND seq = 5 FOR UPDATE", queue.topic.name)
+    with pytest.raises(asyncpg.LockNotAvailableError):
+        await machine.engine.delete(queue, if_empty=False, by=trail.SERVICE)
+    await holding.rollback()
+    assert [job.seq for job in await machine.claim(queue, 10)] == [5, 6]
+    assert await machine.enqueue(queue) == [7]
+    assert await machine.engine.delete(queue, if_empty=False, by=trail.SERVICE) is True
+    assert await left(rivals.observer, queue) == {}
+    assert await machine.engine.delete(queue, if_empty=False, by=trail.SERVICE) is False
