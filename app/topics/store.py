@@ -50,7 +50,7 @@ _CONTROLLED = sql.load(__package__, "controlled")
 _CLOSING = sql.load(__package__, "closing")
 
 DELETE_ATTEMPTS: Final = 5
-DELETE_SECONDS: Final = 600.0  # deletion of a topic is one transaction, however many jobs it holds
+DELETE_SECONDS: Final = 600.0  # of the one transaction, which may find many jobs that have failed, and ids of batches
 
 
 async def get(db: Connection, name: str, defaults: Defaults) -> Policy | None:

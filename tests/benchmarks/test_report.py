@@ -168,8 +168,9 @@ def test_the_picture_of_the_snapshot_has_a_named_line_for_each_system_that_was_r
 
 
 def test_rates_are_drawn_as_long_as_they_are() -> None:
-    one = {"name": "batch of 9, claim over HTTP / its statement alone", "run": 1, "rate": 50.0, "base": 100.0}
-    drawn = report.pictures([{"facts": FACTS, "figures": [one, {"name": "other", "run": 1}]}])["rates.svg"]
+    one = {"name": "batch of 9, claim over HTTP / its statement alone", "run": 2, "rate": 50.0, "base": 100.0}
+    before = {**one, "run": 1, "rate": 90.0}
+    drawn = report.pictures([{"facts": FACTS, "figures": [before, one, {"name": "other", "run": 3}]}])["rates.svg"]
     assert re.findall(r'<rect x="100" y="\d+" width="([\d.]+)"', drawn) == ["260.0", "520.0"]
     assert ">claim</text>" in drawn
     assert "rates.svg" not in report.pictures([_bars(1, 0.8)])
