@@ -83,6 +83,23 @@ async def test_a_wait_counts_beyond_the_timeout(queue: AsyncTopic) -> None:
     assert claimed.jobs == ()
 
 
+async def test_a_deletion_is_waited_for(service: Running, queue: AsyncTopic) -> None:
+    """It goes through all that a topic holds, and here somebody holds a job of it."""
+    seq = (await queue.enqueue({})).seq
+    async with (
+        AsyncClient(service.url, timeout=0.5, attempt_timeout=0.2, retries=0) as client,
+        service.context.pools.rest.acquire() as db,
+    ):
+        holding = db.transaction()
+        await holding.start()
+        await db.fetch("SELECT 1 FROM holdfast.jobs WHERE topic = $1 AND seq = $2 FOR UPDATE", queue.name, seq)
+        deleting = asyncio.create_task(client.topic(queue.name).delete())
+        await asyncio.sleep(0.7)
+        assert not deleting.done()
+        await holding.rollback()
+        assert (await deleting).deleted
+
+
 async def test_a_repeat_follows_a_try_that_took_too_long(queue: AsyncTopic, proxy: Proxy) -> None:
     proxy.delay(f"GET /{queue.name}", 30)
     async with AsyncClient(proxy.url, attempt_timeout=0.3) as client:

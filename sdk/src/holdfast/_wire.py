@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from holdfast import errors
@@ -19,6 +19,9 @@ U = TypeVar("U")
 
 Primitive = str | int | float | bool | None
 Param = str | int | float | bool | list[str] | None
+
+# For what goes through all that a topic holds before it is answered: as long as the service itself takes at most.
+ALL_MS: Final = 600_000
 
 
 class Repeat(Enum):

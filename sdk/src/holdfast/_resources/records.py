@@ -13,7 +13,7 @@ from holdfast._decode import read
 from holdfast._objects import Upload
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, verb
-from holdfast._wire import Reply, Request, T, encode, reads, said
+from holdfast._wire import ALL_MS, Reply, Request, T, encode, reads, said
 
 
 class TopicRecords(NamedTopic[S]):
@@ -154,4 +154,5 @@ class TopicRecords(NamedTopic[S]):
             self._path("delete"),
             reads(models.RecordsDeleted),
             body=encode(body),
+            wait_ms=ALL_MS,
         )

@@ -7,7 +7,7 @@ from typing import Literal
 from holdfast import models
 from holdfast._body import fields_of
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Request, encode, path, reads, reads_page, said
+from holdfast._wire import ALL_MS, Request, encode, path, reads, reads_page, said
 
 
 class NamedTopic(Resource[S]):
@@ -37,9 +37,10 @@ class TopicSettings(NamedTopic[S]):
 
     @verb
     def delete(self, *, if_empty: bool = False) -> Request[models.TopicRemoved]:
-        """Delete it for good, with all that it holds. With `if_empty`: a Conflict where it holds something."""
+        """Delete it for good, with all that it holds: millions of jobs take minutes. With `if_empty`: a Conflict where
+        it holds something."""
         params = {"if_empty": if_empty or None}
-        return Request("DELETE", self._path(), reads(models.TopicRemoved), params=params)
+        return Request("DELETE", self._path(), reads(models.TopicRemoved), params=params, wait_ms=ALL_MS)
 
     @verb
     def pause(self, *, tenant: str | None = None) -> Request[models.Control]:

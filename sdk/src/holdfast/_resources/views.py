@@ -8,7 +8,7 @@ from holdfast import models
 from holdfast._body import moment_of
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, listing, verb
-from holdfast._wire import Request, reads, reads_page
+from holdfast._wire import ALL_MS, Request, reads, reads_page
 
 
 class TopicViews(NamedTopic[S]):
@@ -94,4 +94,4 @@ class TopicViews(NamedTopic[S]):
     @verb
     def delete_failures(self, cluster: str) -> Request[models.ClusterDeleted]:
         """Delete all jobs that failed with this kind of error."""
-        return Request("DELETE", self._path("failures", cluster), reads(models.ClusterDeleted))
+        return Request("DELETE", self._path("failures", cluster), reads(models.ClusterDeleted), wait_ms=ALL_MS)
