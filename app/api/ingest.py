@@ -16,12 +16,12 @@ from app.api.forms import FORM, MULTIPART, media_type, payload_of
 from app.api.openapi import TOPIC, operation, path
 from app.api.origins import allow_origin
 from app.api.traced import sends, sent
-from app.api.users import with_user
+from app.api.users import user_of_token, with_user
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, basic, from_another_site
 from app.edge.payloads import JSON, TEXT, has_nul
 from app.engine.enqueues import Gone
-from app.errors import InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
+from app.errors import Forbidden, InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
 from app.keys import Key, Scope
 from app.metrics import catalogue
 from app.queue.ids import id_of
@@ -105,11 +105,11 @@ async def ingest(request: Request) -> Response:
     """Enqueue the body as it is, into a queue that there is: JSON, a form, or a text."""
     context = context_of(request)
     name = request.path_params["topic"]
-    policy, key = await _let_in(request, context, name)
+    policy, key, user_id = await _let_in(request, context, name)
     media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
     batch = Batch(
         payloads=[b""],  # until it is there: what is wrong with the rest is said before
-        metadata=_unless_none(_metadata(request, key)),
+        metadata=_unless_none(_metadata(request, user_id)),
         groups=_unless_none(_in_path(request, "group", MAX_GROUP)),
         dedupe_ids=_unless_none(_in_path(request, "dedupe", MAX_JOB_KEY)),
     )
@@ -136,24 +136,27 @@ async def ingest(request: Request) -> Response:
     return Response(encode(shown), 202, headers, "application/json")
 
 
-async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy, Key | None]:
-    """The topic's policy, and who sends. Raises Unauthorized and Forbidden before it tells whether there is such a
-    topic; TopicNotFound, NotAQueue."""
+async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy, Key | None, str | None]:
+    """The topic's policy, the sender's key, and the id of the user that the job is for. Raises Unauthorized and
+    Forbidden before it tells whether there is such a topic; TopicNotFound, NotAQueue."""
     access = context.access
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         raise InvalidRequest("A topic, group or dedupe id in a path can't have a '/'.")
     policy = await context.policies.for_anybody(name) if NAME.match(name) else None
+    key, user_id = None, await user_of_token(request, context)
     if policy is None or policy.config.ingest != "public":
+        if user_id is not None and access.directory.guarded:
+            raise Forbidden(
+                "A token of POST /v0/users/<id>/token may send to topics whose `ingest` is public.", {"topic": name}
+            )
         key = access.check(request, Scope.WRITE, name, confines=True)
-    elif _says_who(request):
+    elif user_id is None and _says_who(request):
         key = access.check(request, Scope(0), confines=True)
-    else:
-        key = None
     if policy is None:
         raise TopicNotFound(name)
     if policy.config.type is not TopicType.QUEUE:
         raise NotAQueue(name)
-    return policy, key
+    return policy, key, key.id if isinstance(key, UserKey) else user_id
 
 
 def _says_who(request: Request) -> bool:
@@ -171,13 +174,13 @@ async def _place(
     except Gone:
         # The topic may have been deleted, and made anew, through another process: perhaps not for anybody.
         context.policies.forget(policy.topic.name)
-        fresh, _ = await _let_in(request, context, policy.topic.name)
+        fresh, _, _ = await _let_in(request, context, policy.topic.name)
         if fresh.topic.id == policy.topic.id:
             raise
         return fresh, await enqueues.place_there(fresh, batch, size)
 
 
-def _metadata(request: Request, key: Key | None) -> str | None:
+def _metadata(request: Request, user_id: str | None) -> str | None:
     """The parameters of the query and the path as `params`, and the user's id; None without either."""
     params: dict[str, Any] = {}
     given = request.query_params.multi_items()
@@ -188,8 +191,8 @@ def _metadata(request: Request, key: Key | None) -> str | None:
         params[name] = value if before is None else [*before, value] if isinstance(before, list) else [before, value]
     params |= {name: request.path_params[name] for name in ("group", "dedupe") if name in request.path_params}
     text = encode({"params": params}).decode() if params else None
-    if isinstance(key, UserKey):
-        text = with_user(text, key.id)
+    if user_id is not None:
+        text = with_user(text, user_id)
     if text is not None and len(text.encode()) > MAX_META_BYTES:
         raise InvalidRequest(f"The parameters are more than {MAX_META_BYTES} bytes of metadata.")
     if text is not None and has_nul(text.encode()):

@@ -6,8 +6,12 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
+from starlette.requests import Request
 
 from app.api.fields import encode
+from app.edge.context import Context
+from app.edge.credentials import authorization, bearer
+from app.errors import Unauthorized
 
 MAX_USER_ID: Final = 128  # characters
 USER_KEY: Final = "$user_id"  # in a job's metadata
@@ -22,3 +26,21 @@ def with_user(metadata: str | None, user_id: str) -> str:
     if metadata is None:
         return encode({USER_KEY: user_id}).decode()
     return encode({**_object.decode(metadata), USER_KEY: user_id}).decode()
+
+
+async def user_of_token(request: Request, context: Context) -> str | None:
+    """The application's user whose token the request shows as Bearer; None where it shows none of those.
+
+    Raises Unauthorized for a token that has expired, unless the server is open: there it counts as none.
+    """
+    directory = context.access.directory
+    given = bearer(authorization(request))
+    if given.count(b".") != 2:  # not a JWT: an API key
+        return None
+    try:
+        claims = (await directory.signer()).read_for_events(given)
+    except Unauthorized:
+        if directory.guarded:
+            raise
+        return None
+    return None if claims is None else claims.user_id

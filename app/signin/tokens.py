@@ -22,7 +22,7 @@ Said = TypeVar("Said")
 ALGORITHM: Final = "HS256"
 ISSUER: Final = "holdfast"
 SECONDS: Final = 900
-USER_EVENTS: Final = "user-events"  # the audience of tokens that are good for a user's stream, and for nothing else
+USER_EVENTS: Final = "user-events"  # of tokens of the application's users: good for their stream, and at /in
 PAGES: Final = "pages"  # of those that are good for the admin pages
 PAGES_SECONDS: Final = 12 * 3600
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.api.forms import MAX_FIELDS, MAX_FILES
-from tests.api.dialect import Body, Topic, refused
+from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
 from tests.api.people import add_user, basic, token_of
 from tests.conftest import Running
@@ -290,6 +290,40 @@ async def test_what_was_made_anew_elsewhere_may_be_public_no_more(services: Serv
         await Topic(there, "in.anew").put()
         refused(await nobody.post("/in/in.anew", content=b"1", headers=JSON), 401, "unauthorized")
         taken(await here.post("/in/in.anew", content=b"1", headers=JSON))
+
+
+async def token_for(root: httpx.AsyncClient, user_id: str, **fields: object) -> dict[str, str]:
+    return bearer(accepted(await root.post(f"/v0/users/{quote(user_id)}/token", json=fields))["token"])
+
+
+async def test_an_applications_user_sends_with_their_token(guarded: Running) -> None:
+    """To public topics alone; whether there is another topic is not told."""
+    async with client(guarded, "root") as root, client(guarded) as nobody:
+        queue, keyed = Topic(root, "of.customers"), Topic(root, "of.keys")
+        await queue.put(ingest="public")
+        await keyed.put()
+        token = await token_for(root, "käthe 7")
+        taken(await nobody.post("/in/of.customers?a=1", content=b"1", headers=JSON | token))
+        assert (await queue.take())["meta"] == {"params": {"a": "1"}, "$user_id": "käthe 7"}
+        for name in (keyed.name, "of.nothing"):
+            error = refused(await nobody.post(f"/in/{name}", content=b"1", headers=JSON | token), 403, "forbidden")
+            assert "`ingest` is public" in error["message"]
+        brief = await token_for(root, "käthe 7", ttl_ms=1_000)
+
+        async def has_expired() -> bool:
+            answer = await nobody.get(f"/v0/users/{quote('käthe 7')}/events?last_event_id=x", headers=brief)
+            return answer.status_code == 401
+
+        await eventually(has_expired)
+        error = refused(await nobody.post("/in/of.customers", content=b"1", headers=JSON | brief), 401, "unauthorized")
+        assert "expired" in error["message"]
+        assert await queue.counts() == (0, 1)
+
+
+async def test_an_open_server_takes_a_token_for_the_users_id_alone(queue: Topic) -> None:
+    token = await token_for(queue.http, "ada")
+    assert (await sent(queue, b"1", JSON | token))["meta"] == {"$user_id": "ada"}
+    assert "meta" not in await sent(queue, b"1", JSON | bearer("not.a.token"))
 
 
 async def test_the_user_who_sends_is_the_jobs_user(guarded: Running) -> None:

@@ -212,7 +212,7 @@ async def test_jobs_of_other_topics_and_without_users_end_in_silence(http: httpx
         assert await stream.events(1) == [("last", None)]
 
 
-async def test_a_token_is_good_for_one_users_stream_and_nothing_else(guarded: Running) -> None:
+async def test_a_token_is_good_for_one_users_stream_and_public_topics_alone(guarded: Running) -> None:
     async with client(guarded, "root") as root, client(guarded) as nobody:
         await Topic(root, "mail").put()
         made = await token_for(root, "ada")
@@ -228,10 +228,10 @@ async def test_a_token_is_good_for_one_users_stream_and_nothing_else(guarded: Ru
             ("GET", "/v0/topics/mail"),
             ("POST", "/v0/users/ada/events"),
             ("POST", "/v0/users/ada/token"),
-            ("POST", "/in/mail"),
             ("GET", "/metrics"),
         ):
             refused(await nobody.request(method, path, headers=bearer(token), json={}), 401, "unauthorized")
+        refused(await nobody.post("/in/mail", headers=bearer(token), json={}), 403, "forbidden")  # public ones alone
         # Nor is a user's own session one for the streams of the application's users.
         account = await add_user(root, name="ada-herself")
         session = await token_of(root, "ada-herself")

@@ -116,7 +116,7 @@ _event = msgspec.json.Decoder(UserEventBody)
     ),
 )
 async def token(request: Request) -> Response:
-    """A token with which this user's browser opens the stream of their events, and does nothing else."""
+    """A token for this user's browser: for the stream of their events, and for `/in` of public topics."""
     began = time.perf_counter()
     context = context_of(request)
     context.access.check_server(request)
