@@ -172,23 +172,49 @@ async def test_a_drain_gives_back_what_has_not_begun_and_ends_the_rest(queue: As
     assert {(job.state, job.deliveries) for job in jobs} == {("ready", 0)}
 
 
-async def test_a_second_stop_gives_back_what_runs(queue: AsyncTopic, handlers: Queue) -> None:
+@pytest.mark.parametrize("stops", [1, 2])
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_job_that_a_stop_interrupts_has_had_its_delivery(
+    queue: AsyncTopic, handlers: Queue, stops: int, threaded: bool
+) -> None:
+    """After the grace or a second stop it goes back at once, and the next worker sees that it had begun before."""
     begun = asyncio.Event()
+    counts: list[int] = []
 
-    @handlers.handler(queue.name)
-    async def handler(_: Any) -> None:
+    async def wait_for_ever(_: Any) -> None:
         begun.set()
         await asyncio.Event().wait()
 
+    def wait_in_a_thread(_: Any, context: SyncContext) -> None:
+        asyncio.run_coroutine_threadsafe(_set(begun), loop)
+        context.signal.wait(20)
+
+    loop = asyncio.get_running_loop()
+    handlers.handler(queue.name)(wait_in_a_thread if threaded else wait_for_ever)
     seq = (await queue.enqueue(1)).seq
-    worker = Worker(handlers)
+    worker = Worker(handlers, grace=0.1 if stops == 1 else 30)
     running = asyncio.create_task(worker.run(signals=False))
     await begun.wait()
-    worker.stop()
-    worker.stop()
+    for _ in range(stops):
+        worker.stop()
     await asyncio.wait_for(running, 10)
     job = await queue.job(seq)
-    assert (job.state, job.deliveries) == ("ready", 0)
+    assert (job.state, job.deliveries) == ("ready", 1)
+    assert job.last_error == "its worker stopped before the job was done"
+
+    async with Queue(handlers.account.base_url) as others:
+
+        @others.handler(queue.name)
+        async def handler(_: Any, context: AsyncContext) -> None:
+            counts.append(context.received_count)
+
+        async with working(others):
+            await fact(lambda: counts)
+    assert counts == [2]
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
 
 
 async def test_nothing_is_claimed_without_room(queue: AsyncTopic, handlers: Queue) -> None:

@@ -175,7 +175,7 @@ class Lane:
             if taken.signalled is None:
                 self.interrupt(taken, "lost")
             else:
-                self._finish(taken, self._interrupted(taken.signalled))
+                self._finish(taken, self._interrupted(taken, taken.signalled))
         return None
 
     def call(self, taken: Taken) -> Any:
@@ -194,7 +194,7 @@ class Lane:
         self._ahead.done += 1
         if not taken.over:
             if taken.signalled is not None and isinstance(value, BaseException):
-                value = self._interrupted(taken.signalled)
+                value = self._interrupted(taken, taken.signalled)
             self._finish(taken, value)
         elif taken.span is not None:
             _trace.end_process(taken.span, "lost", "its lease was lost", None)  # unless it was judged before this
@@ -223,13 +223,15 @@ class Lane:
             except Exception:
                 log.exception("on_error of the worker raised")
 
-    def _interrupted(self, why: Why) -> Any:
-        """What an interruption means for the job."""
+    def _interrupted(self, taken: Taken, why: Why) -> Any:
+        """What an interruption means for the job. One that has begun has had its delivery."""
         match why:
             case "timeout":
                 return Retry(reason=f"took longer than {self.handler.timeout:g} s")
             case "cancelled":
                 return Judged(Verdict("nack"), "cancelled")  # which ends it, whatever tries it has left
+            case "stopping" if taken.task is not None:
+                return Judged(Verdict("nack", 0), "its worker stopped before the job was done")
             case "stopping" | "lost":
                 return Judged(RELEASE)
 
@@ -251,7 +253,7 @@ class Lane:
         if self._caller.interruptible(taken):
             taken.task.cancel()
         elif why in ("timeout", "stopping"):
-            self._finish(taken, self._interrupted(why))
+            self._finish(taken, self._interrupted(taken, why))
 
     async def _watch_time(self) -> None:
         """What begins from now on has its time at least, so this looks again when the next of those that run may have
