@@ -3003,7 +3003,7 @@ CREATE UNLOGGED TABLE holdfast.buckets (
     tokens double precision NOT NULL,
     topic_id integer NOT NULL,
     granted integer NOT NULL,
-    short boolean NOT NULL,
+    short boolean DEFAULT false NOT NULL,
     CONSTRAINT buckets_tokens_check CHECK ((tokens >= (0)::double precision))
 )
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');

@@ -1,8 +1,6 @@
 """Tokens in PostgreSQL: how many jobs of a topic all processes may hand out now. docs/semantics.md, section 11.
 
-A bucket earns `per_second` tokens a second. Where its takers want more than there is, it earns up to a second's worth
-while nobody comes, so that a pause of all of them costs no throughput; otherwise it holds a tenth of a second's worth
-at most, and one token at least: what may come at once after a quiet time.
+A bucket earns `per_second` tokens a second and holds a second's worth. A new one is full.
 """
 
 from __future__ import annotations

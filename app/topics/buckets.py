@@ -21,7 +21,7 @@ from app.queue.tokens import Grant
 
 TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
 RETRY_SECONDS: Final = 1.0
-KEPT_MS: Final = 10_000  # a bucket that nobody has come to for so long is as good as new
+KEPT_MS: Final = 10_000  # by then a bucket is full, as a new one is
 
 log = logging.getLogger(__name__)
 
@@ -30,21 +30,15 @@ TAKE: Final = """
 local wanted, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at', 'short')
-local tokens = math.max(1, rate / 10)
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = rate
 if kept[1] then
     local at = tonumber(kept[2])
-    local gap = math.max(now - at, 0) / 1000000
-    local most = tokens
-    if kept[3] == '1' and gap < 1 then most = math.max(1, rate) end
-    tokens = math.min(tonumber(kept[1]) + gap * rate, most)
+    tokens = math.min(tonumber(kept[1]) + math.max(now - at, 0) / 1000000 * rate, rate)
     now = math.max(now, at)
 end
 local granted = math.min(wanted, math.floor(tokens))
-local short = '0'
-if granted < wanted then short = '1' end
-redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens - granted),
-           'at', string.format('%.0f', now), 'short', short)
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens - granted), 'at', string.format('%.0f', now))
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {granted, math.max(math.ceil((1 - (tokens - granted)) / rate * 1000), 0)}
 """
@@ -61,8 +55,8 @@ return math.max(math.ceil((1 - tonumber(kept[1])) / rate * 1000 - gap / 1000), 0
 PUT_BACK: Final = """
 local tokens = redis.call('HGET', KEYS[1], 'tokens')
 if tokens then
-    tokens = math.min(tonumber(tokens) + tonumber(ARGV[1]), math.max(1, tonumber(ARGV[2])))
-    redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'short', '0')
+    tokens = math.min(tonumber(tokens) + tonumber(ARGV[1]), tonumber(ARGV[2]))
+    redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens))
 end
 """
 

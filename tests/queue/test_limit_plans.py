@@ -54,7 +54,7 @@ async def world(new_database: NewDatabase) -> AsyncIterator[World]:
     try:
         for name in BOUNDS:
             await plans.prepare(db, statements.named(name))
-        await db.execute("INSERT INTO holdfast.buckets SELECT now(), 5, n, 0, false FROM generate_series(1, 3000) n")
+        await db.execute("INSERT INTO holdfast.buckets SELECT now(), 5, n, 0 FROM generate_series(1, 3000) n")
         await db.execute(
             "INSERT INTO holdfast.tallies (topic_id, ready) SELECT n % 3000, 1 FROM generate_series(1, 30000) n"
         )
