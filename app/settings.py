@@ -18,6 +18,9 @@ from app.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
+# Variables of the client and of docker-compose.yml: a shell that has them exported starts the service all the same.
+CLIENT_VARIABLES = frozenset({"HOLDFAST_URL", "HOLDFAST_API_KEY", "HOLDFAST_NODE"})
+COMPOSE_VARIABLES = frozenset({"HOLDFAST_ADMIN_KEY", "HOLDFAST_METRICS_KEY"})
 MIB = 1024 * 1024
 LEAST_SECRET_BYTES = 32
 SECRETS = ("database_url", "redis_url", "api_keys", "jwt_secret", "webhook_secret")  # may come in files
@@ -255,7 +258,10 @@ def read(environ: Mapping[str, str]) -> dict[str, str]:
     given = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
-        if name.startswith(PREFIX) and not name.startswith(IGNORED_PREFIX) and value != ""
+        if name.startswith(PREFIX)
+        and not name.startswith(IGNORED_PREFIX)
+        and name not in CLIENT_VARIABLES | COMPOSE_VARIABLES
+        and value != ""
     }
     for name in SECRETS:
         path = given.pop(f"{name}_file", None)

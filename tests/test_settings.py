@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from app.errors import ConfigurationError
 from app.keys import digest_of
 from app.settings import SECRETS, Settings, is_loopback
+
+ROOT = Path(__file__).parents[1]
 
 
 def refused(**environ: str) -> str:
@@ -29,6 +32,14 @@ def test_nothing_set_is_a_service_for_this_machine_only() -> None:
 def test_other_variables_and_those_of_the_tests_are_left_alone() -> None:
     environ = {"PATH": "/bin", "HOLDFAST_TEST_DATABASE_URL": "x", "HOLDFAST_PORT": ""}
     assert Settings.from_env(environ) == Settings.from_env({})
+
+
+def test_a_shell_that_is_set_up_for_the_client_or_for_compose_starts_the_service_too() -> None:
+    sources = [*(ROOT / "sdk/src").rglob("*.py"), *(ROOT / "spark").rglob("*.py"), ROOT / "docker-compose.yml"]
+    read = {name for file in sources for name in re.findall(r"\bHOLDFAST_[A-Z_]+", file.read_text())} - {"HOLDFAST_"}
+    others = {name for name in read if name.removeprefix("HOLDFAST_").lower() not in Settings.model_fields}
+    assert others >= {"HOLDFAST_URL", "HOLDFAST_API_KEY", "HOLDFAST_NODE", "HOLDFAST_ADMIN_KEY"}
+    assert Settings.from_env(dict.fromkeys(others, "http://127.0.0.1:9")) == Settings.from_env({})
 
 
 def test_a_misspelt_name_suggests_the_right_one() -> None:
