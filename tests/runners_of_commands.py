@@ -72,7 +72,7 @@ ALIKE: Final = {
     "CONTRIBUTING.md $ ./run": (_FRESH, "it is the same command in README"),
     "CONTRIBUTING.md $ ./test --list": (f"{_HERE}test_suites_are_listed", "nothing is installed before"),
     "* $ ./test tests -- *": (
-        "tests/test_budget.py::test_what_follows_the_dashes_goes_to_pytest_only",
+        "tests/test_run_suites.py::test_what_follows_the_dashes_goes_to_pytest_only",
         "a suite of one command, which prints its words",
     ),
     "* $ HOLDFAST_TEST_EXAMPLES=1000 ./test *": (

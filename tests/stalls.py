@@ -30,6 +30,22 @@ MOOD: Final = "failed once in a browser"
 BROWSER: Final = "browser"  # the fixture that all pages come of
 MOST_MOODS: Final = 2  # of a process; with more it is the pages
 
+STEPS: Final = 2_000_000
+STEPS_SECONDS: Final = 0.065  # how long they take on the machine that bounds of time are for
+SLOWEST: Final = 2.0
+
+
+def slowness() -> float:
+    """How many times as long as on that machine the same work takes here now: 1 to SLOWEST."""
+    took = []
+    for _ in range(3):
+        began = time.perf_counter()
+        count = 0
+        for step in range(STEPS):
+            count += step
+        took.append(time.perf_counter() - began)
+    return min(max(min(took) / STEPS_SECONDS, 1.0), SLOWEST)
+
 
 class Pulse(threading.Thread):
     """Beats until the process ends."""

@@ -20,7 +20,7 @@ from tests.chaos.measure import Sample, sample
 from tests.chaos.nemesis import CALM, PAIRS
 from tests.chaos.round import Asked, Told, play
 from tests.chaos.system import ROOT, System
-from tests.run_suites import slowness
+from tests.stalls import slowness
 
 ROUND_SECONDS: Final = 150.0
 SHOWN: Final = 20  # faults that a terminal has

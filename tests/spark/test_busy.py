@@ -26,9 +26,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark import source
 from tests.launch import services
 from tests.processes import until
-from tests.run_suites import slowness
 from tests.spark.nothing import Nothing
 from tests.spark.test_pages import reader
+from tests.stalls import slowness
 
 TABLES = "lease_events", "jobs"
 # Rounds of a kind, one after the other: in this order what changes with time changes both.

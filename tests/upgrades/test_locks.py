@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 
 from app.db import schema
-from tests.run_suites import slowness
+from tests.stalls import slowness
 from tests.upgrades.filled import FILL, LOCKED, SCHEMA, WATCH
 
 if TYPE_CHECKING:
