@@ -1,13 +1,19 @@
 # What a contributor types. Using Holdfast needs ./run and ./test only.
 PYTHON := .venv/bin/python
-UV := $(or $(shell command -v uv),.tools/bin/uv)
-COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
+UV = $(shell bash -c 'source deploy/bootstrap.sh && find_uv && printf %s "$$UV"')
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages failover herd soak spark-zip spark-bench
+# What these run is in .venv, which they make first: in a fresh clone each works by itself.
+IN_VENV := format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages failover herd soak spark-zip spark-bench
+.PHONY: help installed run test check $(IN_VENV)
+$(IN_VENV): | installed
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+installed:
+	@./test --list >/dev/null
 
 run: ## start the service, as ./run does
 	./run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 
 import pytest
@@ -48,3 +50,12 @@ def test_an_unknown_suite_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         run_suites.main(["nonsense"])
     assert end.value.code == 2
     assert "there is no suite nonsense" in capsys.readouterr().err
+
+
+def test_every_make_target_installs_what_it_needs() -> None:
+    makefile = (run_suites.ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE)) - {"help", "run", "test", "check"}
+    assert len(targets) > 25
+    for target in targets:
+        planned = subprocess.run(["make", "-n", target], cwd=run_suites.ROOT, capture_output=True, text=True, check=True)
+        assert planned.stdout.startswith("./test --list"), f"make {target} finds no .venv in a fresh clone"
