@@ -57,5 +57,6 @@ def test_every_make_target_installs_what_it_needs() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE)) - {"help", "run", "test", "check"}
     assert len(targets) > 25
     for target in targets:
-        planned = subprocess.run(["make", "-n", target], cwd=run_suites.ROOT, capture_output=True, text=True, check=True)
+        command = ["make", "--dry-run", target]
+        planned = subprocess.run(command, cwd=run_suites.ROOT, capture_output=True, text=True, check=True)
         assert planned.stdout.startswith("./test --list"), f"make {target} finds no .venv in a fresh clone"
