@@ -112,7 +112,7 @@ async def told(shared: Shared, policy: Policy, done: Cancelled) -> None:
     """Count what was cancelled, and see to who waits behind it."""
     shared.moved(policy.topic, ready=-done.ready)
     shared.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
-    if done.gone:
+    if done.gone or done.marked:
         await shared.groups.left(policy)
 
 

@@ -12,6 +12,8 @@ from app.queue import changes, consumer, exits, producer
 from app.queue.changes import Change, Payload
 from app.queue.consumer import Return
 from app.queue.exits import Spent
+from app.queue.groups import Promoted
+from app.queue.log import Match as Matching
 from app.queue.model import Lane, Seq
 from app.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take
@@ -151,14 +153,42 @@ async def test_the_next_of_its_group_comes_out(db: Session, queue: Policy) -> No
     await cancel(db, queue, 1)
     await promote(db, queue)
     assert await states(db, queue) == {"2": "ready", "3": "blocked"}
-    [job] = await take(db, queue, lease_ms=100)
-    await cancel(db, queue, 2)
+
+
+async def test_the_group_of_a_leased_one_goes_on_at_once(db: Session, queue: Policy) -> None:
+    await write_grouped(db, queue, ("a", "1"), ("a", "2"), ("a", "3"))
+    [job] = await take(db, queue)
+    assert await cancel(db, queue, 1) == (set(), {1})
     await promote(db, queue)
-    assert await states(db, queue) == {"2": "leased", "3": "blocked"}
-    await lease_ended(db, queue, job)
-    await exits.expire(db, queue.topic.name, 10)
+    assert await states(db, queue) == {"1": "leased", "2": "ready", "3": "blocked"}
+    await cancel(db, queue, 1)
     await promote(db, queue)
-    assert await states(db, queue) == {"3": "ready"}
+    assert await states(db, queue) == {"1": "leased", "2": "ready", "3": "blocked"}, "once is enough"
+    assert await consumer.ack(db, queue.topic, [held(job)]) == {0}, "an ack still completes it"
+    assert await promote(db, queue) == Promoted(0, 0, 0), "it left its group when it was cancelled"
+    assert await states(db, queue) == {"2": "ready", "3": "blocked"}
+    assert await tallied(db, queue)
+
+
+async def test_a_delete_lets_the_group_of_a_leased_one_go_on(db: Session, queue: Policy) -> None:
+    await write_grouped(db, queue, ("a", "1"), ("a", "2"), tags=["t", None])
+    await take(db, queue)
+    done = await exits.delete(db, queue.topic, Matching(tag="t"), after=0, upto=9, limit=9)
+    assert (done.count, done.marked) == (0, 1)
+    await promote(db, queue)
+    assert await states(db, queue) == {"1": "leased", "2": "ready"}
+    assert await tallied(db, queue)
+
+
+async def test_the_group_of_a_dead_letter_stays_with_it(db: Session, topic: str, make_queue: MakeQueue) -> None:
+    queue = await make_queue(topic, max_deliveries=1)
+    await write_grouped(db, queue, ("a", "1"))
+    [job] = await take(db, queue)
+    dead = await make_queue(f"{topic}.dead")
+    await exits.bury(db, queue.topic, queue.budget, [Spent(1, UUID(job.lease))], dead.topic)
+    await take(db, dead)
+    assert await cancel(db, dead, 1) == (set(), {1})
+    assert await db.fetchval("SELECT grp FROM holdfast.jobs WHERE topic = $1", dead.topic.name) == "a"
 
 
 async def test_what_is_over_is_left(db: Session, topic: str, make_queue: MakeQueue) -> None:

@@ -26,11 +26,12 @@ from tests.races.weather import Storm
 MakeQueue = Callable[..., Awaitable[Policy]]
 SECONDS = 5.0
 GROUPS = 50
-DEPTH = 120
+DEPTH = {False: 120, True: 80}  # with keys, fewer jobs wait: a pending one is updated
 MOST_LOST = 5  # races, with keys: see test_key_storm.py; and deletions lock by seq, producers by key
 WANTED = {"unblocked", "released", "acked", "dead_lettered", "deleted", "expired", "requeued", "cancelled"}
 OF_KEYS = {"updated", "superseded"}
 LEAVES = {"acked", "dead_lettered", "failed", "expired", "deleted", "superseded", "cancelled"}
+MARKED = "to be cancelled"  # it has left its group; its holder may be at work
 
 
 def faults(rows: list[asyncpg.Record], group_of: dict[int, str], orderly: set[str]) -> list[str]:
@@ -51,14 +52,14 @@ def faults(rows: list[asyncpg.Record], group_of: dict[int, str], orderly: set[st
                 wrong.append(f"{seq} of {group} was handed out behind {last[group]}")
             out[group] = seq
             last[group] = max(last[group], seq)
-        elif event in LEAVES and out.get(group) == seq:
+        elif (event in LEAVES or row["detail"] == MARKED) and out.get(group) == seq:
             del out[group]
     return wrong
 
 
 def test_the_check_finds_what_is_wrong() -> None:
     def ledger(*told: tuple[int, str]) -> list[asyncpg.Record]:
-        return [{"seq": seq, "event": event} for seq, event in told]  # type: ignore[misc]
+        return [{"seq": seq, "event": event, "detail": None} for seq, event in told]  # type: ignore[misc]
 
     groups = {1: "a", 2: "a", 3: "b"}
     fine = ledger((1, "claimed"), (3, "claimed"), (1, "released"), (1, "claimed"), (1, "acked"), (2, "claimed"))
@@ -74,7 +75,7 @@ async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: Ma
     requeues, deletions, cancellations and expiry: no error reaches anybody; of no group are two jobs out at once, or
     one before its turn; and none is stuck. With keys, a few statements lose a race, and are tried again; without,
     nobody ever waits in a circle."""
-    queue = await make_queue(topic, durable=True, max_deliveries=3, dead_letter=f"{topic}.dead", max_depth=DEPTH)
+    queue = await make_queue(topic, durable=True, max_deliveries=3, dead_letter=f"{topic}.dead", max_depth=DEPTH[keyed])
     dead = await make_queue(f"{topic}.dead", durable=True)
     before = await _deadlocks(database_url)
     pools = await open_pools(database_url, hot=20, rest=4, prepared_statements=True)
@@ -152,7 +153,7 @@ async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: Ma
             assert await tallied(db, queue)
             assert await tallied(db, dead)
             ledger = await db.fetch(
-                "SELECT seq, event::text AS event FROM holdfast.lease_events WHERE topic_id = $1 ORDER BY at",
+                "SELECT seq, event::text AS event, detail FROM holdfast.lease_events WHERE topic_id = $1 ORDER BY at",
                 queue.topic.id,
             )
             assert faults(ledger, group_of, orderly) == []

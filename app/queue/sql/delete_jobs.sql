@@ -1,4 +1,5 @@
--- Delete a batch of a queue's waiting jobs, for good. One under a good lease is marked as in cancel_jobs, once.
+-- Delete a batch of a queue's waiting jobs, for good. One under a good lease is marked as in cancel_jobs, once, and
+-- leaves its group.
 --   $1 topic  $2 after this seq  $3 up to this one  $4 only those with this tag, or NULL  $5 only those whose tag starts
 --   with this, or NULL  $6 most jobs to look at
 -- Answers one row: deleted; ready, how many of them were fresh; marked; picked, those that were locked (more than deleted
@@ -10,7 +11,8 @@ WITH looked AS MATERIALIZED (
     ORDER BY j.seq LIMIT $6::integer
 ), picked AS MATERIALIZED (
     SELECT x.* FROM looked l CROSS JOIN LATERAL (
-        SELECT j.ctid AS tid, j.state::text AS was, j.state::text = 'leased' AND j.visible_at >= now() AS held
+        SELECT j.ctid AS tid, j.state::text AS was, j.state::text = 'leased' AND j.visible_at >= now() AS held,
+               CASE WHEN j.original_topic IS NULL THEN j.grp END AS grp
         FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = l.seq
           AND (j.state::text IN ('ready', 'scheduled', 'blocked')
@@ -22,9 +24,13 @@ WITH looked AS MATERIALIZED (
     DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND NOT p.held
     RETURNING p.was, j.topic_id, j.seq, j.deliveries, octet_length(j.payload) AS bytes
 ), marked AS (
-    UPDATE holdfast.jobs j SET cancelled_at = clock_timestamp(), expires_at = least(j.expires_at, now())
+    UPDATE holdfast.jobs j
+    SET cancelled_at = clock_timestamp(), expires_at = least(j.expires_at, now()),
+        grp = CASE WHEN p.grp IS NULL THEN j.grp END
     FROM picked p WHERE j.ctid = p.tid AND p.held
-    RETURNING j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
+    RETURNING p.grp, j.tenant, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
+), freed AS (
+    INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) SELECT topic_id, tenant, grp FROM marked WHERE grp IS NOT NULL
 ), event AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
     SELECT $1, topic_id, seq, 'deleted'::holdfast.job_event, deliveries, NULL::uuid, NULL::text, 'was ' || was FROM done
