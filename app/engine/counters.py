@@ -47,8 +47,9 @@ class _Deep(msgspec.Struct):
 
     def counts(self) -> Counts:
         """As far as they are known."""
-        ready, in_flight = self.last.ready + self.ready, self.last.in_flight + self.in_flight
-        return replace(self.last, ready=max(ready, 0), in_flight=max(in_flight, 0))
+        ready, in_flight = max(self.last.ready + self.ready, 0), max(self.last.in_flight + self.in_flight, 0)
+        more = ready - self.last.ready + in_flight - self.last.in_flight
+        return replace(self.last, ready=ready, in_flight=in_flight, count=self.last.count + more)
 
 
 class Counters:

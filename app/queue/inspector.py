@@ -27,13 +27,14 @@ _READ_JOBS = sql.load(__package__, "read_jobs")
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Jobs by what a caller may expect of them now. `looked` is the most entries of one index that were looked at: a
-    bound that it reaches has cut the count."""
+    """Jobs of one snapshot, by what a caller may expect of them now. `count` has all that are not finished. `looked` is
+    the most entries of one index that were looked at: a bound that it reaches has cut the count."""
 
     ready: int
     in_flight: int
     scheduled: int
     blocked: int
+    count: int
     looked: int
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.api.dialect import Body, Topic, accepted, refused
+from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.conftest import Running
 
 SETTLING = ("ack", "nack", "fail")
@@ -52,3 +54,34 @@ async def test_another_value_is_refused_before_anything_is_done(queue: Topic, ve
     answer = await queue.http.post(f"{queue.path}/{verb}?return_counts={value}", json=body)
     assert "return_counts" in refused(answer, 400, "invalid_request")["message"]
     assert await queue.counts() == before
+
+
+async def test_a_topics_counts_are_of_one_snapshot(queue: Topic) -> None:
+    """Nothing is delayed or blocked: what is not finished is ready or in flight, in each look, whoever works meanwhile."""
+    await queue.add(500)
+    stop = asyncio.Event()
+
+    async def work(node: str) -> None:
+        while not stop.is_set():
+            seqs = [job["$seq"] for job in (await queue.claim(node, max=3))["claimed"]]
+            await queue.ack(node, seqs[1:])
+            await queue.nack(node, seqs[:1])
+            await queue.add(2)
+
+    async with asyncio.TaskGroup() as working:
+        for n in range(8):
+            working.create_task(work(f"w{n}"))
+        looks = [await queue.state() for _ in range(40)]
+        stop.set()
+    assert len({look["count"] for look in looks}) > 5, "nothing moved"
+    assert [look["count"] - look["queue"]["ready"] - look["queue"]["in_flight"] for look in looks] == [0] * 40
+
+
+async def test_what_is_neither_ready_nor_in_flight_is_in_the_count(queue: Topic) -> None:
+    await queue.append({"data": 1, "delay_ms": 60_000}, {"data": 2}, {"data": 3, "ttl_ms": 1})
+
+    async def expired() -> bool:
+        return (await queue.state())["count"] == 2
+
+    await eventually(expired)
+    assert await queue.counts() == (1, 0)

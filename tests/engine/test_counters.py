@@ -203,6 +203,7 @@ async def test_jobs_that_wait_for_their_time_cost_a_count_nothing(machine: Machi
     await machine.enqueue(queue, 3)
     shown = await machine.engine.counters.read(queue)
     assert (shown.ready, shown.in_flight, shown.scheduled, shown.looked) == (3, 0, DEEP, 0)
+    assert shown.count == DEEP + 3
     assert len(await machine.claim(queue, 10)) == 3
     assert await counts(machine, queue) == (0, 3)
 
@@ -233,6 +234,7 @@ async def test_what_this_process_does_to_them_shows_at_once(machine: Machine, du
     assert await counts(machine, due) == (DEEP - 100, 60)
     await machine.enqueue(due, 7)
     assert await counts(machine, due) == (DEEP - 93, 60)
+    assert (await machine.engine.counters.read(due)).count == DEEP - 33
 
 
 async def test_what_another_process_does_to_them_shows_within_a_second(

@@ -319,6 +319,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert ready.holds(counts.ready), f"{counts.ready} ready, not {ready}"
         assert in_flight.holds(counts.in_flight), f"{counts.in_flight} in flight, not {in_flight}"
         assert live.holds(state.count), f"{state.count} live, not {live}"
+        assert live.holds(counts.count), f"{counts.count} counted, not {live}"
         assert state.dead_lettered == len(self.model.dead)
 
     @invariant()

@@ -108,7 +108,8 @@ async def get(request: Request) -> Response:
 
 
 async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], dict[str, Any]]:
-    """How far a topic goes and what it holds; and its last write, and a queue's counts. Raises TopicNotFound."""
+    """How far a topic goes and what it holds; and its last write, and a queue's counts, of one snapshot. Raises
+    TopicNotFound."""
     topic, db = policy.topic, context.pools.rest
     if policy.config.type is TopicType.LOG:
         log_state = (await log.states(db, [(topic, policy.config.ttl_ms)], EXACT)).get(topic.name)
@@ -121,7 +122,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     counts = await context.engine.counters.read(policy)
     extent = _extent(state)
     queue = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
-    return extent, {"queue": queue, "last_write_ts": state.last_write_ms}
+    return extent, {"count": counts.count, "queue": queue, "last_write_ts": state.last_write_ms}
 
 
 @router.get(

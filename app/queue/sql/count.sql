@@ -3,7 +3,8 @@
 --   $5 most entries to look at of jobs whose time has come or passed; NULL for all   $6 tallies above this id
 --   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 times in µs since 1970
 -- Answers one row: ready (fresh, or their time has come; not what has outlived its time or has no delivery left),
--- in_flight (leased, and the lease is good), scheduled (its time is yet to come), blocked, and `looked`, the
+-- in_flight (leased, and the lease is good), scheduled (its time is yet to come), blocked, count (all that are not
+-- finished: those above, and jobs with no delivery left that wait to be taken out), and `looked`, the
 -- most entries looked at in one index: the answer is exact where it is below $5. How many there are of each state stands in the tallies; what changes by time alone is counted.
 -- The orders by keep the planner on the indexes.
 -- Indexes: primary key of tallies, primary key of lanes, jobs_expiring, jobs_due.
@@ -17,14 +18,16 @@ WITH lane AS MATERIALIZED (
 )
 SELECT (stored.ready - stale.ready + due.ready)::bigint AS ready, (stored.leased - due.ended)::bigint AS in_flight,
        (stored.scheduled - due.n + due.ended)::bigint AS scheduled, stored.blocked::bigint AS blocked,
+       (stored.ready + stored.scheduled + stored.blocked + stored.leased - stale.hidden)::bigint AS count,
        greatest(stale.n, due.n) AS looked
 FROM (
     SELECT coalesce(sum(ready), 0) AS ready, coalesce(sum(scheduled), 0) AS scheduled,
            coalesce(sum(blocked), 0) AS blocked, coalesce(sum(leased), 0) AS leased
     FROM holdfast.tallies t WHERE t.topic_id = $2 AND t.id > $6
 ) stored CROSS JOIN (
-    SELECT count(*) AS n, count(*) FILTER (WHERE ready) AS ready FROM (
-        SELECT j.state::text = 'ready' AS ready FROM holdfast.jobs j
+    SELECT count(*) AS n, count(*) FILTER (WHERE ready) AS ready, count(*) FILTER (WHERE NOT shielded) AS hidden FROM (
+        SELECT j.state::text = 'ready' AS ready, j.state::text = 'leased' AND j.visible_at >= now() AS shielded
+        FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.expires_at IS NOT NULL AND j.expires_at <= now()
           AND j.state IN ('ready', 'scheduled', 'blocked', 'leased')
         ORDER BY j.expires_at LIMIT $5::integer
