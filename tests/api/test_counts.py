@@ -57,7 +57,7 @@ async def test_another_value_is_refused_before_anything_is_done(queue: Topic, ve
 
 
 async def test_a_topics_counts_are_of_one_snapshot(queue: Topic) -> None:
-    """Nothing is delayed or blocked: what is not finished is ready or in flight, in each look, whoever works meanwhile."""
+    """Nothing is delayed or blocked: what is not finished is ready or in flight, in each look."""
     await queue.add(500)
     stop = asyncio.Event()
 
@@ -81,7 +81,7 @@ async def test_what_is_neither_ready_nor_in_flight_is_in_the_count(queue: Topic)
     await queue.append({"data": 1, "delay_ms": 60_000}, {"data": 2}, {"data": 3, "ttl_ms": 1})
 
     async def expired() -> bool:
-        return (await queue.state())["count"] == 2
+        return bool((await queue.state())["count"] == 2)
 
     await eventually(expired)
     assert await queue.counts() == (1, 0)
