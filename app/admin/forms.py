@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import msgspec
 
+from app.edge.jobs import whole
 from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, Throttled
 
 # What a form is shown again for; other errors are pages of their own.
@@ -43,6 +44,21 @@ def number(
         pass
     wrong[name] = f"A {'whole ' if kind is int else ''}number from {low:,} to {high:,}."
     return kind(str(low))
+
+
+def describe_doubling(fields: Mapping[str, str], names: Iterable[str], count: int) -> str:
+    """Why a change of many jobs must be confirmed again, "" where it need not be.
+
+    A filter is what was confirmed, and on a live topic its number moves: only twice as many is another question. The
+    fields `names` have the number that the form showed, 0 or absent where it showed none. Raises InvalidRequest.
+    """
+    was = sum(whole(fields, name, 0) for name in names)
+    if not 0 < was * 2 <= count:
+        return ""
+    return (
+        f"The number of jobs has at least doubled while you were asked: from {was:,} to {count:,}. "
+        "Nothing was changed. Confirm it again, or go back."
+    )
 
 
 def instant_of(text: str, field: str) -> datetime:

@@ -299,6 +299,30 @@ async def test_a_kind_is_deleted_once_the_topics_name_is_typed(
     assert ("topic.purged", BOSS) in [(entry["action"], entry["actor_name"]) for entry in entries]
 
 
+async def test_requeues_and_purges_are_asked_for_again_once_there_are_twice_as_many(
+    operator: BrowserContext, failing: Running, http: httpx.AsyncClient
+) -> None:
+    grows = Topic(http, "grows")
+    await grows.put(max_deliveries=1, on_exhausted="fail")
+    await kill(grows, [{"data": n} for n in range(3)], "boom")
+    async with tab(operator, failing.url) as one:
+        hand = Hand(one)
+        await one.open("/admin/topics/grows/dead/requeue")
+        await kill(grows, [{"data": n} for n in range(3)], "boom")
+        await hand.goes(one.page.locator("#do-requeue"))
+        assert "doubled while you were asked: from 3 to 6." in await one.page.get_by_role("alert").inner_text()
+        await one.open("/admin/topics/grows/dead/purge")
+        await kill(grows, [{"data": n} for n in range(7)], "boom")
+        await one.page.fill("#typed", "grows")
+        await hand.goes(one.page.get_by_role("button", name="Delete"))
+        assert "doubled while you were asked: from 6 to 13." in await one.page.get_by_role("alert").inner_text()
+        assert await one.page.input_value("#typed") == "", "it is typed once more"
+        await kill(grows, [{"data": n} for n in range(2)], "boom")
+        await one.page.fill("#typed", "grows")
+        await hand.goes(one.page.get_by_role("button", name="Delete"))
+        await one.wait_for("15 jobs were deleted.")
+
+
 async def test_who_may_see_less_sees_less_and_changes_nothing(
     guest: BrowserContext, failing: Running, http: httpx.AsyncClient
 ) -> None:

@@ -138,20 +138,17 @@ async def test_all_that_match_are_counted_and_cancelled(boss: BrowserContext, ax
         await one.open("/admin/topics/many.23/jobs?q=tag%3Abad")
         async with one.page.expect_navigation():
             await one.page.locator("#do-cancel-all").click()
-        await one.wait_for("Cancel 60 jobs?")
+        await one.wait_for("Cancel about 60 jobs?")
         await one.page.fill("#rate", "-1")
         async with one.page.expect_navigation():
-            await one.page.get_by_role("button", name="Cancel 60 jobs").click()
+            await one.page.get_by_role("button", name="Cancel about 60 jobs").click()
         assert "A whole number from 0 to 100,000." in await one.page.inner_text("#rate-hint")
         assert await one.page.input_value("#rate") == "-1"
         assert await one.looked_at(axe, "jobs-cancel") == []
         await one.page.fill("#rate", "1000")
-        await queue.add(1, tag="bad")  # while the question stands there
+        await queue.add(1, tag="bad")  # while the question stands there: it is the filter that is confirmed
         async with one.page.expect_navigation():
-            await one.page.get_by_role("button", name="Cancel 60 jobs").click()
-        assert (await queue.counts()) == (62, 1)
-        async with one.page.expect_navigation():
-            await one.page.get_by_role("button", name="Cancel 61 jobs").click()
+            await one.page.get_by_role("button", name="Cancel about 60 jobs").click()
         await expect(one.page.locator("#live .badge").first).to_have_text("done")
         figures = " ".join((await one.page.inner_text(".figures")).split())
         assert "GONE 60 TOLD THEIR HOLDERS 1 OF 61" in figures.upper()
@@ -161,6 +158,26 @@ async def test_all_that_match_are_counted_and_cancelled(boss: BrowserContext, ax
         assert (entries[1]["actor_name"], entries[1]["detail"]["filter"]) == (BOSS, {"tag": "bad"})
 
 
+async def test_a_cancel_is_asked_for_again_once_twice_as_many_match(
+    boss: BrowserContext, axe: Axe, small: Running
+) -> None:
+    async with client(small, "root") as http, tab(boss, small.url) as one:
+        queue = Topic(http, "many.26")
+        await queue.add(4, tag="bad")
+        await one.open("/admin/topics/many.26/jobs/cancel?q=tag%3Abad")
+        await queue.add(4, tag="bad")
+        async with one.page.expect_navigation():
+            await one.page.get_by_role("button", name="Cancel about 4 jobs").click()
+        assert "at least doubled while you were asked: from 4 to 8." in await one.page.get_by_role("alert").inner_text()
+        assert await one.looked_at(axe, "jobs-cancel-doubled") == []
+        assert (await queue.counts()) == (8, 0), "nothing is cancelled"
+        await queue.add(7, tag="bad")
+        async with one.page.expect_navigation():
+            await one.page.get_by_role("button", name="Cancel about 8 jobs").click()
+        await expect(one.page.locator("#live .badge").first).to_have_text("done")
+        assert (await queue.counts()) == (0, 0)
+
+
 async def test_a_cancel_of_many_is_watched_and_stopped(boss: BrowserContext, axe: Axe, small: Running) -> None:
     async with client(small, "root") as http, tab(boss, small.url) as one:
         queue = Topic(http, "many.24")
@@ -168,7 +185,7 @@ async def test_a_cancel_of_many_is_watched_and_stopped(boss: BrowserContext, axe
         await one.open("/admin/topics/many.24/jobs/cancel?q=tag%3Abad")
         await one.page.fill("#rate", "5")
         async with one.page.expect_navigation():
-            await one.page.get_by_role("button", name="Cancel 3,000 jobs").click()
+            await one.page.get_by_role("button", name="Cancel about 3,000 jobs").click()
         await one.wait_for("Ends in about")
         await one.open("/admin/topics/many.24/jobs")
         async with one.page.expect_navigation():
@@ -196,7 +213,7 @@ async def test_failed_jobs_that_match_are_requeued(boss: BrowserContext, small: 
         await one.open(f"/admin/topics/many.25/jobs?{which}")
         async with one.page.expect_navigation():
             await one.page.locator("#do-requeue-all").click()
-        await one.wait_for("Requeue 3 jobs")
+        await one.wait_for("Requeue about 3 jobs")
         await one.page.fill("#first", "0")
         async with one.page.expect_navigation():
             await one.page.locator("#do-requeue").click()

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.admin.dead import clusters
 from app.admin.dead.asked import Asked, asked_of
+from app.admin.forms import describe_doubling
 from app.admin.frame import tabs
 from app.admin.permissions import PURGE, must_be_allowed
 from app.admin.render import page
@@ -23,7 +24,6 @@ from app.queue import shown
 from app.queue.shown import Status
 from app.topics.config import Policy, check_name
 
-_ANSWERED: Final = 400
 _OF_SOURCE: Final = (Status.FAILED,)  # what waits there is work, and no dead letter
 
 
@@ -33,7 +33,8 @@ async def ask(request: Request) -> Response:
 
 
 async def run(request: Request) -> Response:
-    """Delete them, if the topic's name was typed; else the form again. Raises what `ask` raises."""
+    """Delete them, if the topic's name was typed and there are not twice as many by now; else the form again. Raises
+    what `ask` raises."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     fields = await fields_of(request)
     cluster, typed = asked_of(fields).cluster, fields.get("typed", "")
@@ -46,6 +47,9 @@ async def run(request: Request) -> Response:
         wrong["statuses"] = "Nothing is chosen."
     if wrong:
         return await _form(request, cluster, statuses, typed[:200], wrong)
+    again = describe_doubling(fields, _shown_in(cluster, statuses), await _count(context, policy, cluster, statuses))
+    if again:
+        return await _form(request, cluster, statuses, "", {"again": again})
     if cluster:
         key = context.access.check(request, Scope.DELETE, name)
         deleted = await dead_letters.purge_cluster(request, key, policy, cluster)
@@ -68,7 +72,7 @@ async def _form(
     return page(
         request,
         "dead_purge.html",
-        _ANSWERED if wrong else 200,
+        409 if "again" in wrong else 400 if wrong else 200,
         title=f"Purge {name}",
         topic=name,
         tabs=tabs(request, name),
@@ -81,6 +85,20 @@ async def _form(
         typed=typed,
         wrong=wrong,
     )
+
+
+def _shown_in(cluster: str, statuses: Sequence[Status]) -> list[str]:
+    """The form's fields with the numbers that it showed of what was chosen."""
+    return ["sure"] if cluster else [f"sure-{one.value}" for one in statuses]
+
+
+async def _count(context: Context, policy: Policy, cluster: str, statuses: Sequence[Status]) -> int:
+    """How many jobs would be deleted, as the form counts them."""
+    if cluster:
+        kind = await clusters.find(context, policy, cluster)
+        return 0 if kind is None else kind.failure.count
+    (counts,) = await shown.statuses(context.pools.rest, [policy.topic])
+    return sum(counts.of(one) for one in statuses)
 
 
 async def _offered(context: Context, policy: Policy) -> Sequence[Status]:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.admin.dead.asked import Asked, asked_of, wanted
-from app.admin.forms import number
+from app.admin.forms import describe_doubling, number
 from app.admin.frame import tabs
 from app.admin.permissions import REQUEUE, must_be_allowed
 from app.admin.render import page
@@ -22,7 +22,6 @@ from app.topics.config import check_name
 
 MOST_FIRST: Final = 1_000
 MOST_MINUTES: Final = 1_440
-_ANSWERED: Final = 400
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -43,7 +42,8 @@ async def ask(request: Request) -> Response:
 
 
 async def begin(request: Request) -> Response:
-    """Begin it, and lead to its progress; or the form again, with what is wrong beside its fields."""
+    """Begin it, and lead to its progress; or the form again: with what is wrong beside its fields, or where twice as
+    many match by now."""
     fields = await fields_of(request)
     asked = asked_of(fields, [])
     pace = Pace(**{name: fields.get(name, "").strip()[:20] for name in Pace.__struct_fields__})
@@ -60,11 +60,14 @@ async def begin(request: Request) -> Response:
     canary = Canary(first, percent, minutes * 60_000) if first else None
     starts = () if key is None else key.prefixes
     meant = await wanted(context, policy, asked, rate=rate, canary=canary, starts=starts)
+    again = describe_doubling(fields, ["sure"], (await context.engine.redrives.count(meant)).count)
+    if again:
+        return await _form(request, asked, pace, {}, again)
     which, _ = await context.engine.redrives.begin(meant, context.access.actor(request))
     return RedirectResponse(f"/admin/topics/{name}/dead/operations/{which}", 303)
 
 
-async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str]) -> Response:
+async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str], again: str = "") -> Response:
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = must_be_allowed(request, REQUEUE, name)
     policy = await context.policies.queue(name)
@@ -73,7 +76,7 @@ async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str
     return page(
         request,
         "dead_requeue.html",
-        _ANSWERED if wrong else 200,
+        400 if wrong else 409 if again else 200,
         title=f"Requeue from {name}",
         topic=name,
         tabs=tabs(request, name),
@@ -84,4 +87,5 @@ async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str
         counted=COUNTED,
         pace=pace,
         wrong=wrong,
+        again=again,
     )

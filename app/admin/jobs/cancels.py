@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.admin.forms import number
+from app.admin.forms import describe_doubling, number
 from app.admin.frame import tabs
 from app.admin.jobs import language, listing
 from app.admin.permissions import CHANGE_JOBS, must_be_allowed
@@ -13,7 +13,7 @@ from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import context_of
 from app.edge.dead_letters import MAX_RATE
-from app.edge.jobs import cancels, match_of, whole
+from app.edge.jobs import cancels, match_of
 from app.edge.sight import must_see_what_it_asks
 from app.queue.operations import Matched, Wanted
 from app.topics.config import check_name
@@ -27,8 +27,8 @@ async def ask(request: Request) -> Response:
 
 
 async def begin(request: Request) -> Response:
-    """Begin it, and lead to its progress; or the form again: with what is wrong beside its field, or where more match
-    by now than were shown."""
+    """Begin it, and lead to its progress; or the form again: with what is wrong beside its field, or where twice as
+    many match by now."""
     fields = await fields_of(request)
     context, name = context_of(request), check_name(request.path_params["topic"])
     text, typed = fields.get("q", ""), fields.get("rate", "").strip()[:20]
@@ -36,8 +36,9 @@ async def begin(request: Request) -> Response:
     rate = number(int, typed or "0", "rate", (0, MAX_RATE), wrong)
     wanted = await _wanted(request, text, rate)
     counted = await context.engine.redrives.count(wanted)
-    if wrong or counted.count > whole(fields, "sure", -1):
-        return _form(request, text, counted, typed, wrong)
+    again = describe_doubling(fields, ["sure"], counted.count)
+    if wrong or again:
+        return _form(request, text, counted, typed, wrong=wrong, again=again)
     which, _ = await context.engine.redrives.begin(wanted, context.access.actor(request))
     return RedirectResponse(f"/admin/topics/{name}/jobs/operations/{which}", 303)
 
@@ -51,13 +52,19 @@ async def _wanted(request: Request, text: str, rate: int) -> Wanted:
 
 
 def _form(
-    request: Request, text: str, counted: Matched, rate: str = "", wrong: dict[str, str] | None = None
+    request: Request,
+    text: str,
+    counted: Matched,
+    rate: str = "",
+    *,
+    wrong: dict[str, str] | None = None,
+    again: str = "",
 ) -> Response:
     name = request.path_params["topic"]
     return page(
         request,
         "jobs_cancel.html",
-        400 if wrong else 200,
+        400 if wrong else 409 if again else 200,
         title=f"Cancel jobs of {name}",
         topic=name,
         tabs=tabs(request, name),
@@ -66,4 +73,5 @@ def _form(
         counted=counted,
         rate=rate,
         wrong=wrong or {},
+        again=again,
     )

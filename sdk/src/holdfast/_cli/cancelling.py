@@ -64,11 +64,10 @@ def cancel(
             return
         if dry_run or not yes:
             meant = named.cancel_all(chosen, dry_run=True)
-            many = f"{'' if meant.exact else 'at least '}{meant.matched}"
             if dry_run:
-                out.did(meant, f"{many} are meant.")
+                out.did(meant, f"{'' if meant.exact else 'at least '}{meant.matched} are meant.")
                 return
-            confirm(f"Cancel {many} jobs of {topic}?")
+            confirm(f"Cancel {'about' if meant.exact else 'at least'} {meant.matched} jobs of {topic}?")
         asked = named.cancel_all(chosen, rate=rate)
         if asked.id is None or not wait:
             out.did(asked, f"{'' if asked.exact else 'at least '}{asked.matched} are on their way.")
