@@ -2596,7 +2596,7 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
                    o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
                    coalesce(o.max_deliveries, greatest(1, least(
                        coalesce(o.max_retries, d.max_retries),
-                       nullif(coalesce(o.dlq_threshold, d.dlq_threshold), 0)))) AS max_deliveries,
+                       nullif(coalesce(o.dlq_threshold, o.max_retries, d.dlq_threshold), 0)))) AS max_deliveries,
                    o.dedupe_window_ms AS window_ms
             INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
             IF t.id IS NULL THEN

@@ -175,6 +175,8 @@ def _setting(name: str, policy: Policy, default: Config, typed: str | None = Non
     value, usual, held = getattr(policy.config, name), getattr(default, name), _held(name, chosen)
     if name in _left(chosen):
         source = Source.SERVICE if getattr(chosen, name) is None else Source.SET
+        if name == "dlq_threshold" and chosen.dlq_threshold is None and chosen.max_retries is not None:
+            source = Source.FOLLOWS
     else:
         source = Source.DEFAULT if value == usual else Source.SET
     return Setting(
@@ -197,7 +199,8 @@ def _default(policy: Policy, defaults: Defaults) -> Config:
     if chosen.type is TopicType.LOG:
         return resolve(name, Asked())
     nothing = Chosen(type=chosen.type, max_deliveries=None if chosen.max_deliveries is None else 0)
-    return in_effect(name, nothing, defaults)
+    threshold = in_effect(name, replace(nothing, max_retries=chosen.max_retries), defaults).dlq_threshold
+    return replace(in_effect(name, nothing, defaults), dlq_threshold=threshold)
 
 
 def _left(chosen: Chosen) -> set[str]:
@@ -275,5 +278,5 @@ def _length(name: str, value: Any) -> str:
 def _told(name: str, chosen: Chosen, defaults: Defaults) -> str:
     value = getattr(chosen, name)
     if value is None and name in _left(chosen):
-        return f"default of the service: {_length(name, getattr(defaults, name))}"
+        return f"default of the service: {_length(name, getattr(in_effect('', chosen, defaults), name))}"
     return _length(name, value)

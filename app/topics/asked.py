@@ -165,7 +165,10 @@ MaxRetries = Annotated[
 ]
 DlqThreshold = Annotated[
     Deliveries | None,
-    _about("After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never."),
+    _about(
+        "After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never. "
+        "Absent: the topic's own max_retries, if it has one."
+    ),
 ]
 
 

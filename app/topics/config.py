@@ -209,7 +209,9 @@ def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
     filled["ttl_ms"] = defaults.ttl_ms if chosen.ttl_ms is None else chosen.ttl_ms
     if chosen.max_deliveries is None:
         retries = defaults.max_retries if chosen.max_retries is None else chosen.max_retries
-        threshold = defaults.dlq_threshold if chosen.dlq_threshold is None else chosen.dlq_threshold
+        threshold = chosen.dlq_threshold
+        if threshold is None:  # the topic's own max_retries is the threshold, unless the service has no dead letters
+            threshold = retries if chosen.max_retries is not None and defaults.dlq_threshold else defaults.dlq_threshold
         filled |= {"max_retries": retries, "dlq_threshold": threshold}
         filled["max_deliveries"] = max(min(retries, threshold or retries), 1)
         filled["on_exhausted"] = OnExhausted.FAIL

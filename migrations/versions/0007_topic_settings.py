@@ -44,7 +44,7 @@ DOWN = [
             WHEN t.max_deliveries IS NULL AND r.threshold BETWEEN 1 AND r.retries
             THEN coalesce(t.dead_letter, t.name || '.dlq') ELSE t.dead_letter END,
         version = t.version + 1
-    FROM (SELECT name, coalesce(max_retries, 3) AS retries, coalesce(dlq_threshold, 3) AS threshold
+    FROM (SELECT name, coalesce(max_retries, 3) AS retries, coalesce(dlq_threshold, max_retries, 3) AS threshold
           FROM holdfast.topics) r
     WHERE r.name = t.name AND (t.lease_ms IS NULL OR t.ttl_ms IS NULL OR t.max_deliveries IS NULL)
     """,

@@ -43,7 +43,7 @@ _TOPICS = """
     CROSS JOIN LATERAL (
         SELECT CASE WHEN t.version = 1 THEN t.created_at ELSE t.updated_at + interval '35 s' END AS settled_at,
                coalesce(t.max_retries, d.max_retries) AS retries,
-               coalesce(t.dlq_threshold, d.dlq_threshold) AS threshold
+               coalesce(t.dlq_threshold, t.max_retries, d.dlq_threshold) AS threshold
     ) own
     LEFT JOIN holdfast.topics letters ON letters.name = coalesce(t.dead_letter, t.name || '.dlq')
 """

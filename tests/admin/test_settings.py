@@ -109,6 +109,15 @@ def test_what_cannot_be_set_here_is_left() -> None:
     assert shown(LOG)["max_depth"].source is Source.TYPE
 
 
+def test_a_threshold_that_is_left_open_follows_from_max_retries() -> None:
+    left = of_messages(NAME)
+    before, after = shown(left), shown(settings.edited(NAME, left, {"max_retries": "9"}).now)
+    assert (before["dlq_threshold"].value, before["dlq_threshold"].source) == ("3", Source.SERVICE)
+    follows = after["dlq_threshold"]
+    assert (follows.typed, follows.value, follows.default, follows.source) == ("", "9", "9", Source.FOLLOWS)
+    assert not follows.fixed
+
+
 @pytest.mark.parametrize("after", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("before", ALL.values(), ids=ALL)
 def test_undoing_puts_back_what_was(before: Chosen, after: Chosen) -> None:

@@ -34,7 +34,7 @@ async def test_the_seeds_line_makes_a_topic(configs: Configs, queue: Topic) -> N
     assert await configs.get() == OPEN | asked
     shown = (await queue.state())["config"]
     assert (shown["type"], shown["durable"], shown["lease_ms"]) == ("queue", True, 30_000)
-    assert (shown["max_deliveries"], shown["on_exhausted"]) == (3, "dead_letter")  # the threshold comes first
+    assert (shown["max_deliveries"], shown["on_exhausted"]) == (5, "dead_letter")
     assert (shown["dead_letter"], shown["ttl_ms"]) == (f"{queue.name}.dlq", 3_600_000)
     assert (shown["max_depth"], shown["throughput_limit"], shown["replayable"]) == (1000, 100, False)
 
@@ -237,7 +237,7 @@ async def test_this_dialects_put_leaves_v0s_own_settings(configs: Configs, queue
         "lease_ms": 30_000,
         "ttl_ms": 86_400_000,
         "max_deliveries": 2,
-        "on_exhausted": "fail",  # the threshold, 3, is never reached
+        "on_exhausted": "dead_letter",
         "max_depth": 0,
         "throughput_limit": 0,
     }

@@ -43,8 +43,9 @@ def queue(http: httpx.AsyncClient, topic: str) -> Topic:
         ((None, None), 3, "dead"),
         ((None, 0), 3, "failed"),
         ((None, 4), 3, "failed"),
-        ((5, None), 3, "dead"),
-        ((2, None), 2, "failed"),
+        ((5, None), 5, "dead"),
+        ((2, None), 2, "dead"),
+        ((1, None), 1, "dead"),
         ((0, None), 1, "failed"),
     ],
 )
@@ -115,3 +116,8 @@ async def test_the_operators_defaults_hold_where_a_topic_leaves_it_open(serve: S
         await configs.put(max_retries=9, message_ttl_seconds=0, visibility_timeout_seconds=8)
         config = (await queue.state())["config"]
         assert (config["max_deliveries"], config["ttl_ms"], config["lease_ms"]) == (9, 0, 8_000)
+        # An operator who has turned dead letters off has done so for topics with max_retries, too.
+        assert (config["on_exhausted"], config["dead_letter"]) == ("fail", None)
+        await configs.put(max_retries=9, dlq_threshold=4)
+        config = (await queue.state())["config"]
+        assert (config["max_deliveries"], config["on_exhausted"]) == (4, "dead_letter")

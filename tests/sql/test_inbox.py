@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 import asyncpg
+import msgspec
 import pytest
 
 from app.db.pool import Pools
@@ -19,7 +20,7 @@ from app.queue.model import Batch
 from app.topics import store
 from app.topics.cache import Policies
 from app.topics.config import DEFAULTS, Chosen, Defaults, Policy, TopicType, of_messages
-from tests.queue.calls import Session, events, put, row, take, until
+from tests.queue.calls import Session, events, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db
 
@@ -137,6 +138,22 @@ async def test_a_key_updates_what_waits(sql: Db, db: Session, queue: Policy) -> 
         (b"4", "k", '{"a":"b"}'),
     ]
     assert await tallied(db, queue)
+
+
+@pytest.mark.parametrize(("threshold", "jobs"), [(None, 1), (3, 2)])
+async def test_a_key_updates_a_job_that_its_topics_max_retries_still_delivers(
+    sql: Db, db: Session, pools: Pools, policies: Policies, topic: str, threshold: int | None, jobs: int
+) -> None:
+    """By its topic's own max_retries, which is the threshold where the topic names none."""
+    chosen = msgspec.structs.replace(of_messages(topic), max_retries=5, dlq_threshold=threshold)
+    await store.put(pools.rest, topic, chosen)
+    queue = await policies.queue(topic)
+    await insert(sql, topic, key="k", payload_text="1")
+    for _ in range(DEFAULTS.dlq_threshold):
+        [job] = await take(db, queue, lease_ms=100)
+        await lease_ended(db, queue, job)
+    await insert(sql, topic, key="k", payload_text="2")
+    assert await db.fetchval("SELECT count(*) FROM holdfast.jobs WHERE topic = $1", topic) == jobs
 
 
 @pytest.mark.parametrize(
