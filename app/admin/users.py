@@ -17,7 +17,7 @@ from app.edge import rights
 from app.edge.context import context_of
 from app.errors import InvalidRequest
 from app.signin import users
-from app.signin.people import EVERYTHING, Right
+from app.signin.people import Right
 from app.signin.users import Account
 
 MOST: Final = 50
@@ -132,7 +132,6 @@ async def _page(request: Request, status: int = 200, *, changing: Form = BLANK, 
         user=_row(account),
         grants=await users.grants(db, user_id),
         rights=[right.value for right in Right],
-        everything=EVERYTHING,
         changing=changing,
         granting=granting,
         may_change=allows(request, CHANGE_USERS),

@@ -76,8 +76,11 @@ def decoded(body: bytes, decoder: Decoder[T], what: str, *, nul: bool = False) -
         raise InvalidRequest(f"{what} is nested too deeply; {MAX_DEPTH} levels are the most.") from None
     except msgspec.ValidationError as error:
         # A field that may only be null is one that is yet to come.
-        hint = " (not supported yet)" if "Expected `null`," in str(error) else ""
-        raise InvalidRequest(f"{error}{hint}.") from None
+        words = str(error)[:1_000]  # it has the name of an unknown field in full
+        hint = " (not supported yet)" if "Expected `null`," in words else ""
+        if words.startswith("Object contains unknown field "):
+            hint = ": check its spelling, or leave it out"
+        raise InvalidRequest(f"{words}{hint}.") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"{what} is not JSON: {error}.") from None
 

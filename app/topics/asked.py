@@ -43,8 +43,18 @@ def _about(description: str, default: Any = None) -> Meta:
     return Meta(description=description, extra_json_schema={} if default is None else {"x-default": default})
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a topic in v0's words. Null or absent is the default; fields not listed are ignored."""
+class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
+    """How long a job waits that was returned without a delay, by how often it was delivered. cap_ms is the most that it
+    waits. jitter: full takes off up to all of it, equal up to half, by chance."""
+
+
+class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
+    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
+    again: what stands for it, sent back, leaves it as it is."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a topic in v0's words. Null or absent is the default; a setting that is not listed is a 400."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "if": {"required": ["on_exhausted"], "properties": {"on_exhausted": {"const": "dead_letter"}}},
@@ -75,7 +85,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         _about("What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver."),
     ] = None
     backoff: Annotated[
-        Backoff | None, _about("How long a job waits that was returned without a delay. Absent: not at all.")
+        AskedBackoff | None, _about("How long a job waits that was returned without a delay. Absent: not at all.")
     ] = None
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, _about("How long a job or record lives; 0: for ever.", 0)
@@ -154,7 +164,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     user_events: Annotated[
         bool | None, _about("Whether users hear of the ends of their jobs: completed, failed, dead_lettered.", False)
     ] = None
-    webhook: Annotated[Webhook | None, _about("Who is told over HTTP of jobs that end. Absent: nobody.")] = None
+    webhook: Annotated[AskedWebhook | None, _about("Who is told over HTTP of jobs that end. Absent: nobody.")] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
     leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
@@ -180,7 +190,7 @@ class AskedOfEither(Asked, frozen=True, kw_only=True):
 
 
 class AskedInFull(Asked, frozen=True, kw_only=True):
-    """The body of a PUT in the v0 dialect. Null or absent is the default; fields not listed are ignored."""
+    """The body of a PUT in the v0 dialect. Null or absent is the default; a setting that is not listed is a 400."""
 
     schema: Annotated[
         dict[str, Any] | list[Any] | str | bool | None,
@@ -189,6 +199,17 @@ class AskedInFull(Asked, frozen=True, kw_only=True):
     schema_format: Annotated[
         Literal["json_schema", "avro"] | None, _about("What schema is. Absent: as its shape says.")
     ] = None
+
+
+def to_stored(value: Any) -> Any:
+    """A setting as it is stored. A version that does not know a field of it yet can still read it."""
+    match value:
+        case AskedBackoff():
+            return msgspec.convert(value, Backoff, from_attributes=True)
+        case AskedWebhook():
+            return msgspec.convert(value, Webhook, from_attributes=True)
+        case _:
+            return value
 
 
 def resolve(topic: str, asked: Asked) -> Config:
@@ -206,7 +227,9 @@ def resolve(topic: str, asked: Asked) -> Config:
     if on_exhausted is OnExhausted.DEAD_LETTER and asked.dead_letter is None:
         raise InvalidRequest('on_exhausted "dead_letter" needs dead_letter, the name of a topic.')
     plain = {
-        name: value for name in FIELDS if name not in _WORKED_OUT and (value := getattr(asked, name, None)) is not None
+        name: to_stored(value)
+        for name in FIELDS
+        if name not in _WORKED_OUT and (value := getattr(asked, name, None)) is not None
     }
     return Config(
         type=TopicType(asked.type or "log"),

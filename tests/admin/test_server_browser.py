@@ -152,6 +152,9 @@ async def test_a_user_is_made_granted_something_changed_and_deleted(
     assert await one.page.inner_text("h1") == "<b>ann</b>"
     assert "This user may do nothing." in await one.text()
 
+    assert await one.page.input_value("#topic_pattern") == ""  # rights in every topic are typed, never left standing
+    await submit(one, button(one, "Grant"))
+    assert "topic_pattern must be" in await one.page.inner_text("#topic_pattern-fault")
     await one.page.fill("#topic_pattern", "mail*")
     await submit(one, button(one, "Grant"))
     assert "topic_pattern must be" in await one.page.inner_text("#topic_pattern-fault")

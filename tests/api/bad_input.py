@@ -242,7 +242,7 @@ READS = [
 def _settling(fields: bytes | str, name: str, code: str = "invalid_request", **detail: object) -> list[Bad]:
     text = fields.encode() if isinstance(fields, str) else fields
     return [
-        Bad(f"{verb}, {name}", path, b'{"lease_ms":1000,%b}' % text, code, detail=detail)
+        Bad(f"{verb}, {name}", path, b"{%b%b}" % (b'"lease_ms":1000,' * (verb == "extend"), text), code, detail=detail)
         for verb, path in (("ack", ACK), ("nack", NACK), ("fail", FAIL), ("extend", EXTEND))
     ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.api import bad_input
 from tests.api.bad_input import Bad
-from tests.api.dialect import Topic, eventually, refused
+from tests.api.dialect import Body, Topic, eventually, refused
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -113,7 +113,9 @@ async def test_what_is_wrong_is_said_in_the_same_order_by_every_verb(http: httpx
     await log.put(type="log")
     absent = f"/v0/topics/{topic}.absent"
     for verb in ("claim", "ack", "nack", "fail", "extend"):
-        good = {"node": "n", "seqs": [1], "lease_ms": 1000}
+        good: Body = {"node": "n"} | ({} if verb == "claim" else {"seqs": [1]})
+        if verb == "extend":
+            good["lease_ms"] = 1000
         plain = {"content-type": "text/plain"}
         refused(await http.post(f"{absent}/{verb}", content=b"{", headers=plain), 415, "unsupported_media_type")
         refused(await http.post(f"{absent}/{verb}", json=good | {"node": ""}), 400, "invalid_request")

@@ -64,7 +64,6 @@ async def test_the_seeds_line_makes_a_topic(configs: Configs, queue: Topic) -> N
         ({"durable": False}, ...),
         ({"durability": "memory"}, {"durable": False, "durability": "memory"}),
         ({"durability": "disk"}, {"durable": False}),
-        ({"something_else": [1, {"a": 2}], "topic": 5}, {}),
         ({"type": "queue"}, {}),
         ({"ttl_ms": 1500, "lease_ms": 150, "replayable": True, "replay_window_ms": 1}, ...),
         ({"ttl_ms": 2000, "lease_ms": 3000}, {"message_ttl_seconds": 2, "visibility_timeout_seconds": 3}),

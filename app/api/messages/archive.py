@@ -40,7 +40,7 @@ BATCH: Final = 1_000
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
-class ReplayBody(msgspec.Struct):
+class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be replayed."""
 
     from_time: Annotated[

@@ -1,5 +1,4 @@
-"""What the routes of the messages dialect take and answer. Fields that are not listed are ignored where the original
-ignores them, and refused on routes that it does not have."""
+"""What the routes of the messages dialect take and answer. A field that is not listed is a 400."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ Visibility = Annotated[
 ]
 
 
-class Enqueued(msgspec.Struct, kw_only=True, gc=False):
+class Enqueued(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
     """One message."""
 
     payload: Annotated[str, about("A text of up to 1 MiB, kept byte for byte; or bytes, as base64.", minLength=1)]
@@ -110,7 +109,7 @@ class EnqueueBody(Enqueued, kw_only=True, gc=False):
     idempotency_key: BatchKey | None = None
 
 
-class BatchMessage(Enqueued, kw_only=True, forbid_unknown_fields=True, gc=False):
+class BatchMessage(Enqueued, kw_only=True, gc=False):
     """One message of a batch."""
 
 
@@ -140,7 +139,7 @@ class BatchAnswer(msgspec.Struct):
     deduped: Literal[True] | UnsetType = UNSET
 
 
-class DequeueBody(msgspec.Struct):
+class DequeueBody(msgspec.Struct, forbid_unknown_fields=True):
     """From where, how many and for how long. There are no consumer groups here."""
 
     topic: TopicName
@@ -179,7 +178,7 @@ class AckBatchAnswer(msgspec.Struct):
     skipped: list[str]
 
 
-class MessageNack(msgspec.Struct):
+class MessageNack(msgspec.Struct, forbid_unknown_fields=True):
     """What went wrong."""
 
     error: Annotated[
@@ -228,7 +227,7 @@ class MessageExtended(msgspec.Struct):
     cancelled: Literal[True] | UnsetType = UNSET
 
 
-class PurgeBody(msgspec.Struct):
+class PurgeBody(msgspec.Struct, forbid_unknown_fields=True):
     """Which messages are deleted."""
 
     RULES: ClassVar[dict[str, Any]] = {

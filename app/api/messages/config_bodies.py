@@ -32,7 +32,7 @@ def _given(name: str) -> dict[str, Any]:
 class TopicConfigBody(Asked, frozen=True, kw_only=True):
     """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
     where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
-    max_deliveries. Fields not listed are ignored."""
+    max_deliveries. A setting that is not listed is a 400."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "allOf": [
@@ -40,6 +40,7 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
             {"anyOf": [{"not": _given("on_exhausted")}, _given("max_deliveries")]},
         ]
     }
+    topic: Annotated[str | None, about("The name in the path, as answers have it.")] = None
     max_retries: MaxRetries = None
     dlq_threshold: DlqThreshold = None
     message_ttl_seconds: Annotated[

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from app.api.messages.config_bodies import PAIRS, TopicConfig, TopicConfigBody
 from app.errors import InvalidRequest, NotAQueue
+from app.topics.asked import to_stored
 from app.topics.config import (
     BIGINT_MAX,
     DEAD_LETTERS,
@@ -77,6 +78,8 @@ class Decoder:
 
 def must_be_clear(name: str, body: TopicConfigBody) -> None:
     """Raises InvalidRequest for what contradicts itself, and NotAQueue for who wants a log."""
+    if body.topic not in {None, name}:
+        raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path: leave it out of the body.")
     if body.type == TopicType.LOG.value:
         raise NotAQueue(name)
     for of_v0, other in PAIRS:
@@ -110,7 +113,7 @@ def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
     for field in OF_V0:
         if field in asked.given:
             value = getattr(body, field)
-            settings[field] = getattr(_V0_DEFAULTS, field) if value is None else value
+            settings[field] = getattr(_V0_DEFAULTS, field) if value is None else to_stored(value)
     for field, most in _CLAMPED.items():
         if field in settings:
             settings[field] = min(settings[field], most)

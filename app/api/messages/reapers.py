@@ -22,7 +22,7 @@ router = direct.router("messages")
 _ERRORS = [400, 401, 403, 413, 415, 503]
 
 
-class RunBody(msgspec.Struct):
+class RunBody(msgspec.Struct, forbid_unknown_fields=True):
     """How long the answer may take."""
 
     wait_seconds: Annotated[
@@ -55,7 +55,7 @@ class ReaperDeletedSoFar(ReaperDeleted):
     running: bool = True
 
 
-class ScheduleBody(msgspec.Struct):
+class ScheduleBody(msgspec.Struct, forbid_unknown_fields=True):
     """When expired messages are deleted."""
 
     schedule: Annotated[

@@ -31,7 +31,7 @@ MOST_SHOWN: Final = 100
 PAGE_SIZE: Final = query("page_size", "1 to 100, clamped.", {"type": "integer", "default": MOST_SHOWN})
 
 
-class SchemaBody(msgspec.Struct):
+class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
     """A schema for a topic's payloads."""
 
     schema_json: Annotated[

@@ -1,5 +1,4 @@
-"""What the routes for sign-in, users and grants take and answer. Fields that are not listed are ignored, as by
-the original."""
+"""What the routes for sign-in, users and grants take and answer. A field that is not listed is a 400."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ Username = Annotated[
 Password = Annotated[str, text(f"At least {LEAST_CHARACTERS} characters.", most=MOST_BYTES, least=LEAST_CHARACTERS)]
 
 
-class LoginBody(msgspec.Struct):
+class LoginBody(msgspec.Struct, forbid_unknown_fields=True):
     """Who signs in."""
 
     username: Annotated[str, about("The user's name.")]
@@ -40,7 +39,7 @@ class TokenAnswer(msgspec.Struct):
     token: str
 
 
-class MakeUserBody(msgspec.Struct):
+class MakeUserBody(msgspec.Struct, forbid_unknown_fields=True):
     """A user to be made."""
 
     username: Username
@@ -48,7 +47,7 @@ class MakeUserBody(msgspec.Struct):
     is_admin: Annotated[bool | None, about("Whether they may do everything.", False)] = None
 
 
-class ChangeUserBody(msgspec.Struct):
+class ChangeUserBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be another; what is absent or null stays."""
 
     username: Username | None = None
@@ -73,7 +72,7 @@ class UsersAnswer(msgspec.Struct):
     next_cursor: str | UnsetType = UNSET
 
 
-class MakeGrantBody(msgspec.Struct):
+class MakeGrantBody(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be granted."""
 
     action: Annotated[ActionWord, about("write includes consume: to take messages and to settle them.")]

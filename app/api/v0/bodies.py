@@ -1,4 +1,4 @@
-"""What the v0 routes take. Fields that are not listed are ignored, as they are in the original."""
+"""What the v0 routes take and answer. A field that a body does not list is a 400."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Nodes = Annotated[
 ]
 
 
-class DiffBody(msgspec.Struct):
+class DiffBody(msgspec.Struct, forbid_unknown_fields=True):
     """From where to read, and how much."""
 
     from_seq: Annotated[Seq | None, about("The last seq that the reader has.", 0)] = None
@@ -68,14 +68,14 @@ class DiffBody(msgspec.Struct):
     ] = None
 
 
-class WatchFrom(msgspec.Struct):
+class WatchFrom(msgspec.Struct, forbid_unknown_fields=True):
     """Where a topic is watched from: after this seq; or, with `tail`, after what it has now."""
 
     from_seq: Annotated[Seq | None, about("The last seq that the client has.", 0)] = None
     tail: Annotated[bool | None, about("Whether only what comes from now on is told.", False)] = None
 
 
-class WatchBody(msgspec.Struct):
+class WatchBody(msgspec.Struct, forbid_unknown_fields=True):
     """1 to 256 topics to watch, and how much comes at a time."""
 
     topics: Annotated[
@@ -102,7 +102,7 @@ class WatchBody(msgspec.Struct):
     consistency: Annotated[Literal["eventual", "strong"] | None, about("Changes nothing.")] = None
 
 
-class DeleteBody(msgspec.Struct):
+class DeleteBody(msgspec.Struct, forbid_unknown_fields=True):
     """What to delete: what is below a seq, what has a tag, or what is both."""
 
     RULES: ClassVar[dict[str, Any]] = {
@@ -121,7 +121,7 @@ class DeleteBody(msgspec.Struct):
     ] = None
 
 
-class ClaimBody(msgspec.Struct):
+class ClaimBody(msgspec.Struct, forbid_unknown_fields=True):
     """Who claims, how many jobs and for how long."""
 
     node: Holder

@@ -1,4 +1,5 @@
-"""What an append takes, records, which are jobs in a queue, and answers. Fields that are not listed are ignored."""
+"""What an append takes and answers. Unknown fields of a call are a 400; those of a record are ignored, as the original
+does: its clients send back what they have read."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class Record(msgspec.Struct, gc=False):
     ] = None
 
 
-class _Whole(msgspec.Struct, kw_only=True):
+class _Whole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What is said of all records of a call."""
 
     node: Producer | None = None
@@ -76,6 +77,7 @@ class _Whole(msgspec.Struct, kw_only=True):
     ] = None
     config: Annotated[AskedInFull | None, about("Settings of the topic. They count if this call creates it.")] = None
     idempotency_key: BatchKey | None = None
+    disable_backpressure: Annotated[bool | None, about("Changes nothing.")] = None
 
 
 class AppendBody(_Whole, kw_only=True):

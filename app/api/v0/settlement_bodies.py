@@ -1,4 +1,4 @@
-"""What ack, nack, fail and extend of the v0 dialect take and answer. Fields that are not listed are ignored."""
+"""What ack, nack, fail and extend of the v0 dialect take and answer. Other fields are a 400."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.api.v0.bodies import Performance
 from app.queue.backoff import MOST_REFUNDS
 
 
-class AckBody(msgspec.Struct):
+class AckBody(msgspec.Struct, forbid_unknown_fields=True):
     """Jobs that `node` holds; `lease_ids` fence off a holder whose lease was superseded."""
 
     node: Holder
@@ -25,7 +25,7 @@ class AckBody(msgspec.Struct):
     ] = None
 
 
-class NackBody(msgspec.Struct):
+class NackBody(msgspec.Struct, forbid_unknown_fields=True):
     """The same, with how long the jobs stay hidden, and what went wrong with each."""
 
     node: Holder
@@ -41,7 +41,7 @@ class NackBody(msgspec.Struct):
     ] = None
 
 
-class FailBody(msgspec.Struct):
+class FailBody(msgspec.Struct, forbid_unknown_fields=True):
     """Jobs that are not to be tried again, and what went wrong with each."""
 
     node: Holder
@@ -50,7 +50,7 @@ class FailBody(msgspec.Struct):
     errors: Errors | None = None
 
 
-class ExtendBody(msgspec.Struct):
+class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
     """The same, with the new length of the leases, from now."""
 
     node: Holder

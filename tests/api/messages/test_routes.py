@@ -97,19 +97,6 @@ async def test_too_much_is_refused(serve: Serve, http: httpx.AsyncClient, messag
     refused(await http.post("/api/messages/batch", json=many), 400, "batch_too_large")
 
 
-async def test_unknown_fields_are_ignored_where_the_original_ignores_them_and_refused_elsewhere(
-    http: httpx.AsyncClient, messages: Messages
-) -> None:
-    one = await messages.put(unknown=1)
-    await messages.dequeue(unknown=1)
-    refused(await messages.verb(one, "extend", unknown=1), 400, "invalid_request")
-    refused(await messages.verb(one, "ack", unknown=1), 400, "invalid_request")
-    refused(await http.post("/api/messages/ack", json={"ids": [], "unknown": 1}), 400, "invalid_request")
-    batch = {"topic": messages.topic, "messages": [{"payload": "x"}], "unknown": 1}
-    refused(await http.post("/api/messages/batch", json=batch), 400, "invalid_request")
-    await messages.nack(one, unknown=1)
-
-
 async def test_a_batch_is_enqueued_whole_or_not_at_all(http: httpx.AsyncClient, messages: Messages) -> None:
     ids = await messages.batch(*({"payload": str(n), "priority": n % 2} for n in range(4)))
     assert [(await messages.get(one))["payload"] for one in ids] == ["0", "1", "2", "3"]
