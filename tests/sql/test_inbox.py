@@ -142,7 +142,7 @@ async def test_a_key_updates_what_waits(sql: Db, db: Session, queue: Policy) -> 
 
 @pytest.mark.parametrize(("threshold", "jobs"), [(None, 1), (3, 2)])
 async def test_a_key_updates_a_job_that_its_topics_max_retries_still_delivers(
-    sql: Db, db: Session, pools: Pools, policies: Policies, topic: str, threshold: int | None, jobs: int
+    sql: Db, db: Session, pools: Pools, policies: Policies, topic: str, *, threshold: int | None, jobs: int
 ) -> None:
     """By its topic's own max_retries, which is the threshold where the topic names none."""
     chosen = msgspec.structs.replace(of_messages(topic), max_retries=5, dlq_threshold=threshold)
