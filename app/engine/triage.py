@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from app.times import duration
+
 VERY_LATE: Final = 10  # times a topic's goal
 RECENT: Final = 10  # minutes that count as lately
 MANY_FAIL: Final = 0.1  # of those that ended
@@ -92,7 +94,8 @@ def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
     if holds.ready and late and not holds.paused:
         waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
         if not moves and lately is not None:
-            text = f"{waiting}, and nobody claimed any in the {RECENT} min that were counted last."
+            since = duration(min(holds.oldest_ms or 0, RECENT * 60_000))
+            text = f"{waiting}, and as far as is counted no worker claimed any in the last {since}."
             found.append(Trouble(Code.NOBODY_CLAIMS, Level.BAD, text))
         elif holds.throughput_limit:
             text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."

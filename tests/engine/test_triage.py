@@ -71,6 +71,9 @@ def test_its_sentences() -> None:
         "2 jobs failed for good within 10 min, all of those that ended.",
         "It is paused. 1 job can be had and waits.",
     ]
+    for oldest_ms, last in ((78_000, "1 min 18 s"), (3_600_000, "10 min")):  # not longer than there were jobs
+        (idle,) = troubles(holds(ready=5, oldest_ms=oldest_ms), QUIET)
+        assert idle.text == f"5 jobs wait, and as far as is counted no worker claimed any in the last {last}."
     (late,) = troubles(holds(ready=1200, oldest_ms=LATE_MS, throughput_limit=5), WORKS)
     assert late.text == "1,200 jobs wait; throughput_limit lets 5 a second through."
 
