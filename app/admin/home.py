@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.admin.failures import largest_failures
+from app.admin.jobs import again
 from app.admin.permissions import SEE, SEE_SERVER, allows, must_be_allowed
 from app.admin.render import page
 from app.db import horizon
@@ -73,6 +74,8 @@ async def show(request: Request) -> Response:
         well=not levels & {Level.BAD.value, Level.WATCH.value},
         unknown=_unknown(view),
         topics=len(seen),
+        first_job=again.first(request),
+        guarded=context.access.directory.guarded,
         age_ms=None if view.age is None else round(view.age * 1000),
         jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
         done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None) if view.told else None,

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from app.admin import saved
 from app.admin.frame import side
+from app.admin.jobs import again
 from app.admin.permissions import SEE, must_be_allowed
 from app.admin.render import page
 from app.edge import saved_views
@@ -74,6 +75,8 @@ async def show(request: Request) -> Response:
         following=_address(**state, after=shown[-1].name) if more else "",
         count=len(chosen),
         any=bool(mine),
+        first_job=again.first(request),
+        guarded=context_of(request).access.directory.guarded,
         truncated=view.unseen,
         age_ms=None if view.age is None else round(view.age * 1000),
     )

@@ -1,4 +1,4 @@
-"""A job once more: as a record to enqueue, and as a command that does so."""
+"""Commands that enqueue: a job once more, and the first job of a queue."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import shlex
 from typing import Final
 
 import msgspec
+from starlette.requests import Request
 
+from app.edge.context import context_of
 from app.queue.forms import Form, as_json, form_of
 from app.queue.model import Batch
 from app.queue.shown import Shown
 
 MOST_COMMAND: Final = 96 * 1024  # characters; Linux takes 128 KiB an argument
+FIRST: Final = (
+    '{"config": {"type": "queue", "durable": true, "max_deliveries": 20, "dead_letter": "orders.dlq", '
+    '"backoff": {"kind": "exponential", "base_ms": 1000, "cap_ms": 600000, "jitter": "full"}}, '
+    '"records": [{"data": {"order": 1}}]}'
+)
 _LIKE_BYTES: Final = re.compile(rb'\s*\{\s*"\$base64"')
 
 
@@ -61,10 +68,24 @@ def command(base: str, topic: str, job: Shown, *, guarded: bool) -> str | None:
         body = (b'{"records":[%b]}' % record_of(job)).decode()
     except UnicodeDecodeError:
         return None  # JSON that is none
+    text = _post(base, topic, body, guarded=guarded)
+    return text if len(text.encode()) <= MOST_COMMAND else None
+
+
+def first(request: Request) -> str:
+    """A command for bash that makes a queue, with its first job, at the address that the request came to."""
+    return _post(base_of(request), "orders", FIRST, guarded=context_of(request).access.directory.guarded)
+
+
+def base_of(request: Request) -> str:
+    """The address of the service, as the browser has it."""
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
+def _post(base: str, topic: str, body: str, *, guarded: bool) -> str:
     key = """ -H "authorization: Bearer $HOLDFAST_API_KEY\"""" if guarded else ""
     lines = (f"curl {quoted(f'{base}/v0/topics/{topic}')}{key}", "-H 'content-type: application/json'")
-    text = " \\\n  ".join((*lines, f"--data-raw {quoted(body)}"))
-    return text if len(text.encode()) <= MOST_COMMAND else None
+    return " \\\n  ".join((*lines, f"--data-raw {quoted(body)}"))
 
 
 def quoted(text: str) -> str:

@@ -118,7 +118,7 @@ async def show_with(request: Request, said: Said) -> Response:
         edited=None if seen is None else partial(payloads.editable, seen.payload, seen.content_type),
         print_of=print_of,
         metadata=None if job is None or job.metadata is None else partial(_json, job.metadata),
-        command=None if seen is None else partial(again.command, _base(request), name, seen, guarded=guarded),
+        command=None if seen is None else partial(again.command, again.base_of(request), name, seen, guarded=guarded),
         guarded=guarded,
         said=said,
     )
@@ -177,10 +177,6 @@ def _times(job: Shown) -> list[tuple[str, int | None]]:
 
 def _result(outcome: Outcome | None) -> partial[payloads.Shown] | None:
     return None if outcome is None or outcome.result is None else partial(_json, outcome.result)
-
-
-def _base(request: Request) -> str:
-    return f"{request.url.scheme}://{request.url.netloc}"
 
 
 def _json(text: str) -> payloads.Shown:

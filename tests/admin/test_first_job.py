@@ -1,0 +1,47 @@
+"""The command of the pages of a service that holds nothing: it makes a queue there, with and without sign-in."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import re
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.api.conftest import Serve
+from tests.api.dialect import accepted
+from tests.api.keyring import Services, client
+
+COMMAND = re.compile(r'<pre id="command"[^>]*>(.*?)</pre>', re.DOTALL)
+
+
+@pytest.mark.parametrize("path", ["/admin/", "/admin/topics"])
+@pytest.mark.parametrize("key", ["", "root"])
+async def test_it_makes_a_queue_with_a_job(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], path: str, key: str
+) -> None:
+    service = await (await Services.make(serve, new_database)).start(api_keys=key)
+    async with client(service, key) as http:
+        found = COMMAND.search((await http.get(path)).text)
+        assert found is not None
+        environment = {**os.environ, "HOLDFAST_API_KEY": key} if key else os.environ
+        ran = await asyncio.create_subprocess_exec(
+            "bash",
+            "-c",
+            html.unescape(found[1]),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, _ = await ran.communicate()
+        assert b'"created":true' in said
+        made = accepted(await http.get("/v0/topics/orders"))
+    assert (made["type"], made["count"]) == ("queue", 1)
+    config = made["config"]
+    assert (config["max_deliveries"], config["dead_letter"], config["backoff"]["kind"]) == (
+        20,
+        "orders.dlq",
+        "exponential",
+    )
