@@ -67,6 +67,7 @@ BatchKey = Annotated[
     ),
 ]
 Key = Annotated[str, Meta(min_length=1, max_length=MAX_JOB_KEY, extra_json_schema={"pattern": NO_NUL})]
+Priority = Annotated[int, Meta(ge=-32_768, le=32_767)]
 Group = Annotated[str, Meta(min_length=1, max_length=MAX_GROUP, extra_json_schema={"pattern": NO_NUL})]
 DedupeId = Annotated[
     Key,

@@ -58,8 +58,8 @@ def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> Match:
     if older is not None and not 0 <= older <= TEN_YEARS_MS:
         raise InvalidRequest(f"older_than_ms must be 0 to {TEN_YEARS_MS}.")
     priority = whole(given, "priority", 0) if "priority" in given else None
-    if priority is not None and not 0 <= priority <= 9:
-        raise InvalidRequest("priority must be 0 to 9.")
+    if priority is not None and not -32_768 <= priority <= 32_767:
+        raise InvalidRequest("priority must be -32768 to 32767.")
     return Match(
         states=None if state is None else [state],
         tenant=given.get("tenant"),

@@ -105,7 +105,7 @@ async def test_a_page_looks_at_so_much_and_the_next_one_goes_on(queue: Topic, mo
 
 @pytest.mark.parametrize(
     "query",
-    ["priority=10", "priority=x", "node=" + "x" * 129, "error=" + "x" * 1_025, "data=x", "data==x", "data=.a=x",
+    ["priority=40000", "priority=x", "node=" + "x" * 129, "error=" + "x" * 1_025, "data=x", "data==x", "data=.a=x",
      "data=a..b=x", "data=a=%00", "data=a=1&data=a=2&data=a=3&data=a=4&data=a=5", "node=%00"],
 )  # fmt: skip
 async def test_filters_that_make_no_sense(query: str, queue: Topic) -> None:
@@ -210,7 +210,7 @@ async def test_a_topic_that_goes_ends_it(queue: Topic) -> None:
         {"kind": "cancel", "filter": {"state": "failed"}},
         {"kind": "cancel", "filter": {"data": ["a"]}},
         {"kind": "cancel", "filter": {"data": []}},
-        {"kind": "cancel", "filter": {"priority": 10}},
+        {"kind": "cancel", "filter": {"priority": 40_000}},
         {"kind": "cancel", "filter": {"tag": "a"}, "rate": -1},
         {"kind": "cancel", "filter": {"tag": "a"}, "seqs": [1]},
     ],

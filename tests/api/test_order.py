@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.api.configs import Configs
-from tests.api.dialect import Body, Topic, refused
+from tests.api.dialect import Body, Topic, accepted, refused
 
 
 async def put(http: httpx.AsyncClient, topic: str, dialect: str, **settings: object) -> None:
@@ -41,6 +41,36 @@ async def test_low_priorities_first(http: httpx.AsyncClient, topic: str, dialect
     await put(http, topic, dialect, priority_order="lowest_first")
     await add(http, topic, *({"payload": str(n), "priority": n} for n in (5, 0, 9, 0)))
     assert [message["payload"] for message in await taken(http, topic, 4)] == ["0", "0", "5", "9"]
+
+
+async def test_any_smallint_where_low_priorities_come_first(queue: Topic) -> None:
+    given = (99, 10, 12, -5, 0, 32_767, -32_768)
+    await queue.put(priority_order="lowest_first")
+    await queue.append(*({"data": priority, "priority": priority} for priority in given))
+    page = (await queue.http.get(f"{queue.path}/jobs?priority=-5")).json()
+    assert [job["data"] for job in page["jobs"]] == [-5]
+    taken = [(await queue.claim("w"))["claimed"][0]["data"] for _ in given]
+    assert taken == sorted(given)
+
+
+async def test_a_topic_that_an_append_makes_takes_the_priorities_of_its_order(
+    http: httpx.AsyncClient, topic: str
+) -> None:
+    records = [{"data": "a", "priority": 12}]
+    for config in ({"type": "queue"}, {"type": "queue", "priority_order": "highest_first"}):
+        body = {"records": records, "create": True, "config": config}
+        error = refused(await http.post(f"/v0/topics/{topic}", json=body), 400, "invalid_request")
+        assert "Record 0: priority must be 0 to 9, and is 12." in error["message"]
+        refused(await http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
+    body = {"records": records, "create": True, "config": {"type": "queue", "priority_order": "lowest_first"}}
+    accepted(await http.post(f"/v0/topics/{topic}", json=body))
+    changed = accepted(await http.patch(f"/v0/topics/{topic}/jobs/1", json={"priority": -1}))
+    assert changed["priority"] == -1
+    refused(
+        await http.post(f"/v0/topics/{topic}", json={"records": [{"data": 1, "priority": 32_768}]}),
+        400,
+        "invalid_request",
+    )
 
 
 async def test_a_nacked_message_goes_to_the_end(http: httpx.AsyncClient, topic: str, dialect: str) -> None:

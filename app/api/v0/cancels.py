@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import DATUM, MAX_SEQS, Group, Key, Seqs, Tag, about, seq_within
+from app.api.bounds import DATUM, MAX_SEQS, Group, Key, Priority, Seqs, Tag, about, seq_within
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.redrive import OperationCount, counted_as
@@ -38,7 +38,7 @@ class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """Jobs that have all of these; at least one is needed."""
 
     state: Annotated[_Live | None, about("By the database's clock.")] = None
-    priority: Annotated[Annotated[int, Meta(ge=0, le=9)] | None, about("Of this priority.")] = None
+    priority: Annotated[Priority | None, about("Of this priority.")] = None
     tag: Tag | None = None
     key: Annotated[Key | None, about("With this key.")] = None
     tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None

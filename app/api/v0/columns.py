@@ -28,8 +28,9 @@ _record = msgspec.json.Decoder(Record)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
-    """Check the records and turn them into columns; and the bytes of their data and metadata.
+def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -> tuple[Batch, int]:
+    """Check the records and turn them into columns; and the bytes of their data and metadata. `order` is the topic's
+    priority_order.
 
     Raises InvalidRequest, RecordTooLarge; names the record by its place, from 0.
     """
@@ -64,8 +65,19 @@ def columns_of(body: AppendBody | LogAppendBody) -> tuple[Batch, int]:
     )
     if isinstance(body, AppendBody):
         _schedule(batch, body.records)
+        for i, priority in enumerate(batch.priorities):
+            check_priority(priority, order, f"Record {i}: ")
         _type(batch, body.records)
     return batch, size
+
+
+def check_priority(priority: int | None, order: str, where: str = "") -> None:
+    """Raises InvalidRequest for a priority that jobs of a topic with this priority_order can't have."""
+    if priority is not None and not 0 <= priority <= 9 and order != "lowest_first":
+        raise InvalidRequest(
+            f"{where}priority must be 0 to 9, and is {priority}. A topic whose priority_order is lowest_first takes "
+            "-32768 to 32767."
+        )
 
 
 def record_of(text: bytes) -> Batch:

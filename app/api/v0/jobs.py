@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.body import read_json
-from app.api.bounds import DATUM, Tag, about
+from app.api.bounds import DATUM, Priority, Tag, about
 from app.api.fields import encode, history, known_parameters, topic_in
 from app.api.openapi import TOPIC, operation, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
 from app.api.v0.bodies import Performance
-from app.api.v0.columns import columns_of
+from app.api.v0.columns import check_priority, columns_of
 from app.api.v0.explain import SEQ
 from app.api.v0.fields import answer
 from app.api.v0.record_bodies import AppendBody, Record
@@ -53,7 +53,7 @@ ORDER: Final = query(
 )
 FILTERS: Final = [
     query("state", "Only those, by the database's clock.", {"type": "string", "enum": [*STATES]}),
-    query("priority", "Only those of this priority.", {"type": "integer", "minimum": 0, "maximum": 9}),
+    query("priority", "Only those of this priority.", {"type": "integer", "minimum": -32_768, "maximum": 32_767}),
     query("tenant", "Only this tenant's; the default one's is empty.", {"type": "string", "maxLength": MAX_TENANT}),
     query("tag", "Only those with this tag.", {"type": "string", "maxLength": MAX_TAG_BYTES}),
     query("key", "Only those with this key.", {"type": "string", "maxLength": MAX_JOB_KEY}),
@@ -137,7 +137,7 @@ class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     meta: Annotated[Raw, about("An object, or null.", type=["object", "null"])] = msgspec.field(default_factory=Raw)
     tag: Tag | UnsetType | None = UNSET
     priority: Annotated[
-        Annotated[int, Meta(ge=0, le=9)] | None, about("It comes last of those that have this one already.")
+        Priority | None, about("As in a record. It comes last of those that have this one already.")
     ] = None
     delay_ms: Annotated[_Millis | None, about("Hidden for so long from now; 0 shows it.")] = None
     run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
@@ -215,6 +215,7 @@ async def change(request: Request) -> Response:
     body = await read_json(request, _change, context.settings.max_body_bytes)
     to = _wanted(body)
     policy = await context.policies.queue(check_name(name))
+    check_priority(to.priority, policy.config.priority_order)
     return _answer(key, await context.engine.changes.change(policy, seq, to), began)
 
 

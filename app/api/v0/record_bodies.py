@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Producer, Tag, about
+from app.api.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Priority, Producer, Tag, about
 from app.api.users import UserId
 from app.api.v0.bodies import Performance
 from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
@@ -31,7 +31,9 @@ class Record(msgspec.Struct, gc=False):
     tag: Tag | None = None
     node: Producer | None = None
     meta: Annotated[Raw, _META] = msgspec.field(default_factory=Raw)
-    priority: Annotated[Annotated[int, Meta(ge=0, le=9)] | None, about("High first.", 0)] = None
+    priority: Annotated[
+        Priority | None, about("0 to 9, high first. Where the topic's priority_order is lowest_first: any of these.", 0)
+    ] = None
     delay_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("How long it stays hidden, in ms.", 0)
     ] = None

@@ -86,7 +86,7 @@ async def append(request: Request) -> Response:
     body = await read_json(request, decoder, context.settings.max_body_bytes)
     if policy is None:
         check_name(name)
-    batch, size = columns_of(body)
+    batch, size = columns_of(body, _priority_order(policy, body))
     if isinstance(body, AppendBody):
         check_groups(name, batch)
     tenancy.enqueued_by(by, batch)
@@ -134,6 +134,12 @@ async def append(request: Request) -> Response:
         b"true" if deduped else b"false",
     )
     return answer(fields, began, timings, 201 if created else 200)
+
+
+def _priority_order(policy: Policy | None, body: AppendBody | LogAppendBody) -> str:
+    """The topic's, or that of the topic which this call makes."""
+    asked = body.config.priority_order if policy is None and body.config is not None else None
+    return asked or (Config() if policy is None else policy.config).priority_order
 
 
 def _must_fit(config: Config, batch: Batch, size: int) -> None:

@@ -106,7 +106,7 @@ def example(line: str) -> str:
 # Which jobs of a topic: the filter of whatever takes one.
 With = Annotated[str | None, typer.Option(help="Only those with it.", show_default=False)]
 Of = Annotated[str | None, typer.Option(help="Only those of it.", show_default=False)]
-OfPriority = Annotated[int | None, typer.Option(min=0, max=9, help="Only those of it.", show_default=False)]
+OfPriority = Annotated[int | None, typer.Option(min=-32_768, max=32_767, help="Only those of it.", show_default=False)]
 HeldBy = Annotated[str | None, typer.Option(help="Only those that it holds.", show_default=False)]
 ErrorHas = Annotated[str | None, typer.Option(help="A part of the last error.", show_default=False)]
 DataHas = Annotated[

@@ -34,7 +34,10 @@ def put(
     text: Annotated[bool, typer.Option("--text", help="DATA is a text.")] = False,
     raw: Annotated[bool, typer.Option("--bytes", help="DATA is bytes, of a --file.")] = False,
     tag: Annotated[str | None, typer.Option(help="What kind of job it is.", show_default=False)] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="0 to 9.", show_default=False)] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(min=-32_768, max=32_767, help="0 to 9; any where low ones come first.", show_default=False),
+    ] = None,
     delay: Annotated[int | None, time_option("Hide it so long.")] = None,
     run_at: Annotated[
         datetime | None, typer.Option(parser=moment, metavar="MOMENT", help="Hide it until then.", show_default=False)
