@@ -208,7 +208,7 @@ async def test_the_command(
     monkeypatch.setattr(obstore, "list", unreadable)
     away = await asyncio.to_thread(run)
     assert away.exit_code == 1, away.output
-    assert "the store fails: not for you, https://store/x says." in away.stderr
+    assert "the store can't list objects: not for you, https://store/x says." in away.stderr
     assert "hunter2" not in away.output
     for words in (("--older-than", "1m"), ("--prefix", "../x")):
         assert (await asyncio.to_thread(run, *words)).exit_code == 2

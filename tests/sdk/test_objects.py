@@ -163,7 +163,7 @@ async def test_an_object_is_there_before_its_job(
             raise OSError("no space left")
 
         monkeypatch.setattr(obstore, "put_async", full)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(ObjectError, match=f"can't put holdfast/{queue.name}/.*: no space left"):
             await client.topic(queue.name).enqueue(BIG)
     assert (await queue.jobs().page()).items == ()
 
@@ -252,7 +252,7 @@ async def test_what_is_not_as_it_was_put_fails_the_job(queue: AsyncTopic, keepin
     bad = {
         "its SHA-256 is another one": {**good["$object"], "sha256": "0" * 64},
         "was put with 7": {**good["$object"], "size": 7},
-        "is gone": {**good["$object"], "key": key[:-32] + "0" * 32},
+        "no such object": {**good["$object"], "key": key[:-32] + "0" * 32},
         "no object below holdfast/": {**good["$object"], "key": "others/" + "0" * 32},
         "are the most": {**good["$object"], "size": 1 << 40},
     }
@@ -266,7 +266,7 @@ async def test_what_is_not_as_it_was_put_fails_the_job(queue: AsyncTopic, keepin
         assert why in end.error
     assert not ran
     with pytest.raises(ObjectError):
-        objects.get({"$object": bad["is gone"]})
+        objects.get({"$object": bad["no such object"]})
 
 
 async def test_a_worker_without_a_store_says_what_it_lacks(
@@ -333,7 +333,7 @@ async def test_a_store_that_fails_leaves_the_object_and_the_job_is_done(
         seq = int(await keeping.get(queue.name).push(BIG))
         async with working(keeping):
             assert (await outcome(queue, seq)).state == "completed"
-    assert "left behind: away" in caplog.text
+    assert "left behind: the store can't remove objects: away" in caplog.text
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from holdfast import errors
 from holdfast._client import Client, SyncTopic
-from holdfast._objects import MAX_DELETES, Objects, reference_of
+from holdfast._objects import MAX_DELETES, Objects, reference_of, store_errors
 from holdfast._wire import Request
 from holdfast.models.page import Page
 
 AT_ONCE: Final = 200_000  # objects that are looked for at once: some 50 MB
 LEAST_AGE: Final = timedelta(hours=1)  # an object is there before its job is, and that may be in an open transaction
-_SECRET: Final = re.compile(r"(?<=://)\S*@|\?\S*")  # of a URL: user and password, and what is asked for
 
 Tell = Callable[[str, int], None]
 
@@ -75,28 +72,15 @@ def collect(client: Client, objects: Objects, *, older_than: timedelta, remove: 
         if remove:
             keys = list(old)
             for first in range(0, len(keys), MAX_DELETES):
-                with _of_the_store():
-                    objects.delete(keys[first : first + MAX_DELETES])
+                objects.delete(keys[first : first + MAX_DELETES])
                 tell("removed", min(first + MAX_DELETES, len(keys)))
-
-
-@contextmanager
-def _of_the_store() -> Iterator[None]:
-    """Its errors as one of ours."""
-    from obstore.exceptions import BaseError  # noqa: PLC0415
-
-    try:
-        yield
-    except (BaseError, OSError) as error:
-        said = _SECRET.sub("", str(error).partition("\n")[0])  # what follows is obstore's look into itself
-        raise errors.ObjectError(f"the store fails: {said}") from error
 
 
 def _objects_of(objects: Objects) -> Iterator[Any]:
     """Those that clients have put: what else lies there is not ours."""
     import obstore  # noqa: PLC0415
 
-    with _of_the_store():
+    with store_errors("can't list objects"):
         for page in obstore.list(objects.store, f"{objects.prefix}/", chunk_size=1_000):
             yield from (one for one in page if objects.owns(one["path"]))
 

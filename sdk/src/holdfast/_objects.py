@@ -9,8 +9,8 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ PREFIX: Final = "holdfast"
 MARK: Final = "$object"
 MAX_DELETES: Final = 1_000  # objects a call
 
+_SECRET: Final = re.compile(r"(?<=://)\S*@|\?\S*")  # of a URL: user and password, and what is asked for
 _LONG: Final = 1024 * 1024  # what takes so long to hash and read that the event loop should not wait for it
 
 
@@ -77,7 +78,7 @@ class Objects:
 
     def put(self, topic: str, data: Any, content_type: str | None = None) -> dict[str, Any]:
         """Put a payload there, whatever its size; what to enqueue in its place. Raises ValueError for one that is too
-        large, and obstore's errors."""
+        large, ObjectError if the store can't take it."""
         upload = self._upload(topic, data, content_type)
         upload.put()
         return upload.reference.data()
@@ -90,19 +91,18 @@ class Objects:
 
     def get(self, data: Any) -> Any:
         """The payload that the data of a claimed job stands for; what is no reference as it is. Raises ObjectError
-        where the object is gone, or is not what was put there, and obstore's errors."""
+        where the object is gone, is not what was put there, or can't be read."""
         import obstore  # noqa: PLC0415
 
         reference = reference_of(data)
         if reference is None:
             return data
         self._check(reference)
-        try:
+        with store_errors(f"can't read {reference.key}"):
             found = obstore.get(self.store, reference.key)
             _same_size(reference, found.meta["size"])
-            return _opened(reference, found.bytes().to_bytes())
-        except FileNotFoundError as error:
-            raise _gone(reference) from error
+            content = found.bytes().to_bytes()
+        return _opened(reference, content)
 
     async def get_async(self, data: Any) -> Any:
         """As `get`."""
@@ -112,12 +112,10 @@ class Objects:
         if reference is None:
             return data
         self._check(reference)
-        try:
+        with store_errors(f"can't read {reference.key}"):
             found = await obstore.get_async(self.store, reference.key)
             _same_size(reference, found.meta["size"])
             content = (await found.bytes_async()).to_bytes()
-        except FileNotFoundError as error:
-            raise _gone(reference) from error
         if len(content) < _LONG:
             return _opened(reference, content)
         return await asyncio.to_thread(_opened, reference, content)
@@ -126,12 +124,13 @@ class Objects:
         """Remove objects, up to 1,000; those that are gone are no error."""
         import obstore  # noqa: PLC0415
 
-        try:
-            obstore.delete(self.store, keys)
-        except FileNotFoundError:  # of a folder, where the first that is gone ends it
-            for key in keys:
-                with suppress(FileNotFoundError):
-                    obstore.delete(self.store, key)
+        with store_errors("can't remove objects"):
+            try:
+                obstore.delete(self.store, keys)
+            except FileNotFoundError:  # of a folder, where the first that is gone ends it
+                for key in keys:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self.store, key)
 
     async def delete_async(self, keys: Sequence[str]) -> None:
         """As `delete`."""
@@ -185,12 +184,32 @@ class Upload:
     def put(self) -> None:
         import obstore  # noqa: PLC0415
 
-        obstore.put(self.store, self.reference.key, self.content)
+        with store_errors(f"can't put {self.reference.key}"):
+            obstore.put(self.store, self.reference.key, self.content)
 
     async def put_async(self) -> None:
         import obstore  # noqa: PLC0415
 
-        await obstore.put_async(self.store, self.reference.key, self.content)
+        with store_errors(f"can't put {self.reference.key}"):
+            await obstore.put_async(self.store, self.reference.key, self.content)
+
+
+@contextmanager
+def store_errors(failure: str) -> Iterator[None]:
+    """Raise what the store raises as an ObjectError. `failure` is what could not be done."""
+    from obstore.exceptions import BaseError  # noqa: PLC0415
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        missing = "there is no such object, bucket or folder"
+        raise ObjectError(f"the store {failure}: {missing}. {_first_line(error)}") from error
+    except (BaseError, OSError) as error:
+        raise ObjectError(f"the store {failure}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return _SECRET.sub("", str(error).partition("\n")[0])  # the rest is obstore's own state
 
 
 def _same_size(reference: Reference, size: int) -> None:
@@ -207,7 +226,3 @@ def _opened(reference: Reference, content: bytes) -> Any:
         return content.decode() if is_text(reference.content_type) else content
     except ValueError as error:
         raise ObjectError(f"{reference.key} is no {reference.content_type}: {error}") from error
-
-
-def _gone(reference: Reference) -> ObjectError:
-    return ObjectError(f"{reference.key} is gone: its payload was removed")
