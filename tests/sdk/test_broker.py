@@ -11,8 +11,10 @@ from pydantic import SecretStr
 
 from holdfast import (
     AsyncClient,
+    AsyncTopic,
     BrokerQueue,
     DirectQueue,
+    HeartbeatManager,
     Job,
     JobNotFoundError,
     JobStatus,
@@ -65,6 +67,7 @@ async def test_a_bad_enqueue_fails_alone(broker: BrokerQueue) -> None:
     refused = outcomes[1]
     assert isinstance(refused, StorageError)
     assert isinstance(refused.cause, errors.TooLarge)
+    assert str(refused) == f"enqueue on {broker.topic}: {refused.cause}"
     assert [job.payload for job in (await broker.read_state()).jobs] == [b"good"] * 4
 
 
@@ -96,10 +99,24 @@ async def test_an_entrypoint_is_dequeued_by_its_name(broker: BrokerQueue) -> Non
 
 
 async def test_lower_priorities_come_first(broker: BrokerQueue) -> None:
-    for priority in (10, 3, 0, -5, 32_767):
+    given = (99, 10, 12, 3, 0, -5, 32_767, -32_768)
+    for priority in given:
         await broker.enqueue("report", b"", priority=priority)
-    jobs = [job for _ in range(5) for job in await broker.dequeue("report")]
-    assert [job.priority for job in jobs] == [0, -5, 3, 10, 32_767], "beyond 0 to 9 they count as 0 and as 9"
+    assert [job.priority for job in (await broker.read_state()).queued_jobs()] == sorted(given)
+    jobs = [job for _ in given for job in await broker.dequeue("report")]
+    assert [job.priority for job in jobs] == sorted(given)
+
+
+async def test_priorities_beyond_the_levels_need_a_topic_of_low_ones_first(
+    client: AsyncClient, queue: AsyncTopic
+) -> None:
+    async with BrokerQueue(client, queue.name) as broker:
+        outcomes = await asyncio.gather(
+            *(broker.enqueue("task", b"", priority) for priority in (0, 12, 9)), return_exceptions=True
+        )
+    assert [isinstance(outcome, StorageError) for outcome in outcomes] == [False, True, False]
+    assert "priority must be 0 to 9, and is 12" in str(outcomes[1])
+    assert "lowest_first takes -32768 to 32767" in str(outcomes[1])
 
 
 async def test_a_job_is_the_same_everywhere(broker: BrokerQueue, service: Running) -> None:
@@ -177,8 +194,29 @@ async def test_the_end_of_the_block_waits_for_what_was_called(service: Running, 
     assert all(call.done() for call in calls)
     async with BrokerQueue(service.url, topic) as queue:
         assert len((await queue.read_state()).queued_jobs("task")) == 1_500
-    with pytest.raises(RuntimeError, match="async with"):
+    for call in (queue.enqueue("task", b""), queue.ack("1"), queue.read_state()):
+        with pytest.raises(JQueueError, match=f"{topic} is closed"):
+            await call
+    with pytest.raises(JQueueError, match="is closed"):
+        await queue.start()
+
+
+async def test_a_broker_is_started_and_stopped_without_a_block(client: AsyncClient, topic: str) -> None:
+    queue = BrokerQueue(client, topic)
+    with pytest.raises(JQueueError, match=r"start\(\) and stop\(\)"):
         await queue.enqueue("task", b"")
+    await queue.start()
+    with pytest.raises(RuntimeError, match="started already"):
+        await queue.start()
+    call = asyncio.create_task(queue.enqueue("task", b""))
+    await asyncio.sleep(0)
+    await queue.stop()
+    assert (await queue.read_state()).find((await call).id) is not None, "the client is still open"
+    with pytest.raises(JQueueError, match="is closed"):
+        await queue.enqueue("task", b"")
+    await queue.start()
+    assert len(await queue.dequeue("task")) == 1
+    await queue.stop()
 
 
 async def test_a_direct_queue_has_the_same_verbs(service: Running, topic: str) -> None:
@@ -192,8 +230,43 @@ async def test_a_direct_queue_has_the_same_verbs(service: Running, topic: str) -
     assert claimed.id == job.id
     with pytest.raises(JobNotFoundError):
         await queue.ack(claimed.id)
-    assert await queue.requeue_stale(timeout=timedelta(minutes=5)) >= 0
     await queue.aclose()
+    for call in (queue.enqueue("task", b""), queue.read_state(), queue.requeue_stale(timedelta(0))):
+        with pytest.raises(JQueueError, match="is closed"):
+            await call
+    with pytest.raises(JQueueError, match="is closed"):
+        async with HeartbeatManager(queue, job.id):
+            pass
+
+
+async def test_stale_jobs_are_requeued(client: AsyncClient, topic: str) -> None:
+    queue = DirectQueue(client, topic)
+    for _ in range(3):
+        await queue.enqueue("task", b"")
+    [first, second] = await queue.dequeue("task", batch_size=2)
+    others = client.topic(topic)
+    [held] = (await others.claim(lease_ms=60_000)).jobs
+    assert await queue.requeue_stale(timedelta(minutes=1)) == 0
+    assert len((await queue.read_state()).in_progress_jobs()) == 3
+    assert await queue.requeue_stale(timedelta(0)) == 2, "a worker's own job is not touched"
+    assert [job.id for job in (await queue.read_state()).queued_jobs()] == [first.id, second.id]
+    with pytest.raises(LeaseLost):
+        await queue.ack(first.id)
+    await others.ack(held)
+
+
+async def test_a_heartbeat_keeps_a_job_from_being_stale(client: AsyncClient, topic: str) -> None:
+    queue = DirectQueue(client, topic)
+    await queue.enqueue("task", b"")
+    await queue.enqueue("task", b"")
+    [silent, beating] = await queue.dequeue("task", batch_size=2)
+    silence = timedelta(milliseconds=500)
+    while True:
+        await queue.heartbeat(beating.id)
+        if await queue.requeue_stale(silence):
+            break
+    assert [job.id for job in (await queue.read_state()).queued_jobs()] == [silent.id]
+    await queue.ack(beating.id)
 
 
 async def test_the_topic_is_made_once_and_left_as_it_is(client: AsyncClient, service: Running, topic: str) -> None:

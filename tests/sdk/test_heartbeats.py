@@ -156,3 +156,67 @@ async def test_a_cancellation_from_outside_stays_one(queue: BrokerQueue) -> None
 async def test_few_heartbeats_are_warned_of(queue: BrokerQueue, caplog: pytest.LogCaptureFixture) -> None:
     HeartbeatManager(queue, "1", timedelta(seconds=1))
     assert "a third of it is safe" in caplog.text
+
+
+class Beating:
+    """An object with a heartbeat, which raises an error where it has one."""
+
+    def __init__(self, *raises: Exception) -> None:
+        self.raises = list(raises)
+        self.beats: list[str] = []
+
+    async def heartbeat(self, job_id: str) -> None:
+        self.beats.append(job_id)
+        if self.raises:
+            raise self.raises.pop(0)
+
+
+FAST = timedelta(milliseconds=5)
+
+
+async def test_any_object_with_a_heartbeat_will_do() -> None:
+    beating = Beating(errors.StorageError("heartbeat", OSError("away")))
+    async with HeartbeatManager(beating, "7", FAST):
+        while len(beating.beats) < 4:
+            await asyncio.sleep(0.005)
+    sent = len(beating.beats)
+    await asyncio.sleep(0.05)
+    assert beating.beats == ["7"] * sent, "none after the block"
+    assert HeartbeatManager(beating, "7").interval == timedelta(seconds=60)
+
+
+async def test_an_object_that_wraps_a_queue_keeps_its_leases(queue: BrokerQueue) -> None:
+    class Wrapper:
+        stale_timeout = queue.stale_timeout
+
+        async def heartbeat(self, job_id: str) -> None:
+            await queue.heartbeat(job_id)
+
+    job = await taken(queue)
+    manager = HeartbeatManager(Wrapper(), job.id)
+    assert manager.interval == LEASE / 3
+    async with manager:
+        await asyncio.sleep(LEASE.total_seconds() * 1.5)
+    await queue.ack(job.id)
+
+
+async def test_a_job_that_has_gone_ends_an_objects_heartbeats(caplog: pytest.LogCaptureFixture) -> None:
+    beating = Beating(errors.JobNotFoundError("7"))
+    async with HeartbeatManager(beating, "7", FAST):
+        await asyncio.sleep(0.1)
+    assert beating.beats == ["7"]
+    assert "No more heartbeats for job 7" in caplog.text
+
+
+async def test_another_error_of_an_object_is_raised_when_the_block_ends() -> None:
+    with pytest.raises(RuntimeError, match="unexpected"):
+        async with HeartbeatManager(Beating(RuntimeError("unexpected")), "7", FAST):
+            await asyncio.sleep(0.1)
+
+    async def fail() -> None:
+        async with HeartbeatManager(Beating(RuntimeError("unexpected")), "7", FAST):
+            await asyncio.sleep(0.1)
+            raise ValueError("of the block")
+
+    with pytest.raises(ValueError, match="of the block"):
+        await fail()

@@ -176,8 +176,8 @@ def status_error(
 
 
 class ObjectError(HoldfastError):
-    """The payload of a job is in object storage, and can't be had: it is gone, is not what was put there, or is none
-    that this Objects reads. Of `holdfast objects gc`: the store fails. docs/objects.md."""
+    """The payload of a job can't be put into object storage or read from there: the store fails or has no such bucket,
+    or the object is gone, is not what was put there, or is none that this Objects reads. docs/objects.md."""
 
 
 class JQueueError(HoldfastError):
@@ -189,14 +189,15 @@ class CASConflictError(JQueueError):
 
 
 class StorageError(JQueueError):
-    """The service could not be asked, or refused: `cause` says why."""
+    """The service could not be asked, or refused: `message` says what was tried, `cause` why it failed."""
 
     def __init__(self, message: str, cause: BaseException) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}: {cause}")
+        self.message = message
         self.cause = cause
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StorageError, (str(self), self.cause)
+        return StorageError, (self.message, self.cause)
 
 
 class JobNotFoundError(JQueueError):

@@ -8,49 +8,68 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from holdfast._jqueue.queues import BrokerQueue, DirectQueue
-from holdfast.errors import LeaseLost
+from holdfast.errors import JQueueError, LeaseLost, StorageError
 
 log: Final = logging.getLogger("holdfast")
 
 MINUTE: Final = timedelta(seconds=60)
 
 
+class Heartbeating(Protocol):
+    """What has an async heartbeat: a queue, or an object that wraps one."""
+
+    async def heartbeat(self, job_id: str) -> None: ...
+
+
 class HeartbeatManager:
     """Keeps a job's lease while a block runs: `async with HeartbeatManager(queue, job.id): …`.
 
-    A heartbeat goes out every `interval`, a third of the lease if absent, a minute at most, from a thread of its own.
-    If the lease is lost nevertheless, because somebody else has settled the job or nobody could be reached until it had
-    ended, the block is cancelled, and LeaseLost is raised in its place."""
+    A heartbeat goes out every `interval`: if absent, a third of the lease, a minute at most. A BrokerQueue's or
+    DirectQueue's heartbeats go out from a thread of the queue's. If the lease is lost nevertheless, because somebody
+    else has settled the job or nobody could be reached until it had ended, the block is cancelled, and LeaseLost is
+    raised in its place.
 
-    def __init__(self, queue: BrokerQueue | DirectQueue, job_id: str, interval: timedelta | None = None) -> None:
-        third = queue.stale_timeout / 3
-        if interval is not None and interval > third:
-            log.warning("Heartbeats every %s are few for a lease of %s: a third of it is safe", interval, 3 * third)
-        self._queue = queue
-        self._job_id = job_id
-        self._interval = min(MINUTE, third) if interval is None else interval
+    `queue` may be any object with `async heartbeat(job_id)`, which a task of the event loop calls. A StorageError is
+    tried again; another JQueueError ends the heartbeats with a warning; any other error is raised when the block
+    ends."""
+
+    def __init__(self, queue: Heartbeating, job_id: str, interval: timedelta | None = None) -> None:
+        lease = getattr(queue, "stale_timeout", None)
+        third = lease / 3 if isinstance(lease, timedelta) else None
+        if interval is not None and third is not None and interval > third:
+            log.warning("Heartbeats every %s are few for a lease of %s: a third of it is safe", interval, lease)
+        self.queue = queue
+        self.job_id = job_id
+        self.interval = min(MINUTE, third or MINUTE) if interval is None else interval
+        self._task: asyncio.Task[None] | None = None
         self._end: Callable[[], None] | None = None
         self._lost: LeaseLost | None = None
 
     async def __aenter__(self) -> Self:
-        task = asyncio.current_task()
-        assert task is not None, "a HeartbeatManager is used in a task"
-        self._task = task
-        self._cancelling = task.cancelling()
+        if not isinstance(self.queue, (BrokerQueue, DirectQueue)):
+            self._task = asyncio.create_task(self._beat(), name=f"holdfast-heartbeat-{self.job_id}")
+            return self
+        block = asyncio.current_task()
+        assert block is not None, "a HeartbeatManager is used in a task"
+        self._block = block
+        self._cancelling = block.cancelling()
         loop = asyncio.get_running_loop()
 
         def lost(error: LeaseLost) -> None:
             loop.call_soon_threadsafe(self._lose, error)
 
-        self._end = self._queue.keep(self._job_id, self._interval.total_seconds(), lost)
+        self._end = self.queue.keep(self.job_id, self.interval.total_seconds(), lost)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._task is not None:
+            task, self._task = self._task, None
+            await self._finish(task, error)
         if self._end is not None:
             self._end()
             self._end = None
@@ -60,11 +79,31 @@ class HeartbeatManager:
             # The block has ended before its cancellation reached it: that is waiting, and comes here.
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-        if self._task.uncancel() > self._cancelling:
+        if self._block.uncancel() > self._cancelling:
             raise asyncio.CancelledError  # somebody else cancels this task, too
         raise self._lost from error
 
     def _lose(self, error: LeaseLost) -> None:
         if self._end is not None:
             self._lost = error
-            self._task.cancel()
+            self._block.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.interval.total_seconds())
+            try:
+                await self.queue.heartbeat(self.job_id)
+            except StorageError as error:
+                log.warning("A heartbeat for job %s failed and is tried again: %s", self.job_id, error)
+            except JQueueError as error:
+                log.warning("No more heartbeats for job %s: %s", self.job_id, error)
+                return
+
+    async def _finish(self, task: asyncio.Task[None], error: BaseException | None) -> None:
+        """End the heartbeats. Raises what they raised, unless the block has an error of its own."""
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (failed := task.exception()) is not None:
+            if error is None:
+                raise failed
+            log.warning("Heartbeats for job %s failed: %r", self.job_id, failed)

@@ -18,7 +18,7 @@ from holdfast._heartbeats import Heartbeats, Holding
 from holdfast._jqueue.group import Commit, Group
 from holdfast._jqueue.state import Job, QueueState
 from holdfast._jqueue.verbs import Put, Take, Verbs
-from holdfast.errors import HoldfastError, LeaseLost, StorageError
+from holdfast.errors import JQueueError, LeaseLost
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -49,6 +49,7 @@ class _Queue(ABC):
         self._verbs = Verbs(self._client.topic(topic), stale_timeout)
         self._heartbeat_http = heartbeat_http
         self._kept: dict[str, Holding] = {}
+        self._closed = False
 
     async def enqueue(self, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
         """Put a job in; lower priorities come first. It is written once, however often that is tried. Raises
@@ -77,6 +78,8 @@ class _Queue(ABC):
 
     async def read_state(self) -> QueueState:
         """A look at the queue, which changes nothing: its first 10,000 jobs."""
+        if self._owns_client:
+            self._must_be_open()
         return await self._verbs.read_state()
 
     @cached_property
@@ -86,6 +89,7 @@ class _Queue(ABC):
     def keep(self, job_id: str, interval: float, lost: Callable[[LeaseLost], None]) -> Callable[[], None]:
         """Extend a job's lease every `interval` seconds, from a thread of the queue's; what ends that. HeartbeatManager
         is what to use."""
+        self._must_be_open()
         known = self._verbs.known(job_id)
         heartbeats = self._heartbeats
         heartbeats.watch(asyncio.get_running_loop())
@@ -124,9 +128,15 @@ class _Queue(ABC):
     @abstractmethod
     async def _do(self, commit: Commit[A, R], call: A) -> R: ...
 
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise JQueueError(f"The queue {self.topic} is closed: make a new {type(self).__name__}.")
+
     async def _close(self) -> None:
-        if "_heartbeats" in self.__dict__:
-            await asyncio.to_thread(self._heartbeats.close)
+        self._closed = True
+        await self._verbs.payloads.finish()
+        if heartbeats := self.__dict__.pop("_heartbeats", None):
+            await asyncio.to_thread(heartbeats.close)
         if self._owns_client:
             await self._client.aclose()
 
@@ -151,14 +161,12 @@ class DirectQueue(_Queue):
     """A queue whose calls are a request each. `url` is the service's, or an AsyncClient. Close it by `aclose()`, or use
     it in `async with`."""
 
-    async def requeue_stale(self, timeout: timedelta | None = None) -> int:  # noqa: ASYNC109 - as jqueue has it
-        """Run the service's expiry sweep now, which needs the scope admin; how many jobs it moved. Nothing depends on
-        it: a job whose lease has ended can be dequeued at once. `timeout` is taken and not looked at: each lease has
-        its own."""
-        try:
-            return (await self._client.admin.run_reaper("expiry")).moved
-        except HoldfastError as error:
-            raise StorageError(str(error), error) from error
+    async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109 - as jqueue has it
+        """Return the jobs in progress that have had no heartbeat for `timeout`, so that they can be dequeued at once;
+        how many. It takes leases away before they end: a job whose lease has ended needs none of this, and does not
+        count. Leases are taken for `stale_timeout` long, as this queue has it. Raises StorageError."""
+        self._must_be_open()
+        return await self._verbs.requeue_stale(timeout)
 
     async def aclose(self) -> None:
         """Close its connections."""
@@ -173,6 +181,7 @@ class DirectQueue(_Queue):
         await self.aclose()
 
     async def _do(self, commit: Commit[A, R], call: A) -> R:
+        self._must_be_open()
         [outcome] = await commit([call])
         if isinstance(outcome, BaseException):
             raise outcome
@@ -181,28 +190,42 @@ class DirectQueue(_Queue):
 
 class BrokerQueue(_Queue):
     """A queue whose concurrent calls go out together. `url` is the service's, or an AsyncClient. Use it in `async
-    with`; at its end, what was called is carried out first."""
+    with`, or between `start()` and `stop()`; at its end, what was called is carried out first."""
 
     _groups: Mapping[str, Group[Any, Any]] | None = None
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Take calls from now on. Raises RuntimeError if it does already."""
+        if self._groups is not None:
+            raise RuntimeError(f"the queue {self.topic} has been started already")
+        if self._owns_client:
+            self._must_be_open()
+        self._closed = False
         verbs = self._verbs
         self._groups = {
             "enqueue": Group(verbs.enqueue, weigh=lambda put: len(put.payload)),
             "dequeue": Group(verbs.dequeue, unclaimed=verbs.give_back),
             **{name: Group(getattr(verbs, name)) for name in ("ack", "nack", "heartbeat")},
         }
+
+    async def stop(self) -> None:
+        """Take no more calls, carry out those that have come, and close the connections."""
+        groups, self._groups = self._groups or {}, None
+        await asyncio.gather(*(group.drain() for group in groups.values()))
+        await self._close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        groups, self._groups = self._groups or {}, None
-        await asyncio.gather(*(group.drain() for group in groups.values()))
-        await self._close()
+        await self.stop()
 
     async def _do(self, commit: Commit[A, R], call: A) -> R:
         if self._groups is None:
-            raise RuntimeError("a BrokerQueue is used in `async with`")
+            self._must_be_open()
+            raise JQueueError("A BrokerQueue takes calls in `async with`, or between start() and stop().")
         group: Group[A, R] = self._groups[commit.__name__]
         return await group.submit(call)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
+
+from holdfast.errors import JobNotFoundError
 
 
 class JobStatus(StrEnum):
@@ -19,38 +24,92 @@ class JobStatus(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job. `priority`: lower comes first. `heartbeat_at`: when its lease was last extended, None while it is
-    queued. `deliveries`: how often it has been handed out. `lease_id` is that of its holder."""
+    queued. `deliveries`: how often it has been handed out. `lease_id` is that of its holder.
 
-    id: str
+    A queue's own jobs have its ids. A job that a program makes has a random id until it is enqueued, and takes its
+    payload as bytes or as base64 text."""
+
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
     entrypoint: str
     payload: bytes = field(repr=False)
-    status: JobStatus
-    priority: int
-    created_at: datetime
+    status: JobStatus = JobStatus.QUEUED
+    priority: int = 0
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     heartbeat_at: datetime | None = None
     deliveries: int = 0
     lease_id: str | None = None
 
+    def __post_init__(self) -> None:
+        payload: Any = self.payload
+        if isinstance(payload, str):
+            object.__setattr__(self, "payload", base64.b64decode(payload, validate=True))
+        elif not isinstance(payload, bytes):
+            raise TypeError(f"a payload is bytes or base64 text, and not {type(payload).__name__}")
+
+    @classmethod
+    def new(cls, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
+        """A queued job with a random id."""
+        return cls(entrypoint=entrypoint, payload=payload, priority=priority)
+
+    def with_status(self, status: JobStatus) -> Job:
+        """The same job in another state."""
+        return replace(self, status=status)
+
+    def with_heartbeat(self, ts: datetime | None) -> Job:
+        """The same job with another time of its last heartbeat."""
+        return replace(self, heartbeat_at=ts)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What a queue holds, up to its first 10,000 jobs. `version` grows with each job that is put in."""
+    """What a queue holds, up to its first 10,000 jobs. `version` grows with each job that is put in.
 
-    jobs: tuple[Job, ...]
-    version: int
+    It is a copy: what a program changes in it changes nothing in the service."""
+
+    jobs: tuple[Job, ...] = ()
+    version: int = 0
 
     def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job, ...]:
-        """Those that wait, in the order of priority, and then of age."""
+        """Jobs that wait, in the order of priority, and then of age."""
         waiting = self._of(JobStatus.QUEUED, entrypoint)
-        return tuple(sorted(waiting, key=lambda job: (job.priority, job.created_at, int(job.id))))
+        return tuple(sorted(waiting, key=lambda job: (job.priority, job.created_at)))
 
     def in_progress_jobs(self, entrypoint: str | None = None) -> tuple[Job, ...]:
-        """Those that somebody works on."""
+        """Jobs that a worker holds."""
         return tuple(self._of(JobStatus.IN_PROGRESS, entrypoint))
 
     def find(self, job_id: str) -> Job | None:
         """One of them by its id."""
         return next((job for job in self.jobs if job.id == job_id), None)
 
+    def with_job_added(self, job: Job) -> QueueState:
+        """A copy with one more job."""
+        return QueueState((*self.jobs, job), self.version + 1)
+
+    def with_job_replaced(self, updated: Job) -> QueueState:
+        """A copy in which the job of this id is another one. Raises JobNotFoundError."""
+        if self.find(updated.id) is None:
+            raise JobNotFoundError(updated.id)
+        return QueueState(tuple(updated if job.id == updated.id else job for job in self.jobs), self.version + 1)
+
+    def with_job_removed(self, job_id: str) -> QueueState:
+        """A copy without this job. Raises JobNotFoundError."""
+        if self.find(job_id) is None:
+            raise JobNotFoundError(job_id)
+        return QueueState(tuple(job for job in self.jobs if job.id != job_id), self.version + 1)
+
+    def requeue_stale(self, cutoff: datetime) -> QueueState:
+        """A copy in which jobs whose last heartbeat was before `cutoff` are queued; itself if there are none."""
+        jobs = tuple(
+            job.with_status(JobStatus.QUEUED).with_heartbeat(None) if is_stale(job, cutoff) else job
+            for job in self.jobs
+        )
+        return self if jobs == self.jobs else QueueState(jobs, self.version + 1)
+
     def _of(self, status: JobStatus, entrypoint: str | None) -> Iterator[Job]:
         return (job for job in self.jobs if job.status is status and entrypoint in (None, job.entrypoint))
+
+
+def is_stale(job: Job, cutoff: datetime) -> bool:
+    """Whether a worker holds it and has sent no heartbeat since `cutoff`."""
+    return job.status == JobStatus.IN_PROGRESS and (job.heartbeat_at is None or job.heartbeat_at < cutoff)

@@ -4,19 +4,21 @@ topics."""
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import cycle
 from typing import Any, Final
 
 from holdfast import models
 from holdfast._client import AsyncTopic
-from holdfast._jqueue.state import Job, JobStatus, QueueState
+from holdfast._jqueue.payloads import Payloads
+from holdfast._jqueue.state import Job, JobStatus, QueueState, is_stale
 from holdfast.errors import (
     APIStatusError,
     Forbidden,
@@ -24,14 +26,18 @@ from holdfast.errors import (
     JobNotFoundError,
     LeaseLost,
     NotFound,
+    ObjectError,
     StorageError,
     TopicNotFound,
 )
 
+log: Final = logging.getLogger("holdfast")
+
 NODE: Final = "jqueue"  # who holds the jobs, in all processes: whoever knows a job's id may settle it, as in jqueue
-PRIORITY: Final = "$priority"  # in a job's metadata: the priority as it was given, which may be beyond 0 to 9
+PRIORITY: Final = "$priority"  # in a job's metadata, as a claim's answer does not say it
 MAX_READ: Final = 10_000
 MAX_KNOWN: Final = 100_000
+MAX_ERROR: Final = 2_000  # characters
 MAX_SETTLED: Final = 1_000  # seqs in a nack
 MAX_DIGITS: Final = 18  # of a seq: the service goes to 2^63
 
@@ -60,10 +66,12 @@ class Take:
 @dataclass(slots=True)
 class Known:
     """The last lease that this process has had on a job, and when it ends by time.monotonic(). It is kept when it is
-    lost or settled: without this fence, whoever tries again would settle what somebody else holds by now."""
+    lost or settled: without this fence, whoever tries again would settle what somebody else holds by now. `key` is that
+    of its payload's object."""
 
     lease: models.Lease
     deadline: float
+    key: str | None = None
 
 
 class Verbs:
@@ -71,6 +79,7 @@ class Verbs:
 
     def __init__(self, topic: AsyncTopic, stale_timeout: timedelta) -> None:
         self._topic = topic
+        self.payloads: Final = Payloads(topic)
         self.lease_ms = round(stale_timeout.total_seconds() * 1000)
         self._made = False
         self._making = asyncio.Lock()
@@ -91,13 +100,11 @@ class Verbs:
         try:
             await self._ensure()
             appended = await self._topic.enqueue_many([record_of(put) for put in puts])
-        except APIStatusError as error:
-            if len(puts) == 1 or error.status not in (400, 413, 422):
-                return [_stored(error) for _ in puts]
+        except (HoldfastError, ValueError) as error:
+            if len(puts) == 1 or not _concerns_one(error):
+                return [error if isinstance(error, ValueError) else self._stored("enqueue", error) for _ in puts]
             half = len(puts) // 2
             return [*await self.enqueue(puts[:half]), *await self.enqueue(puts[half:])]
-        except HoldfastError as error:
-            return [_stored(error) for _ in puts]
         now = datetime.now(UTC)
         return [
             Job(
@@ -123,7 +130,7 @@ class Verbs:
                 jobs = await self._claim(entrypoint, sum(takes[at].most for at in places))
             except HoldfastError as error:
                 for at in places:
-                    outcomes[at] = _stored(error)
+                    outcomes[at] = self._stored("dequeue", error)
                 return
             shares: dict[int, list[Job]] = {at: [] for at in places}
             turns = cycle(places)
@@ -145,15 +152,19 @@ class Verbs:
             except NotFound:
                 return False
 
-        return await self._settle(job_ids, self._topic.ack, was_done)
+        keys = await self._keys(job_ids)
+        outcomes = await self._settle(job_ids, self._topic.ack, was_done)
+        done = [job_id for job_id, outcome in zip(job_ids, outcomes, strict=True) if outcome is None]
+        self.payloads.remove([keys[job_id] for job_id in done if job_id in keys])
+        return outcomes
 
     async def nack(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
-        """They go back."""
+        """They go back, to be had at once."""
 
         async def was_returned(_: int) -> bool:
             return True  # the answer was lost, and nobody holds it now by this lease
 
-        return await self._settle(job_ids, self._topic.nack, was_returned)
+        return await self._settle(job_ids, partial(self._topic.nack, delay_ms=0), was_returned)
 
     async def heartbeat(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
         """Their leases last for another stale_timeout."""
@@ -184,12 +195,34 @@ class Verbs:
             jobs = []
             async for job in self._topic.jobs(order="oldest", limit=1_000):
                 if job.state != "expired":
-                    jobs.append(self._shown(job))
+                    jobs.append(job)
                 if len(jobs) == MAX_READ:
                     break
+            payloads = await self.payloads.read([job.data for job in jobs])
         except HoldfastError as error:
-            raise _stored(error) from error
-        return QueueState(tuple(jobs), state.head_seq)
+            raise self._stored("read_state", error) from error
+        shown = []
+        for job, payload in zip(jobs, payloads, strict=True):
+            if isinstance(payload, ObjectError):  # of a job that was acked meanwhile, for one
+                log.warning("Job %d of %s is left out of the state: %s", job.seq, self._topic.name, payload)
+            else:
+                shown.append(self._shown(job, payload))
+        return QueueState(tuple(shown), state.head_seq)
+
+    async def requeue_stale(self, age: timedelta) -> int:
+        """Return the jobs that queues of jqueue's shape hold and for which no heartbeat came for so long; how many.
+        Raises StorageError."""
+        cutoff = datetime.now(UTC) - age if age > timedelta() else datetime.max.replace(tzinfo=UTC)
+        try:
+            await self._ensure()
+            leased = self._topic.jobs(state="leased", node=NODE, limit=1_000)
+            stale = [models.Lease(job.seq, NODE) async for job in leased if is_stale(self._shown(job, b""), cutoff)]
+            returned = 0
+            for at in range(0, len(stale), MAX_SETTLED):
+                returned += (await self._topic.nack(*stale[at : at + MAX_SETTLED], delay_ms=0, counts=False)).nacked
+        except HoldfastError as error:
+            raise self._stored("requeue_stale", error) from error
+        return returned
 
     async def _ensure(self) -> None:
         """Make the topic if it is not there: a durable queue, lower priorities first."""
@@ -210,14 +243,44 @@ class Verbs:
         tenants = None if entrypoint is None else [entrypoint]
         began = time.monotonic()
         claimed = await self._topic.claim(node=NODE, max=most, lease_ms=self.lease_ms, tenants=tenants, counts=False)
-        jobs = []
         for job in claimed.jobs:
-            self._known[str(job.seq)] = Known(models.Lease(job.seq, NODE, job.lease_id), began + self.lease_ms / 1000)
+            lease = models.Lease(job.seq, NODE, job.lease_id)
+            self._known[str(job.seq)] = Known(lease, began + self.lease_ms / 1000, self.payloads.key_of(job.data))
             self._known.move_to_end(str(job.seq))
-            jobs.append(self._taken(job))
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
+        return await self._taken(claimed.jobs)
+
+    async def _taken(self, claimed: Sequence[models.ClaimedJob]) -> list[Job]:
+        """Jobs with their payloads. One whose payload can't be had goes back; raises its ObjectError if there is no
+        other."""
+        jobs: list[Job] = []
+        unread: list[tuple[models.ClaimedJob, ObjectError]] = []
+        for job, payload in zip(claimed, await self.payloads.read([job.data for job in claimed]), strict=True):
+            if isinstance(payload, ObjectError):
+                log.warning("Job %d of %s is returned: %s", job.seq, self._topic.name, payload)
+                unread.append((job, payload))
+            else:
+                jobs.append(self._taken_one(job, payload))
+        if unread:
+            why = [str(error)[:MAX_ERROR] for _, error in unread]
+            await self._topic.nack(*(job for job, _ in unread), errors=why, counts=False)
+            if not jobs:
+                raise unread[0][1]
         return jobs
+
+    async def _keys(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """The keys of these jobs' objects. The service is asked about jobs that another process took."""
+        if not self.payloads.has_store:
+            return {}
+        keys: dict[str, str | None] = {}
+        for job_id in job_ids:
+            with suppress(HoldfastError):
+                known = self._known.get(job_id)
+                if known is None:
+                    data = (await self._topic.job(self.known(job_id).lease.seq)).data
+                keys[job_id] = self.payloads.key_of(data) if known is None else known.key
+        return {job_id: key for job_id, key in keys.items() if key is not None}
 
     async def _settle(
         self, job_ids: Sequence[str], send: Send, was_done: Callable[[int], Coroutine[Any, Any, bool]]
@@ -253,7 +316,7 @@ class Verbs:
             except TopicNotFound:
                 skipped = {lease.seq for lease in leases.values()}
             except HoldfastError as error:
-                return [_stored(error) for _ in job_ids]
+                return [self._stored("settle", error) for _ in job_ids]
         outcomes: list[Outcome] = []
         for job_id in job_ids:
             lease = leases.get(job_id)
@@ -263,32 +326,37 @@ class Verbs:
                 outcomes.append(LeaseLost(job_id) if lease and lease.lease_id else JobNotFoundError(job_id))
         return outcomes
 
-    def _taken(self, job: models.ClaimedJob) -> Job:
+    def _taken_one(self, job: models.ClaimedJob, payload: bytes) -> Job:
         return Job(
             id=str(job.seq),
             entrypoint=job.tag or job.tenant or "",
-            payload=_bytes(job.data),
+            payload=payload,
             status=JobStatus.IN_PROGRESS,
-            priority=_priority(job.meta, 0),
+            priority=_priority(job.meta),
             created_at=job.enqueued_at,
             heartbeat_at=job.deadline - timedelta(milliseconds=self.lease_ms),
             deliveries=job.deliveries,
             lease_id=job.lease_id,
         )
 
-    def _shown(self, job: models.Job) -> Job:
+    def _shown(self, job: models.Job, payload: bytes) -> Job:
         status = {"leased": JobStatus.IN_PROGRESS, "failed": JobStatus.DEAD}.get(job.state, JobStatus.QUEUED)
         beat = job.visible_at if status is JobStatus.IN_PROGRESS else None
         return Job(
             id=str(job.seq),
             entrypoint=job.tag or job.tenant,
-            payload=_bytes(job.data),
+            payload=payload,
             status=status,
-            priority=_priority(job.meta, job.priority),
+            priority=job.priority,
             created_at=job.created_at,
             heartbeat_at=beat and beat - timedelta(milliseconds=self.lease_ms),
             deliveries=job.deliveries,
         )
+
+    def _stored(self, verb: str, error: HoldfastError) -> StorageError:
+        why = StorageError(f"{verb} on {self._topic.name}", error)
+        why.__cause__ = error
+        return why
 
 
 def record_of(put: Put) -> models.Record:
@@ -297,24 +365,18 @@ def record_of(put: Put) -> models.Record:
         data=put.payload,
         tag=put.entrypoint,
         tenant=put.entrypoint,
-        priority=min(max(put.priority, 0), 9),
+        priority=put.priority,
         meta={**put.trace, **({PRIORITY: put.priority} if put.priority else {})} or None,
     )
 
 
-def _priority(meta: Any, otherwise: int) -> int:
-    given = (meta or {}).get(PRIORITY, otherwise)
-    return given if isinstance(given, int) else otherwise
+def _priority(meta: Any) -> int:
+    given = (meta or {}).get(PRIORITY, 0)
+    return given if isinstance(given, int) else 0
 
 
-def _bytes(data: Any) -> bytes:
-    """A payload as bytes: what another producer put in as text or as JSON, too."""
-    if isinstance(data, bytes):
-        return data
-    return (data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)).encode()
-
-
-def _stored(error: HoldfastError) -> StorageError:
-    why = StorageError(str(error), error)
-    why.__cause__ = error
-    return why
+def _concerns_one(error: Exception) -> bool:
+    """Whether a batch may be refused for the sake of one of its records."""
+    if isinstance(error, APIStatusError):
+        return error.status in (400, 413, 422)
+    return isinstance(error, (ValueError, ObjectError))

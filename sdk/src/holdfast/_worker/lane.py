@@ -16,6 +16,7 @@ from holdfast import _trace, errors
 from holdfast._attempts import BASE_SECONDS, CAP_SECONDS
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding
+from holdfast._removals import Removals
 from holdfast._resources.leases import TopicLeases, found
 from holdfast._wire import Request
 from holdfast._worker.ahead import Ahead
@@ -24,7 +25,6 @@ from holdfast._worker.context import Why
 from holdfast._worker.handlers import Handler
 from holdfast._worker.outcomes import ACK, RELEASE, Dead, Judged, Retry, Verdict, judged, unless_committed
 from holdfast._worker.payloads import Encoder
-from holdfast._worker.removals import Removals
 from holdfast._worker.runner import Runner
 from holdfast._worker.settler import Settler
 from holdfast._worker.taken import Taken
