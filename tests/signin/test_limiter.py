@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,11 +14,22 @@ from app.db.pool import Pools
 from app.signin import limiter
 from app.signin.limiter import Limiter, TooManyTries
 
+ROOT: Final = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def address() -> str:
     """An address that no other test has: the worker's database counts for all of them."""
     return f"host-{secrets.token_hex(8)}"
+
+
+@pytest.mark.parametrize("page", ["docs/semantics.md", "docs/users.md", "docs/openapi.json"])
+def test_the_manual_says_both_bounds(page: str) -> None:
+    assert (limiter.MOST, limiter.MOST_OF_ADDRESS) == (10, 50)
+    text = " ".join((ROOT / page).read_text().split())
+    assert re.search(
+        "A name has ten tries a minute (to sign in )?from one address.{0,40}, (and )?an address (has )?fifty", text
+    )
 
 
 async def take(tries: Limiter, address: str, count: int, name: str = "ann") -> None:

@@ -26,7 +26,7 @@ _body = msgspec.json.Decoder(LoginBody)
     ),
 )
 async def login(request: Request) -> Response:
-    """Sign in by name and password: a token. Ten tries a minute from one address."""
+    """Sign in by name and password: a token. A name has ten tries a minute from one address, an address fifty."""
     context = context_of(request)
     body = await read_json(request, _body, context.settings.max_body_bytes)
     access = context.access
