@@ -133,6 +133,24 @@ async def test_what_nobody_acknowledges_in_time_is_pending_again(messages: Messa
     await messages.ack(one, lease_id=again["lease_id"])
 
 
+async def test_a_nack_beside_a_newer_message_of_its_key_ends_the_older(messages: Messages) -> None:
+    older = await messages.put("old", key="k")
+    await messages.take()
+    newer = await messages.put("new", key="k")
+    await messages.nack(older)
+    assert await messages.gone(older)
+    assert [one["id"] for one in await messages.dequeue(10)] == [newer]
+
+
+async def test_a_returned_message_comes_before_fresh_ones(messages: Messages) -> None:
+    first, second = await messages.put("1"), await messages.put("2")
+    await messages.dequeue(2)
+    third = await messages.put("3")
+    await messages.nack(second, delay_seconds=0)
+    await messages.nack(first, delay_seconds=0)
+    assert [one["id"] for one in await messages.dequeue(10)] == [second, first, third]
+
+
 @pytest.mark.parametrize("how", ["pending", "lease ended", "delayed"])
 async def test_a_time_to_live_that_passes_makes_it_expired(
     messages: Messages, engine: Engine, policies: Policies, how: str
