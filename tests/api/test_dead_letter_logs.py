@@ -54,10 +54,10 @@ async def test_a_nacked_job_becomes_a_record(queue: Topic, dead: Topic, durable:
         answer = await queue.nack("n", [job["$seq"] for job in jobs])
     assert (answer["nacked"], answer["skipped"], answer["ready"], answer["in_flight"]) == (2, [], 0, 0)
     first, second = await records(dead)
-    came_from = {"$dead_letter_from": queue.name, "$dead_letter_deliveries": 2}
+    came_from = {"$dead_letter_from": queue.name, "$dead_letter_deliveries": "2"}
     assert (first["$seq"], first["data"], first["$tag"], first["$node"]) == (1, data, "clip", "web")
-    assert first["meta"] == {"trace": "z9", **came_from, "$dead_letter_src_seq": 1}
-    assert (second["$seq"], second["data"], second["meta"]) == (2, 2, {**came_from, "$dead_letter_src_seq": 2})
+    assert first["meta"] == {"trace": "z9", **came_from, "$dead_letter_src_seq": "1"}
+    assert (second["$seq"], second["data"], second["meta"]) == (2, 2, {**came_from, "$dead_letter_src_seq": "2"})
     assert "$tag" not in second
     await is_gone(queue, 2)
     state = await dead.state()
@@ -213,8 +213,9 @@ async def weights(queue: Topic, dead: Topic) -> list[int]:
     return [
         len(str(record["data"]))
         + len(
-            f'{{"$dead_letter_from": "{queue.name}", "$dead_letter_src_seq": {record["meta"]["$dead_letter_src_seq"]}, '
-            f'"$dead_letter_deliveries": 1}}'
+            f'{{"$dead_letter_from": "{queue.name}", '
+            f'"$dead_letter_src_seq": "{record["meta"]["$dead_letter_src_seq"]}", '
+            f'"$dead_letter_deliveries": "1"}}'
         )
         for record in await records(dead)
     ]

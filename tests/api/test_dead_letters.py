@@ -50,8 +50,8 @@ async def test_the_nack_of_the_last_delivery_moves_the_job(queue: Topic, dead: T
     assert moved["meta"] == {
         "trace": "z9",
         "$dead_letter_from": queue.name,
-        "$dead_letter_deliveries": 3,
-        "$dead_letter_src_seq": 2,
+        "$dead_letter_deliveries": "3",
+        "$dead_letter_src_seq": "2",
     }
 
 
@@ -62,8 +62,8 @@ async def test_a_job_without_meta_of_its_own_gets_where_it_came_from(queue: Topi
     for job in (await dead.claim(max=3))["claimed"]:
         assert job["meta"] == {
             "$dead_letter_from": queue.name,
-            "$dead_letter_deliveries": 1,
-            "$dead_letter_src_seq": job["data"],
+            "$dead_letter_deliveries": "1",
+            "$dead_letter_src_seq": str(job["data"]),
         }
     assert await dead_lettered(queue) == 3
 
@@ -80,7 +80,7 @@ async def test_a_silent_death_moves_the_job_at_the_next_claim(queue: Topic, dead
     assert (await queue.take())["$seq"] == 2
     assert await dead_lettered(queue) == 1
     [moved] = (await dead.claim())["claimed"]
-    assert (moved["data"], moved["meta"]["$dead_letter_deliveries"]) == (1, 2)
+    assert (moved["data"], moved["meta"]["$dead_letter_deliveries"]) == (1, "2")
 
 
 async def test_who_waits_for_dead_letters_gets_them_at_once(queue: Topic, dead: Topic) -> None:
@@ -182,7 +182,7 @@ async def test_a_dead_letter_may_die_again(queue: Topic, dead: Topic) -> None:
     job = await last.take()
     assert (job["data"], job["$tag"], job["meta"]["k"]) == ("x", "t", 1)
     assert job["meta"]["$dead_letter_from"] == dead.name
-    assert job["meta"]["$dead_letter_deliveries"] == 2
+    assert job["meta"]["$dead_letter_deliveries"] == "2"
 
 
 async def test_where_it_fails_it_is_gone_for_consumers(queue: Topic) -> None:
@@ -251,7 +251,7 @@ async def test_no_job_is_ever_delivered_once_too_often(queue: Topic, dead: Topic
     assert await dead_lettered(queue) == expected
     if expected:
         buried = (await dead.claim(max=100))["claimed"]
-        assert sorted(job["meta"]["$dead_letter_src_seq"] for job in buried) == sorted(set(seqs) - set(acked))
+        assert sorted(int(job["meta"]["$dead_letter_src_seq"]) for job in buried) == sorted(set(seqs) - set(acked))
 
 
 async def test_a_lower_limit_counts_for_jobs_that_had_more_already(queue: Topic, dead: Topic) -> None:
@@ -260,4 +260,4 @@ async def test_a_lower_limit_counts_for_jobs_that_had_more_already(queue: Topic,
         await queue.nack("n", [(await queue.take())["$seq"]])
     await queue.put(max_deliveries=2, dead_letter=dead.name)
     assert (await queue.take())["$seq"] == 2
-    assert (await dead.take())["meta"]["$dead_letter_deliveries"] == 3
+    assert (await dead.take())["meta"]["$dead_letter_deliveries"] == "3"

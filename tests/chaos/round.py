@@ -213,7 +213,7 @@ async def _exhume(traffic: Traffic, recorder: Recorder) -> None:
             jobs = answer["claimed"]
             for job in jobs:
                 meta = job["meta"]
-                recorder.note(Burial(job["data"]["id"], meta["$dead_letter_src_seq"], meta["$dead_letter_from"]))
+                recorder.note(Burial(job["data"]["id"], int(meta["$dead_letter_src_seq"]), meta["$dead_letter_from"]))
             await caller.post(f"{path}/ack", {"node": "undertaker", "seqs": [job["$seq"] for job in jobs]})
             there = bool(jobs)
 

@@ -80,11 +80,11 @@ def meta_of(job: Job) -> bytes:
         return job.metadata.encode() if job.metadata else b""
     provenance = {
         "$dead_letter_from": job.original_topic,
-        "$dead_letter_deliveries": job.original_deliveries,
-        "$dead_letter_src_seq": job.original_seq,
+        "$dead_letter_deliveries": str(job.original_deliveries),
+        "$dead_letter_src_seq": str(job.original_seq),
     }
     if job.original_crashes:
-        provenance["$dead_letter_crashes"] = job.original_crashes
+        provenance["$dead_letter_crashes"] = str(job.original_crashes)
     origin = encode(provenance)
     own = (job.metadata or "").strip()[1:-1].strip()
     return b"{%b,%b" % (own.encode(), origin[1:]) if own else origin

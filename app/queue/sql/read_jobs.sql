@@ -8,10 +8,10 @@ WITH looked AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload, j.content_type,
            CASE WHEN j.original_topic IS NULL THEN j.metadata ELSE (
                coalesce(j.metadata::jsonb, '{}') || jsonb_build_object(
-                   '$dead_letter_from', j.original_topic, '$dead_letter_deliveries', j.original_deliveries,
-                   '$dead_letter_src_seq', j.original_seq)
+                   '$dead_letter_from', j.original_topic, '$dead_letter_deliveries', j.original_deliveries::text,
+                   '$dead_letter_src_seq', j.original_seq::text)
                || CASE WHEN j.original_crashes > 0
-                       THEN jsonb_build_object('$dead_letter_crashes', j.original_crashes) ELSE '{}' END)::json
+                       THEN jsonb_build_object('$dead_letter_crashes', j.original_crashes::text) ELSE '{}' END)::json
            END AS metadata,
            octet_length(j.payload) + coalesce(octet_length(j.metadata::text), 0) AS size,
            j.state::text NOT IN ('failed', 'expired')

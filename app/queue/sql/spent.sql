@@ -10,9 +10,10 @@ WITH picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT j.ctid AS tid, j.seq, j.deliveries, j.tag, j.producer, j.payload, j.content_type,
                (coalesce(j.metadata::jsonb, '{}') || jsonb_build_object(
-                   '$dead_letter_from', j.topic, '$dead_letter_deliveries', j.deliveries,
-                   '$dead_letter_src_seq', j.seq)
-                || CASE WHEN n.crashes > 0 THEN jsonb_build_object('$dead_letter_crashes', n.crashes) ELSE '{}' END)::json
+                   '$dead_letter_from', j.topic, '$dead_letter_deliveries', j.deliveries::text,
+                   '$dead_letter_src_seq', j.seq::text)
+                || CASE WHEN n.crashes > 0 THEN jsonb_build_object('$dead_letter_crashes', n.crashes::text)
+                        ELSE '{}' END)::json
                    AS metadata,
                n.crashed AND n.crashes = 2 AS suspect
         FROM holdfast.jobs j

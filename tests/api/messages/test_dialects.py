@@ -56,8 +56,8 @@ async def test_a_dead_letter_tells_both_where_it_came_from(http: httpx.AsyncClie
     assert job["meta"] == {
         "a": "b",
         "$dead_letter_from": messages.topic,
-        "$dead_letter_deliveries": 3,
-        "$dead_letter_src_seq": 1,
+        "$dead_letter_deliveries": "3",
+        "$dead_letter_src_seq": "1",
     }
 
 
