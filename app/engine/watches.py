@@ -41,14 +41,15 @@ log = logging.getLogger(__name__)
 
 
 class Told(msgspec.Struct, frozen=True):
-    """News of a topic, from `before` on, and the place after it; no place and no read: it was deleted. `caught_up`: a
-    reader that was behind has everything now."""
+    """News of a topic, from `before` on, and the place after it; no place and no read: it was deleted, and the last seq
+    that the watch had seen of it is `head`. `caught_up`: a reader that was behind has everything now."""
 
     topic: str
     before: Place
     after: Place | None
     read: Read | None
     caught_up: bool = False
+    head: int = 0
 
 
 class Watch:
@@ -242,8 +243,7 @@ class Watches:
                 policy = await self._policy(name, place.topic_id)
                 read = await self._reads.read(policy, _ask(watch.options, policy, place.seq))
             except TopicNotFound:
-                watch.seen.pop(place.topic_id, None)
-                return Told(name, place, None, None)
+                return Told(name, place, None, None, head=watch.seen.pop(place.topic_id, place.seq))
         head, at = watch.read(place.topic_id, read)
         caught_up = False
         if at == head:

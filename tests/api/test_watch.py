@@ -15,7 +15,7 @@ import pytest
 from app.metrics import catalogue
 from tests.api.dialect import JSON, Body, Topic, eventually, refused
 from tests.api.events import HEARTBEAT
-from tests.api.watches import made, position, watching
+from tests.api.watches import event_id, made, position, watching
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -190,8 +190,26 @@ async def test_what_was_lost_is_told_before_what_is_left(log: Topic) -> None:
             "earliest_seq": 5,
             "head_seq": 6,
         }
+        assert position(lost) == {log.name: 4}
         assert (await stream.event("record")).data["from_seq"] == 1
         assert (await stream.event("caught-up")).data["head_seq"] == 6
+
+    async with watching(log.http, watch, event_id(**{log.name: 4})) as stream:  # of a client that broke off there
+        assert await stream.records(2) == [4, 5]
+
+
+async def test_a_queues_tombstone_leaves_out_no_job_that_stays(queue: Topic) -> None:
+    """Of a queue, what stays lies among what is lost: its cursor goes no further than the first job that comes."""
+    await queue.put(cap_records=2, discard="old")
+    await queue.append({"data": 0})
+    await queue.take()  # is never evicted
+    watch = await made(queue.http, queue)
+    await queue.append({"data": 1})
+    await queue.append({"data": 2})
+    async with watching(queue.http, watch) as stream:
+        lost = await stream.event("tombstone")
+        assert (lost.data["gap_to"], position(lost)) == (2, {queue.name: 0})
+        assert await stream.records(2) == [0, 2]
 
 
 async def test_a_beginning_that_is_lost_already_is_too_old(log: Topic) -> None:
@@ -217,9 +235,11 @@ async def test_the_end_of_a_topic_is_the_end_of_that_topic_only(log: Topic, othe
     async with watching(log.http, await made(log.http, log, other)) as stream:
         for _ in range(2):
             await stream.event("caught-up")
+        await log.append({"data": 1})
+        await stream.event("record")
         await log.drop()
         frame = await stream.event("topic-deleted")
-        assert frame.data == {"topic": log.name}
+        assert frame.data == {"topic": log.name, "head_seq": 1, "reason": "deleted"}
         assert position(frame) == {other.name: 0}
         await log.put(type="log")
         await log.append({"data": "of another log"})

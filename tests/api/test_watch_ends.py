@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from app.api.v0.watches import _position
-from app.engine.watches import Told
 from app.topics import watches as store
 from app.topics.watches import Options, Place
 from tests.api.dialect import Body, Topic, eventually, refused
@@ -182,7 +181,11 @@ async def test_what_another_process_appends_and_deletes_is_told(log: Topic, else
         await log.through(there).append({"data": 1})
         assert await stream.records(1) == [1]
         await log.through(there).drop()
-        assert (await stream.event("topic-deleted", 3)).data == {"topic": log.name}
+        assert (await stream.event("topic-deleted", 3)).data == {
+            "topic": log.name,
+            "head_seq": 1,
+            "reason": "deleted",
+        }
 
 
 async def test_a_job_that_commits_late_is_not_missed(queue: Topic, connect: Connect, service: Running) -> None:
@@ -294,7 +297,7 @@ def test_an_id_that_would_be_long_has_the_topics_told_last() -> None:
 
     places = {f"topic-{i:03}-{'x' * 200}": Place(i, i) for i in range(256)}
     name = next(iter(places))
-    line = _position(places, Told(name, places[name], Place(0, 77), None))
+    line = _position(places, name, 77)
     shown = position(Frame(line.decode(), 0.0))
     assert len(line) < 8_192
     assert shown[name] == 77

@@ -4,7 +4,7 @@ pieces, and tests hold what they send against these."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -53,9 +53,11 @@ class CaughtUpFrame(msgspec.Struct):
 
 
 class TopicDeletedFrame(msgspec.Struct):
-    """The topic was deleted, or made anew: nothing more comes of it."""
+    """The topic was deleted, or made anew: nothing more comes of it. head_seq: the last seq that this watch knew of."""
 
     topic: str
+    head_seq: int
+    reason: Literal["deleted"]
 
 
 class ErrorFrame(msgspec.Struct):

@@ -54,6 +54,7 @@ _FRAMES: Final = """retry: 2000
 
 : hb
 
+id: eyJ2aXNpdHMiOjJ9
 event: tombstone
 data: {"topic":"visits","gap_from":2,"gap_to":2,"reason":"cap","missed_estimate":1,"earliest_seq":3,"head_seq":5}
 
@@ -66,7 +67,7 @@ event: caught-up
 data: {"topic":"visits","head_seq":5}
 
 event: topic-deleted
-data: {"topic":"visits"}
+data: {"topic":"visits","head_seq":5,"reason":"deleted"}
 """
 
 _body = msgspec.json.Decoder(WatchBody)
@@ -242,18 +243,21 @@ class WatchStream(EventStream):
         """What a client is to read of this; nothing, where all that came was none of its business."""
         if told.read is not None and told.read.alone is not None and self._tells_alone(told):
             return [("record", told.read.alone)]
-        topic, position = encode(told.topic), _position(self._watch.places, told)
+        places, topic = self._watch.places, encode(told.topic)
+        position = _position(places, told.topic, None if told.after is None else told.after.seq)
         if told.read is None:
-            return [("topic-deleted", b'%bevent: topic-deleted\ndata: {"topic":%b}\n\n' % (position, topic))]
+            data = b'{"topic":%b,"head_seq":%d,"reason":"deleted"}' % (topic, told.head)
+            return [("topic-deleted", b"%bevent: topic-deleted\ndata: %b\n\n" % (position, data))]
         diff, frames = told.read.diff, []
         head = diff.extent.head_seq
         lost = tombstone(told.before.seq, diff)
         if lost is not None:
             if told.before.chosen and lost.reason != "recreated":
                 lost.reason = "from_seq_too_old"
-            followed = diff.records.seqs or told.caught_up  # then theirs is the id: there is more to come for it
+            # Behind the gap; but of a queue, jobs that stay lie in it, which a client that breaks off here has not got.
+            after = _position(places, told.topic, min([lost.gap_to, *(seq - 1 for seq in diff.records.seqs[:1])]))
             data = b'{"topic":%b,%b' % (topic, encode(lost)[1:])
-            frames.append(("tombstone", b"%bevent: tombstone\ndata: %b\n\n" % (b"" if followed else position, data)))
+            frames.append(("tombstone", b"%bevent: tombstone\ndata: %b\n\n" % (after, data)))
         if diff.records.seqs:
             if told.read.shown is None:
                 told.read.shown = _record_event(told, topic)
@@ -318,14 +322,15 @@ def _last_event_id(text: str | None) -> dict[str, int]:
         raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.") from None
 
 
-def _position(places: Mapping[str, Place], told: Told) -> bytes:
-    """The line with an event's id: the seqs by topic that a client has which has read up to here.
+def _position(places: Mapping[str, Place], topic: str, seq: int | None) -> bytes:
+    """The line with an event's id: the seqs by topic that a client has which has read this topic up to `seq`, or to its
+    end.
 
     Where that would be long, those of the topics that were told last: of the others it has all that was sent.
     """
-    seqs = {name: place.seq for name, place in places.items() if name != told.topic}
-    if told.after is not None:
-        seqs[told.topic] = told.after.seq
+    seqs = {name: place.seq for name, place in places.items() if name != topic}
+    if seq is not None:
+        seqs[topic] = seq
     shown = encode(seqs)
     while len(shown) > ID_BYTES:
         seqs = dict(list(seqs.items())[len(seqs) // 2 :])

@@ -108,9 +108,11 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeleted:
-    """News of a watched topic: the last. The other topics go on."""
+    """News of a watched topic: the last. The other topics go on. `head_seq`: the last seq that the watch knew of."""
 
     topic: str
+    head_seq: int
+    reason: str
 
 
 WatchNews: TypeAlias = Records | Tombstone | CaughtUp | TopicDeleted
