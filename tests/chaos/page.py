@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.checker import RULES
+from tests.chaos.report import silence_in_words
 from tests.chaos.system import ROOT
 
 PAGE: Final = ROOT / "docs/reliability.md"
@@ -62,6 +63,8 @@ def markdown(told: dict[str, Any]) -> str:
             f"| `{kind}` | {seconds['n']} | {seconds['p50']:.1f} | {seconds['max']:.1f} | {gap['p50']:.1f} | "
             f"{gap['max']:.1f} |"
         )
+    if told.get("silence") is not None:  # older reports have none
+        lines += ["", silence_in_words(told)]
     if told["rounds"] > 2:
         names = {
             "rss_mib": "MiB of memory", "fds": "open files", "backends": "sessions of the database",

@@ -38,11 +38,39 @@ def figures(run: Run) -> dict[str, Any]:
         "sums": dict(sorted(sums.items())),
         "recovery_seconds": {kind: spread(seconds) for kind, seconds in sorted(recoveries.items())},
         "unanswered_seconds": {kind: spread(seconds) for kind, seconds in sorted(gaps.items())},
+        "silence": silence(run),
         "samples": [asdict(one) for one in run.samples],
         "slopes_an_hour": {
             name: round(slope([(one.at, float(getattr(one, name))) for one in run.samples]), 2) for name in SOAKED
         },
     }
+
+
+def silence(run: Run) -> dict[str, Any] | None:
+    """How long calls of some kind had no answer at the worst, beside the bound and what this machine was allowed."""
+    found = [told.silence for told in run.rounds if told.silence is not None]
+    if not found:
+        return None
+    worst = max(found, key=lambda one: one.ms / one.bound_ms)
+    seconds, bound = worst.ms / 1000, worst.bound_ms / 1000
+    return {
+        "what": worst.what,
+        "faults": worst.kinds,
+        "seconds": round(seconds, 2),
+        "bound_seconds": bound,
+        "allowed_seconds": round(bound * run.patience, 2),
+    }
+
+
+def silence_in_words(told: Mapping[str, Any]) -> str:
+    """The same as a sentence. `told`: the figures of a report that has one."""
+    one, slow = told["silence"], told["machine"]["times_as_slow"]
+    within = "within" if one["seconds"] <= one["bound_seconds"] else "beyond"
+    return (
+        f"Longest without an answer: {one['seconds']:.2f} s ({one['what']}, {one['faults']}), {within} the bound of "
+        f"{one['bound_seconds']:.1f} s; a machine {slow:.2f} times as slow as the reference was allowed "
+        f"{one['allowed_seconds']:.2f} s."
+    )
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -64,6 +92,8 @@ def table(run: Run) -> str:
             f"{kind:<20} {seconds['n']:>5} {seconds['p50']:>13.2f} {seconds['max']:>6.2f} "
             f"{gap['p50']:>15.2f} {gap['max']:>6.2f}"
         )
+    if told["silence"] is not None:
+        lines += ["", silence_in_words(told)]
     lines += ["", *(f"{number:>9,}  {what}" for what, number in told["sums"].items())]
     lines += [f"{told['replies_swallowed']:>9,}  replies swallowed", ""]
     if len(run.samples) > 2:

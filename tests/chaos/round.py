@@ -27,7 +27,7 @@ from tests.chaos.history import Burial, End, History, Outcome, Reading
 from tests.chaos.nemesis import Nemesis, beat, plan
 from tests.chaos.readers import Reader
 from tests.chaos.record import Recorder, now
-from tests.chaos.rules_of_service import longest_gap
+from tests.chaos.rules_of_service import Silence, longest_gap, longest_silence
 from tests.chaos.system import System
 from tests.chaos.traffic import LEASE_MS, Topics, Traffic
 
@@ -65,6 +65,7 @@ class Told:
     swallowed: int
     recoveries: dict[str, list[float]] = field(default_factory=dict)
     gaps: dict[str, list[float]] = field(default_factory=dict)
+    silence: Silence | None = None  # the one that came nearest to its bound
 
 
 async def play(system: System, folder: Path, asked: Asked, ids: itertools.count[int]) -> Told:
@@ -97,6 +98,7 @@ async def play(system: System, folder: Path, asked: Asked, ids: itertools.count[
     told.swallowed = sum(proxy.swallowed for proxy in system.proxies) - swallowed
     told.recoveries = nemesis.recoveries
     facts = Facts(history)
+    told.silence = longest_silence(facts)
     for fault in history.outages:
         told.gaps.setdefault(fault.kind, []).append(longest_gap(facts, fault) / 1000)
     return told

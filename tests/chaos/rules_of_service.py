@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -15,8 +16,35 @@ AWAY_MS: Final = 5000.0  # for so long after a fault nobody may get an answer
 SILENT_MS: Final = {"lose_primary": 20_000.0}
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """For how many ms calls of a kind had no answer in faults, and the bound, for the machine that bounds are for."""
+
+    what: str
+    kinds: str
+    ms: float
+    bound_ms: float
+
+
 def unavailable(facts: Facts) -> Iterator[str]:
-    """Whatever fails, somebody is answered within AWAY_MS; twice that where two faults come together."""
+    """Whatever fails, somebody is answered within AWAY_MS; twice that where two faults come together. A machine that is
+    slower is allowed as many times as long as it is slower: docs/reliability.md says so, and reports have both."""
+    for one in silences(facts):
+        allowed = one.bound_ms * facts.history.patience
+        if one.ms > allowed:
+            yield (
+                f"no {one.what} was answered for {one.ms / 1000:.2f} s ({one.kinds}); "
+                f"the bound is {one.bound_ms / 1000:.1f} s, allowed on this machine {allowed / 1000:.2f} s"
+            )
+
+
+def longest_silence(facts: Facts) -> Silence | None:
+    """That which comes nearest to its bound, or is furthest beyond; None without faults."""
+    return max(silences(facts), key=lambda one: one.ms / one.bound_ms, default=None)
+
+
+def silences(facts: Facts) -> Iterator[Silence]:
+    """Between each two answers that a fault lies between, less what the machine stood still."""
     faults = sorted((one for one in facts.history.outages if one.kind != PAUSED), key=lambda one: one.began)
     pauses = sorted((one for one in facts.history.outages if one.kind == PAUSED), key=lambda one: one.began)
     for what, answered in facts.answered.items():
@@ -25,10 +53,8 @@ def unavailable(facts: Facts) -> Iterator[str]:
             for before, after in pairwise(answered[max(0, at - 1) : bisect_left(answered, fault.ended) + 1]):
                 at_once = [one for one in faults if one.began < after and before < one.ended]
                 away = after - max(before, fault.began) - overlap(pauses, before, after)
-                allowed = sum(SILENT_MS.get(one.kind, AWAY_MS) for one in at_once) or AWAY_MS
-                if away > allowed * facts.history.patience:
-                    kinds = " and ".join(sorted({one.kind for one in at_once}))
-                    yield f"no {what} was answered for {away / 1000:.1f} s ({kinds})"
+                bound = sum(SILENT_MS.get(one.kind, AWAY_MS) for one in at_once) or AWAY_MS
+                yield Silence(what, " and ".join(sorted({one.kind for one in at_once})), away, bound)
 
 
 def longest_gap(facts: Facts, fault: Outage) -> float:
