@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests import examples
+from tests.benchmarks import load
 from tests.launch import services
 from tests.manual import Call, Shell, Step, differences, frames, printed, steps
 
@@ -44,6 +46,13 @@ COMMANDS: Final = {
     "docs/ingest.md": 3,
     "docs/user-events.md": 3,
 }
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])
+def test_rates_that_are_without_counts_are_said_to_be(page: str) -> None:
+    assert load.CLAIM.endswith("?return_counts=false")
+    text = " ".join((ROOT / page).read_text().split())
+    assert re.search(r"return_counts=false`\).{0,150}(examples|commands).{0,150}a statement more each time", text)
 
 
 @pytest.mark.parametrize("page", COMMANDS)
