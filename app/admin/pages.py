@@ -81,6 +81,8 @@ PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
     ("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions.change),
     ("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions.clone),
     ("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, actions.requeue),
+    ("POST", "/topics/{topic}/jobs/{seq}/release", CHANGE_JOBS, actions.take_back),
+    ("POST", "/topics/{topic}/release", CHANGE_JOBS, topic.take_back),
     ("POST", "/topics/{topic}/pause", CONTROL, topic.pause),
     ("POST", "/topics/{topic}/resume", CONTROL, topic.resume),
     ("GET", "/topics/{topic}/dead", SEE, clusters.show),

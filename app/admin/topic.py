@@ -1,4 +1,5 @@
-"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait; pause and resume."""
+"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait; pause and resume; leases
+that are taken back."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from starlette.responses import RedirectResponse, Response
 from app.admin import around
 from app.admin.failures import largest_failures
 from app.admin.frame import tabs
-from app.admin.permissions import CONTROL, SEE, allows
+from app.admin.permissions import CHANGE_JOBS, CONTROL, SEE, allows
 from app.admin.render import page
+from app.admin.session import fields_of
 from app.audit.trail import Action
 from app.db.pool import TOO_SLOW
 from app.edge.context import Context, context_of
 from app.edge.control import hold
+from app.edge.jobs import Leases, release
 from app.engine import triage
 from app.errors import InvalidRequest, TopicNotFound
 from app.queue import inspector, log, stats
@@ -111,6 +114,7 @@ async def show(request: Request) -> Response:
         tabs=tabs(request, name),
         control=policy.control,
         may_control=allows(request, CONTROL, name),
+        may_release=allows(request, CHANGE_JOBS, name),
         over=over,
         spans=SPANS,
         holding=holding,
@@ -133,6 +137,18 @@ async def pause(request: Request) -> Response:
 async def resume(request: Request) -> Response:
     """Hand out jobs again. Raises TopicNotFound, NotAQueue."""
     return await _hold(request, control.resumed(None), Action.TOPIC_RESUMED)
+
+
+async def take_back(request: Request) -> Response:
+    """Take leases back: of a group's job, or all that a worker holds. Raises TopicNotFound, NotAQueue,
+    InvalidRequest."""
+    fields, name = await fields_of(request), check_name(request.path_params["topic"])
+    group, node = fields.get("group") or None, fields.get("node") or None
+    if node is None:
+        raise InvalidRequest("The form names no worker.")
+    policy = await context_of(request).policies.queue(name)
+    await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
+    return RedirectResponse(f"/admin/topics/{name}", 303)
 
 
 async def _hold(request: Request, change: Callable[[control.Control], control.Control], action: Action) -> Response:

@@ -1,6 +1,7 @@
 """The audit trail: an entry for each change of a topic's configuration, of a schedule, of a key, of a user or of a
 reaper's schedule, for each pause, resume and drain, for the requeues, replays and cancellations of many jobs, and for
-each purge of a topic, of a log or of a cluster of failures. docs/keys.md shows it."""
+each purge of a topic, of a log or of a cluster of failures, and for leases that an operator takes back. docs/keys.md
+shows it."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ class Action(Enum):
     CRON_DELETED = "cron.deleted"
     CRON_RUN = "cron.run"
     JOBS_CANCELLED = "jobs.cancelled"
+    LEASES_RELEASED = "leases.released"
     RECORDS_DELETED = "records.deleted"
     TOPIC_PURGED = "topic.purged"
     CLUSTER_PURGED = "cluster.purged"

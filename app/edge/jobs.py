@@ -14,7 +14,7 @@ from app.audit.trail import Action
 from app.edge.context import Context, context_of
 from app.engine.changes import LIVE, Counted
 from app.errors import InvalidRequest, KeyConflict, TopicNotFound
-from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Seq
+from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Held, Seq
 from app.queue.operations import Wanted
 from app.queue.redrive import First, Outcome
 from app.queue.shown import Datum, Match
@@ -147,6 +147,33 @@ def must_be_live(match: Match) -> Match:
     if not set(match.states or ()) <= set(LIVE):
         raise InvalidRequest(f"state must be one of {', '.join(LIVE)}: what is over can't be cancelled.")
     return match
+
+
+class Leases(msgspec.Struct, frozen=True):
+    """Leases to take back: of jobs by seq, else of a tenant's group, else all that `node` holds. Beside seqs or a
+    group, `node` means: only if this worker holds the lease."""
+
+    seqs: Sequence[int] | None = None
+    group: str | None = None
+    tenant: str = ""
+    node: str | None = None
+
+
+async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> tuple[int, list[int]]:
+    """Take leases back: how many, and the seqs among `leases.seqs` that were left. An entry goes into the audit trail
+    ahead of it. Checking the caller's permission comes before this."""
+    context, releases = context_of(request), context_of(request).engine.releases
+    detail = {name: value for name, value in msgspec.structs.asdict(leases).items() if value} | {"refund": refund}
+    by = context.access.actor(request)
+    await trail.record(context.pools.rest, by, Action.LEASES_RELEASED, policy.topic.name, detail)
+    if leases.seqs is not None:
+        held = [Held(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
+        done = await releases.release(policy, held, refund=refund)
+        return len(done), [seq for i, seq in enumerate(leases.seqs) if i not in done]
+    if leases.group is not None:
+        return await releases.release_group(policy, leases.tenant, leases.group, leases.node, refund=refund), []
+    assert leases.node is not None, "the caller names jobs, a group or a worker"
+    return await releases.release_node(policy, leases.node, refund=refund), []
 
 
 async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequence[str]) -> First | None:

@@ -32,6 +32,7 @@ from app.engine.pasts import Pasts
 from app.engine.purges import Purges
 from app.engine.readers import Readers
 from app.engine.redrives import Redrives
+from app.engine.releases import Releases
 from app.engine.replays import Replays
 from app.engine.room import Room
 from app.engine.schedules import Schedules
@@ -136,6 +137,7 @@ class Engine:
         self.diffs = Diffs(shared)
         self.watches = Watches(shared, self.diffs)
         self.settlements = Settlements(shared, self.exits)
+        self.releases = Releases(shared, self.settlements)
         self.outcomes = Outcomes(shared, self.settlements)
         self.claims = Claims(shared, self.exits, self.settlements)
         self.streams = Streams(shared, self.claims, self.settlements)

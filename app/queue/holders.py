@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from app.db import sql
-from app.queue.model import Connection, Topic
+from app.queue.model import Connection, Held, Lane, Topic
 
 _HOLDERS = sql.load(__package__, "holders")
 _WAITING_GROUPS = sql.load(__package__, "waiting_groups")
+_LEASE_OF_GROUP = sql.load(__package__, "lease_of_group")
+_LEASES_OF_NODE = sql.load(__package__, "leases_of_node")
 
 LOOKED_AT: Final = 2_000  # jobs of a topic that are held, and of each lane entries that are looked at
 GROUPS: Final = 200  # that are looked at
 COUNTED: Final = 1_000  # jobs that wait in a group
+LANES: Final = 100  # that are looked at together
+NEVER: Final = datetime.fromtimestamp(0, UTC)  # behind which every deadline is
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -55,3 +61,30 @@ async def waiting_groups(db: Connection, topic: Topic, limit: int) -> list[Waiti
     counted."""
     rows = await db.fetch(_WAITING_GROUPS, topic.name, GROUPS, limit, COUNTED)
     return [WaitingGroup(**dict(row)) for row in rows]
+
+
+async def lease_of_group(db: Connection, topic: Topic, tenant: str, group: str) -> Held | None:
+    """The lease under which a group's job is out; None where it is not leased."""
+    row = await db.fetchrow(_LEASE_OF_GROUP, topic.name, tenant, group)
+    return None if row is None else Held(row["seq"], row["lease_id"], row["node"])
+
+
+async def leases_of_node(
+    db: Connection, topic: Topic, lanes: Sequence[Lane], node: str, most: int = LOOKED_AT
+) -> AsyncIterator[list[Held]]:
+    """The leases that a node has at this moment, in batches. Each look is at LANES lanes, and at `most` leases and
+    delays of each."""
+    at: datetime | None = None
+    for first in range(0, len(lanes), LANES):
+        behind = dict.fromkeys(lanes[first : first + LANES], NEVER)
+        while behind:
+            left = list(behind)
+            columns = [lane.tenant for lane in left], [lane.priority for lane in left], list(behind.values())
+            rows = await db.fetch(_LEASES_OF_NODE, topic.name, *columns, node, at, most)
+            at = at or rows[0]["at"]
+            behind = {left[row["ord"] - 1]: row["last"] for row in rows if row["last"] is not None}
+            held = [
+                Held(seq, lease, node) for row in rows for seq, lease in zip(row["seqs"], row["leases"], strict=True)
+            ]
+            if held:
+                yield held

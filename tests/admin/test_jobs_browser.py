@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import BrowserContext
+from playwright.async_api import BrowserContext, Locator
 
 from tests.admin.browser import Hand, Tab, tab
 from tests.admin.conftest import HOSTILE, READER
@@ -70,7 +70,12 @@ async def seqs(one: Tab) -> list[str]:
 
 async def confirm(one: Tab, word: str) -> None:
     """Press a button, and say yes."""
-    await one.page.get_by_role("button", name=word, exact=True).click()
+    await press(one, one.page.get_by_role("button", name=word, exact=True))
+
+
+async def press(one: Tab, button: Locator) -> None:
+    """The same with a button that is not the only one of its name."""
+    await button.click()
     async with one.page.expect_navigation():
         await one.page.locator("#confirm [value=yes]").click()
     await one.ready()
@@ -286,6 +291,28 @@ async def test_jobs_are_cloned_cancelled_and_requeued(boss: BrowserContext, shop
         assert (await job_of(http, seq, "many.03"))["deliveries"] == 0
 
 
+async def test_leases_are_taken_back(boss: BrowserContext, axe: Axe, shop: Running) -> None:
+    """Of one job by its page; of a group's job and of all that a worker holds by the topic's."""
+    async with client(shop, "root") as http, tab(boss, shop.url) as one:
+        queue = Topic(http, "many.21")
+        await queue.put()
+        await queue.append({"data": 1, "group": "g"}, {"data": 2, "group": "g"}, {"data": 3}, {"data": 4})
+        await queue.claim("hung", max=9, lease_ms=3_600_000)
+        await one.open("/admin/topics/many.21/jobs/3")
+        await confirm(one, "Release")
+        assert await one.page.locator("h2.job + .state").inner_text() == "ready"
+        assert (await http.get("/v0/topics/many.21/jobs/3")).json()["last_error"] == "An operator took the lease back."
+        await one.open("/admin/topics/many.21")
+        assert await one.looked_at(axe, "around-release") == []
+        await press(one, one.page.locator("#do-release-group-1"))
+        assert [(await queue.take("well"))["$seq"] for _ in range(2)] == [3, 1]
+        await one.open("/admin/topics/many.21")
+        await press(one, one.page.locator("tr", has_text="hung").locator("button"))
+        assert (await queue.ack("hung", [1, 3, 4]))["acked"] == 0
+        assert (await queue.take("well"))["$seq"] == 4
+        assert (await queue.ack("well", [1, 3, 4]))["acked"] == 3
+
+
 async def test_what_is_refused_is_said_on_the_page(boss: BrowserContext, shop: Running) -> None:
     async with client(shop, "root") as http, tab(boss, shop.url) as one:
         queue = Topic(http, "many.05")
@@ -316,7 +343,7 @@ async def test_who_only_reads_sees_all_and_changes_nothing(guest: BrowserContext
         assert await one.page.locator("main form").count() == 0
         proof = await one.page.input_value("[name=proof] >> nth=0")
         before = await job_of(http, 1, "mail.outbound")
-        for verb in ("cancel", "change", "clone", "requeue"):
+        for verb in ("cancel", "change", "clone", "requeue", "release"):
             answer = await one.page.request.post(
                 f"{shop.url}/admin/topics/mail.outbound/jobs/1/{verb}",
                 form={"proof": proof, "delay": "2h"},

@@ -66,6 +66,7 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
         ("PATCH", "jobs/2", {"data": 7, "tag": "u", "meta": {"b": 2}, "priority": 3, "delay_ms": 9}),
         ("POST", "cancel", {"seqs": [1, 3, 77]}),
         ("POST", "operations", {"kind": "cancel", "filter": {"tag": "none"}, "dry_run": True}),
+        ("POST", "release", {"seqs": [77]}),
     ):
         path = f"{queue.path}/{end}"
         accepted(await http.request(method, path, json=body))

@@ -56,6 +56,7 @@ TABLE = {
     ("GET", f"{T}/jobs/{{seq}}"): Row("read", 403),
     ("PATCH", f"{T}/jobs/{{seq}}"): Row("write", 403, {"tag": "t"}),
     ("POST", f"{T}/cancel"): Row("write", 403, {"seqs": []}),
+    ("POST", f"{T}/release"): Row("write", 403, {"seqs": []}),
     ("POST", f"{T}/operations"): Row("write", 403, {"kind": "cancel", "filter": {"tag": "t"}}),
     ("GET", f"{T}/jobs/{{seq}}/result"): Row("read", 403),
     ("POST", f"{T}/pause"): Row("admin", 403),

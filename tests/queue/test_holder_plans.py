@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import asyncpg
 
+from app.api.bounds import DAY_MS
 from app.db.pool import PLANNER
-from app.queue import holders, producer
+from app.queue import consumer, holders, producer
 from app.queue.model import Batch
 from app.topics import store
 from app.topics.asked import Asked, resolve
@@ -17,7 +20,7 @@ from tests.queue.calls import Session, batch, put, take
 
 HELD, LOOKED_AT, GROUPS = 100, 50, 40
 # Pages that a look may take: about twice what was measured on 18.
-BOUNDS = {"holders": 800, "waiting_groups": 1_600}
+BOUNDS = {"holders": 800, "waiting_groups": 1_600, "lease_of_group": 20, "leases_of_node": 400}
 
 
 async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[], Awaitable[str]]) -> None:
@@ -28,6 +31,8 @@ async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[]
         given: dict[str, tuple[object, ...]] = {
             "holders": (policy.topic.name, 1_000, 1_000, 10),
             "waiting_groups": (policy.topic.name, GROUPS, 5, LOOKED_AT),
+            "lease_of_group": (policy.topic.name, "", "g0001"),
+            "leases_of_node": (policy.topic.name, [""], [0], [holders.NEVER], "worker", None, 50),
         }
         for name, arguments in given.items():
             await plans.prepare(db, statements.named(name))
@@ -68,6 +73,28 @@ async def test_they_say_who_and_what_for(new_database: Callable[[], Awaitable[st
         assert (found["a"].seq, found["a"].state, found["a"].node) == (first.seq, "leased", "w1")
         assert [(one.node, one.held) for one in await holders.holders(db, policy.topic, 9)] == [("w1", 1), ("w2", 1)]
         assert [one.node for one in await holders.holders(db, policy.topic, 1)] == ["w1"]
+    finally:
+        await db.close()
+
+
+async def test_a_workers_leases_are_found_look_by_look(new_database: Callable[[], Awaitable[str]]) -> None:
+    """Beside delays that end at one time, beyond what a look is at, and without those that it took meanwhile."""
+    url = await new_database()
+    db: Session = await asyncpg.connect(url, server_settings=PLANNER)
+    try:
+        policy = await _queue(url)
+        soon = datetime.now(UTC) + timedelta(minutes=1)
+        await put(db, policy, batch(20, run_ats=[soon] * 20))
+        await put(db, policy, batch(30, priorities=[n % 3 for n in range(30)], tenants=["t"] * 30))
+        theirs = await take(db, policy, 9, node="hung")
+        await take(db, policy, 9, node="well")
+        theirs += await take(db, policy, 2, node="hung", lease_ms=DAY_MS)
+        lanes, found = await consumer.lanes(db, policy.topic), []
+        async for held in holders.leases_of_node(db, policy.topic, lanes, "hung", most=2):
+            found += held
+            await take(db, policy, 1, node="hung")
+        assert sorted((one.seq, str(one.lease)) for one in found) == sorted((j.seq, str(UUID(j.lease))) for j in theirs)
+        assert {one.node for one in found} == {"hung"}
     finally:
         await db.close()
 

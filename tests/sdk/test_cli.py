@@ -213,6 +213,26 @@ async def test_cancel(cli: Cli, queue: AsyncTopic) -> None:
     assert [job.seq async for job in queue.jobs(order="oldest")] == [1, 5]
 
 
+async def test_release(cli: Cli, queue: AsyncTopic) -> None:
+    for n in range(2):
+        await queue.enqueue(n, group="g")
+    await queue.enqueue(3)
+    await queue.claim(node="hung", max=9)
+    for wrong in ([], [1, "--group", "g"], ["--node", "hung", "--tenant", "t"]):
+        await cli("release", queue.name, *wrong, code=Exit.USAGE)
+    asked = await cli("release", queue.name, "--node", "hung", code=Exit.USAGE)
+    assert f"Take back every lease that hung has on jobs of {queue.name}?" in asked.err
+    assert (await cli("release", queue.name, "--group", "g")).out == "1 lease taken back.\n"
+    assert (await queue.job(1)).deliveries == 1
+    assert (await cli("release", queue.name, "--node", "hung", "--yes")).out == "1 lease taken back.\n"
+    some = await cli("release", queue.name, 1, 3, code=Exit.REFUSED)
+    assert (some.out, some.err) == ("0 leases taken back.\n", "Not leased: 1, 3.\n")
+    await queue.claim(node="hung", max=1)
+    back = await cli("release", queue.name, 1, "--node", "hung", "--refund", "--json")
+    assert back.object == {"topic": queue.name, "released": 1, "skipped": []}
+    assert (await queue.job(1)).deliveries == 1
+
+
 async def test_schedules(cli: Cli, queue: AsyncTopic) -> None:
     name = f"{queue.name}.nightly"
     put = await cli("schedules", "put", name, queue.name, "30 2 * * *", '{"a": 1}', "--missed", "skip", "--json")

@@ -48,6 +48,7 @@ ANSWERS = {
     "DeadLetterPlace": models.DeadLetterPlace,
     "ShownProgress": models.Reported,
     "CancelAnswer": models.Cancelled,
+    "ReleaseAnswer": models.Released,
     "RequeueAnswer": models.Matched,
     "OperationAnswer": models.Operation,
     "TenantStats": models.TenantStats,

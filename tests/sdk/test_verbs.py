@@ -235,6 +235,8 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     assert (ending.kind, ending.matched, ending.gone, ending.marked) == ("cancel", 0, 0, 0)
     assert (await queue.jobs(priority=9, node="nobody", error="x", data=["a=1", "b.c=2"]).page()).items == ()
     assert (await queue.delete_failures(cluster.cluster)).cluster == cluster.cluster
+    assert (await queue.release([waiting.seq], node="nobody", refund=True)).skipped == (waiting.seq,)
+    assert (await queue.release(group="g", tenant="acme")).released == 0
     assert (await queue.cancel([waiting.seq, 4711])).skipped == (4711,)
     assert (await queue.cancel(filter=models.CancelFilter(tag="none"))).cancelled == 0
     with pytest.raises(errors.NotFound):

@@ -1,4 +1,5 @@
-"""What people do to a job by its page: cancel, change, clone, requeue it; by the functions of the API's verbs."""
+"""What people do to a job by its page: release, cancel, change, clone, requeue it; by the functions of the API's
+verbs."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from app.admin.jobs.job import Said, page_of, print_of, show_with
 from app.admin.permissions import CHANGE_JOBS, must_be_allowed
 from app.admin.session import fields_of
 from app.edge.context import Context, context_of
-from app.edge.jobs import requeue_one, seq_in
+from app.edge.jobs import Leases, release, requeue_one, seq_in
 from app.edge.payloads import JSON, kept
 from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.queue.changes import Change, Payload
@@ -47,6 +48,19 @@ async def cancel(request: Request) -> Response:
         done = await job.context.engine.changes.cancel(job.policy, [job.seq])
         if not done.gone | done.marked:
             raise NotFound("There was nothing to cancel: it is gone, failed or expired.")
+        return job.page
+
+    return await _tried(request, run)
+
+
+async def take_back(request: Request) -> Response:
+    """Take its lease back from the worker that the page named."""
+    node = (await fields_of(request)).get("node") or None
+
+    async def run(job: Target) -> str:
+        released, _ = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
+        if not released:
+            raise NotFound("There was no lease to take back: it has ended, or another worker holds the job.")
         return job.page
 
     return await _tried(request, run)

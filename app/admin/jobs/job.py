@@ -146,6 +146,8 @@ def _actions(job: Shown | None) -> frozenset[str]:
         found |= {"cancel", "change"}
     if job.state == "leased" and not job.cancelled:
         found.add("cancel")
+    if job.state == "leased":
+        found.add("release")
     if job.state == "scheduled":
         found.add("run")
     if job.state in {"failed", "expired"} or (job.dlq_moved_ms is not None and job.state in WAITS):

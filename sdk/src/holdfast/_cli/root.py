@@ -67,6 +67,7 @@ COMMANDS: Final[Mapping[Callable[..., None], str]] = {
     control.pause: "holdfast pause mail",
     control.resume: "holdfast resume mail",
     control.drain: "holdfast drain mail --wait 1m",
+    control.release: "holdfast release mail --node worker-3",
     bench.bench: "holdfast bench --jobs 20000",
     worker.worker: "holdfast worker tasks:queue --processes 4",
 }

@@ -140,6 +140,23 @@ class TopicJobs(NamedTopic[S]):
         )
 
     @verb
+    def release(
+        self,
+        seqs: Iterable[int] | None = None,
+        *,
+        group: str | None = None,
+        tenant: str | None = None,
+        node: str | None = None,
+        refund: bool = False,
+    ) -> Request[models.Released]:
+        """Take leases back, so that the jobs are claimable at once and late acks change nothing: of up to 1,000 seqs,
+        of a group's job, or of all jobs that `node` holds. Beside seqs or a group, `node` means: only if it holds them.
+        With `refund`, the deliveries are given back."""
+        which = {"seqs": None if seqs is None else list(seqs), "group": group, "tenant": tenant, "node": node}
+        body = encode(said(which | {"refund": refund or None}))
+        return Request("POST", self._path("release"), reads(models.Released), body=body, repeat=Repeat.IF_REFUSED)
+
+    @verb
     def requeue(
         self,
         seqs: Iterable[int] | None = None,

@@ -26,6 +26,7 @@ from holdfast.models.jobs import (
     JobState,
     Outcome,
     OutcomeState,
+    Released,
     Reported,
 )
 from holdfast.models.keys import Key, Secret, UserEvent, UserToken
@@ -152,6 +153,7 @@ __all__ = [
     "Record",
     "Records",
     "RecordsDeleted",
+    "Released",
     "Reported",
     "RequeueFilter",
     "RunReaper",

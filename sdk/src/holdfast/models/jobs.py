@@ -127,6 +127,15 @@ class CancelFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """How many leases were taken back, and which jobs were not leased."""
+
+    topic: str
+    released: int
+    skipped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
     """How many waited and are gone, how many are leased and marked, and which were not to be cancelled."""
 
