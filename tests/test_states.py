@@ -1,4 +1,4 @@
-"""The picture of a job's states has those of the schema, and the arrows of docs/semantics.md."""
+"""The picture of a job's states has those of the schema, and the arrows of docs/semantics.md, which has all events."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ def arrows_of_the_page() -> set[Arrow]:
     return {(a, b) for a, b in found}
 
 
-def states_of_the_schema() -> set[str]:
+def values_of_the_schema(type_: str) -> set[str]:
     schema = (ROOT / "docs/schema.sql").read_text()
-    [values] = re.findall(r"CREATE TYPE holdfast\.job_state AS ENUM \((.*?)\);", schema, re.DOTALL)
+    [values] = re.findall(rf"CREATE TYPE holdfast\.{type_} AS ENUM \((.*?)\);", schema, re.DOTALL)
     return set(re.findall(r"'(\w+)'", values))
+
+
+def states_of_the_schema() -> set[str]:
+    return values_of_the_schema("job_state")
 
 
 def test_its_states_are_the_schemas_and_those_that_routes_know() -> None:
@@ -47,6 +51,11 @@ def test_its_states_are_the_schemas_and_those_that_routes_know() -> None:
     assert drawn - {MOVED} == states_of_the_schema()
     # `cancelled` is what routes call a job whose holder has not heard of it yet: its row is leased, then gone.
     assert states_of_the_schema() == set(STATES) - {"cancelled"}
+
+
+def test_the_page_names_every_event() -> None:
+    [named] = re.findall(r"^Events: (.*?)\. A job", (ROOT / "docs/semantics.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", named)) == values_of_the_schema("job_event")
 
 
 def test_its_arrows_are_those_of_the_page() -> None:
