@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from holdfast._client import AsyncClient, account_of, client_of
 from holdfast._objects import Objects
 from holdfast._transport import AsyncSender
+from holdfast._worker import cron
 from holdfast._worker.context import Target
+from holdfast._worker.outcomes import DAY_SECONDS
 from holdfast._worker.payloads import Decoder, Encoder, decoder
 from holdfast._worker.running import async_context, user_id
 from holdfast.models.schedules import Missed
@@ -35,6 +36,9 @@ class Schedule:
     data: Any = None
     time_zone: str | None = None
     missed: Missed | None = None
+
+    def __post_init__(self) -> None:
+        cron.check(self.cron)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,13 @@ class Queue:
         self.handlers: dict[str, Handler] = {}
         self._client: tuple[asyncio.AbstractEventLoop, AsyncClient] | None = None
 
+    @overload
+    def handler(self, topic: F) -> F: ...
+
+    @overload
     def handler(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
         concurrency: int = 10,
         timeout: float = TIMEOUT_SECONDS,
@@ -97,9 +105,22 @@ class Queue:
         schedule: str | Schedule | None = None,
         pool: Literal["thread", "process"] = "thread",
         isolate: Isolation | None = None,
-    ) -> Callable[[F], F]:
+    ) -> Callable[[F], F]: ...
+
+    def handler(
+        self,
+        topic: str | Callable[..., Any] | None = None,
+        *,
+        concurrency: int = 10,
+        timeout: float = TIMEOUT_SECONDS,
+        retry: Sequence[float] | None = None,
+        schedule: str | Schedule | None = None,
+        pool: Literal["thread", "process"] = "thread",
+        isolate: Isolation | None = None,
+    ) -> Callable[..., Any]:
         """Declare a function, which stays as it is, as what runs the jobs of a topic: `handler(payload)` or
-        `handler(payload, context)`. The payload is what the first parameter's type hint says.
+        `handler(payload, context)`. The payload is what the first parameter's type hint says. Without a topic, as in
+        `@queue.handler` without brackets, the topic has the function's name.
 
         An async function runs in the worker's event loop, and `concurrency` of them at once; another in a `pool` of so
         many threads or processes. `timeout`: seconds until a job is given up, and returned. `retry`: seconds before
@@ -109,21 +130,24 @@ class Queue:
             raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, and not {concurrency}")
         if not timeout > 0:
             raise ValueError("a timeout is more than 0 seconds")
-        if topic in self.handlers:
-            raise ValueError(f"{topic} has a handler: {self.handlers[topic].function.__qualname__}")
-        pauses = None if retry is None else tuple(retry)
-        if not all(0 <= pause < math.inf for pause in pauses or ()):
-            raise ValueError("the pauses of retry are 0 seconds or more")
+        if pool not in ("thread", "process"):
+            raise ValueError(f"a pool is 'thread' or 'process', and not {pool!r}")
+        if isinstance(topic, str):
+            self._must_be_free(topic)
+        pauses = pauses_of(retry)
+        scheduled = Schedule(schedule) if isinstance(schedule, str) else schedule
 
         def declare(function: F) -> F:
+            name = topic if isinstance(topic, str) else function.__name__
+            self._must_be_free(name)
             wants_context, hint = parameters(function)
-            self.handlers[topic] = Handler(
+            self.handlers[name] = Handler(
                 function,
-                topic,
+                name,
                 concurrency,
                 timeout,
                 pauses,
-                Schedule(schedule) if isinstance(schedule, str) else schedule,
+                scheduled,
                 isolate,
                 "async" if inspect.iscoroutinefunction(function) else pool,
                 wants_context,
@@ -131,7 +155,11 @@ class Queue:
             )
             return function
 
-        return declare
+        return declare(topic) if callable(topic) else declare
+
+    def _must_be_free(self, topic: str) -> None:
+        if topic in self.handlers:
+            raise ValueError(f"{topic} has a handler: {self.handlers[topic].function.__qualname__}")
 
     @property
     def client(self) -> AsyncClient:
@@ -167,13 +195,33 @@ class Queue:
         await self.aclose()
 
 
+def pauses_of(retry: Any) -> tuple[float, ...] | None:
+    """The seconds before each new try. Raises TypeError or ValueError for what is no list of them."""
+    if retry is None:
+        return None
+    if not isinstance(retry, Sequence) or not all(type(pause) in (int, float) for pause in retry):
+        raise TypeError(f"retry is the seconds before each new try, as in (1, 10, 60), and not {retry!r:.100}")
+    if not all(0 <= pause <= DAY_SECONDS for pause in retry):
+        raise ValueError(f"the pauses of retry are 0 to {DAY_SECONDS} seconds, and not {retry!r:.100}")
+    return tuple(retry)
+
+
 def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
     """Whether a handler takes the context, and the type hint of its payload. Raises TypeError for what is none."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{function.__qualname__} is a generator, which calling it does not run")
+    every = inspect.signature(function).parameters.values()
+    for parameter in every:
+        if parameter.kind is parameter.KEYWORD_ONLY and (
+            parameter.default is parameter.empty or parameter.name == "context"
+        ):
+            raise TypeError(
+                f"{function.__qualname__} takes {parameter.name} by keyword alone: a handler is called as "
+                "handler(payload, context)"
+            )
     positional = [
         parameter
-        for parameter in inspect.signature(function).parameters.values()
+        for parameter in every
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     required = [parameter for parameter in positional if parameter.default is parameter.empty]

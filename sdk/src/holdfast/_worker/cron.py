@@ -1,0 +1,47 @@
+"""Whether a cron expression of five fields makes sense. When it is due the service says: docs/schedules.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_FIELDS: Final[Sequence[tuple[str, int, int, Sequence[str]]]] = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of week", 0, 7, _DAYS),
+)
+
+
+def check(cron: str) -> None:
+    """Raises ValueError, which names the part that is wrong."""
+    fields = cron.upper().split()
+    if len(fields) != len(_FIELDS):
+        raise ValueError(
+            f"a cron expression has five fields (minute hour day month weekday), and {cron!r} has {len(fields)}"
+        )
+    for field, (name, least, most, names) in zip(fields, _FIELDS, strict=True):
+        values = {*map(str, range(least, most + 1)), *names}
+        for item in field.split(","):
+            if not _fits(item, name, values):
+                raise ValueError(f"{item!r} is no {name} in the cron expression {cron!r}")
+
+
+def _fits(item: str, name: str, values: set[str]) -> bool:
+    term, slash, step = item.partition("/")
+    if slash and not (step.isdecimal() and int(step) > 0):
+        return False
+    if term == "*" or (name == "day of month" and term in ("L", "LW")):
+        return True
+    if name == "day of week" and (term.endswith("L") or term[-2:-1] == "#"):  # the last, or the nth of the month
+        return term.removesuffix("L").partition("#")[0] in values and (term[-1] in "L12345")
+    first, dash, last = term.partition("-")
+    return _value(first) in values and (not dash or _value(last) in values)
+
+
+def _value(text: str) -> str:
+    """A number without leading zeros."""
+    return text.lstrip("0") or "0" if text.isdecimal() else text

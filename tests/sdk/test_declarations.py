@@ -1,0 +1,87 @@
+"""What a handler is declared with, and what is refused there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import AsyncContext, Queue, Schedule
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def test_a_handler_without_brackets_has_its_functions_name() -> None:
+    queue = Queue(NOWHERE)
+
+    @queue.handler
+    def mail(_: str) -> None: ...
+
+    @queue.handler()
+    async def sms(_: str, context: AsyncContext) -> None: ...
+
+    assert [(one.topic, one.function, one.runs) for one in queue.handlers.values()] == [
+        ("mail", mail, "thread"),
+        ("sms", sms, "async"),
+    ]
+    with pytest.raises(ValueError, match="mail has a handler"):
+        queue.handler(mail)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"pool": "threads"}, ValueError, "a pool is 'thread' or 'process', and not 'threads'"),
+        ({"retry": 5}, TypeError, "retry is the seconds before each new try"),
+        ({"retry": "10"}, TypeError, "retry is the seconds before each new try"),
+        ({"retry": ("1", "2")}, TypeError, "retry is the seconds before each new try"),
+        ({"retry": (1, 90_000)}, ValueError, "the pauses of retry are 0 to 86400 seconds"),
+        ({"retry": (float("nan"),)}, ValueError, "the pauses of retry are"),
+        ({"schedule": "hourly"}, ValueError, "five fields .* and 'hourly' has 1"),
+        ({"schedule": ""}, ValueError, "five fields"),
+        ({"schedule": "60 * * * *"}, ValueError, "'60' is no minute in the cron expression"),
+        ({"schedule": "* * 0 * *"}, ValueError, "'0' is no day of month"),
+        ({"schedule": "* * * FOO *"}, ValueError, "'FOO' is no month"),
+        ({"schedule": "*/0 * * * *"}, ValueError, r"'\*/0' is no minute"),
+        ({"schedule": "* * * * 1#6"}, ValueError, "'1#6' is no day of week"),
+        ({"schedule": "1- * * * *"}, ValueError, "'1-' is no minute"),
+    ],
+)
+def test_nonsense_is_refused_where_a_handler_is_declared(
+    options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    queue = Queue(NOWHERE)
+    with pytest.raises(error, match=said):
+        queue.handler("t", **options)(lambda _: None)
+    assert not queue.handlers
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "* * * * *",
+        "*/5 0-6,22 * JAN-mar 1-5",
+        "05 4 L * *",
+        "0 0 LW * *",
+        "0 12 * * 5L,1#2",
+        "5/10 * * * SUN",
+        "0 0 1 1 7",
+    ],
+)
+def test_a_schedule_that_makes_sense_is_taken(cron: str) -> None:
+    assert Schedule(cron).cron == cron
+
+
+def test_a_context_by_keyword_alone_is_refused() -> None:
+    def required(_: str, *, context: AsyncContext) -> None: ...
+    def optional(_: str, *, context: AsyncContext | None = None) -> None: ...
+    def other(_: str, *, more: int) -> None: ...
+    def harmless(_: str, *, more: int = 1) -> None: ...
+
+    queue = Queue(NOWHERE)
+    for function in (required, optional):
+        with pytest.raises(TypeError, match=r"takes context by keyword alone: a handler is called as handler\(payload"):
+            queue.handler("t")(function)
+    with pytest.raises(TypeError, match="takes more by keyword alone"):
+        queue.handler("t")(other)
+    queue.handler("t")(harmless)
