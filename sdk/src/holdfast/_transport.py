@@ -38,6 +38,14 @@ class Account:
     authorization: str | None = field(repr=False)
     node: str
 
+    @property
+    def sent(self) -> str:
+        """What a refusal of a request's key is about."""
+        if self.authorization is None:
+            return "No key was sent: set HOLDFAST_API_KEY, or give api_key."
+        basic = self.authorization.startswith("Basic ")
+        return f"{'A user and password were' if basic else 'An API key was'} sent and refused."
+
     def built(self, request: Request[Any], seconds: float, connect_seconds: float) -> httpx.Request:
         """A request as httpx sends it. Each read and write of it may take `seconds`."""
         headers = {"user-agent": f"holdfast-python/{__version__}", "accept": "application/json"}
@@ -58,11 +66,11 @@ class Account:
         )
 
 
-def lost(error: httpx.RequestError | TimeoutError) -> Lost:
-    """What it means that no answer came."""
+def lost(error: httpx.RequestError | TimeoutError, url: str) -> Lost:
+    """What it means that no answer came from this address."""
     late = isinstance(error, (httpx.TimeoutException, TimeoutError))
     kind = errors.APITimeoutError if late else errors.APIConnectionError
-    failed = kind(f"No answer: {type(error).__name__} {error}".rstrip())
+    failed = kind(f"No answer from {url}: {type(error).__name__} {error}".rstrip())
     failed.__cause__ = error
     return Lost(failed, sent=not isinstance(error, NOT_SENT))
 
@@ -108,8 +116,7 @@ class AsyncSender:
         finally:
             await response.aclose()
 
-    @staticmethod
-    async def _chunks(response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
         chunks = response.aiter_bytes()
         try:
             while True:
@@ -119,7 +126,7 @@ class AsyncSender:
         except StopAsyncIteration:
             return
         except (httpx.RequestError, TimeoutError) as error:
-            raise lost(error).error from error
+            raise lost(error, self.account.base_url).error from error
 
     async def _exchange(
         self, request: Request[Any], attempts: Attempts, silence: float | None = None
@@ -134,11 +141,11 @@ class AsyncSender:
                     if not response.is_success:
                         await response.aread()
             except (httpx.RequestError, TimeoutError) as error:
-                failed: Lost | errors.APIStatusError = lost(error)
+                failed: Lost | errors.APIStatusError = lost(error, self.account.base_url)
             else:
                 if response.is_success:
                     return response
-                failed = failure(response.status_code, response.headers, response.content)
+                failed = failure(response.status_code, response.headers, response.content, self.account.sent)
             await asyncio.sleep(attempts.pause(failed))
 
 
@@ -172,12 +179,11 @@ class SyncSender:
         finally:
             response.close()
 
-    @staticmethod
-    def _chunks(response: httpx.Response) -> Iterator[bytes]:
+    def _chunks(self, response: httpx.Response) -> Iterator[bytes]:
         try:
             yield from response.iter_bytes()
         except httpx.RequestError as error:
-            raise lost(error).error from error
+            raise lost(error, self.account.base_url).error from error
 
     def _exchange(self, request: Request[Any], attempts: Attempts, silence: float | None = None) -> httpx.Response:
         while True:
@@ -188,9 +194,9 @@ class SyncSender:
                 if not response.is_success:
                     response.read()
             except httpx.RequestError as error:
-                failed: Lost | errors.APIStatusError = lost(error)
+                failed: Lost | errors.APIStatusError = lost(error, self.account.base_url)
             else:
                 if response.is_success:
                     return response
-                failed = failure(response.status_code, response.headers, response.content)
+                failed = failure(response.status_code, response.headers, response.content, self.account.sent)
             time.sleep(attempts.pause(failed))

@@ -23,6 +23,8 @@ Param = str | int | float | bool | list[str] | None
 # For what goes through all that a topic holds before it is answered: as long as the service itself takes at most.
 ALL_MS: Final = 600_000
 
+UNAUTHORIZED: Final = 401
+
 
 class Repeat(Enum):
     """When a request may be sent once more."""
@@ -100,7 +102,14 @@ def said(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def encode(value: Any) -> bytes:
     """JSON. Raises TypeError or ValueError for what has no JSON, NaN and infinities among it."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_encode_other).encode()
+    options: dict[str, Any] = {"separators": (",", ":"), "default": _encode_other, "check_circular": False}
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **options).encode()
+    except RecursionError:
+        raise TypeError(TOO_DEEP) from None
+
+
+TOO_DEEP: Final = "It has no JSON: it contains itself, or is nested too deep."
 
 
 def _encode_other(value: Any) -> Any:
@@ -109,18 +118,20 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"A {type(value).__name__} has no JSON: {value!r:.100}")
 
 
-def failure(status: int, headers: Mapping[str, str], content: bytes) -> errors.APIStatusError:
-    """The error of an answer that is none of 2xx. `headers` knows names in any case."""
+def failure(status: int, headers: Mapping[str, str], content: bytes, sent: str = "") -> errors.APIStatusError:
+    """The error of an answer that is none of 2xx. `headers` knows names in any case. `sent` says of a 401 what the
+    request had for a key."""
     code, message, detail = "", content[:200].decode(errors="replace").strip(), None
     try:
         error = json.loads(content)["error"]
         code, message, detail = error["code"], error["message"], error.get("detail")
     except (ValueError, KeyError, TypeError):
         pass  # a proxy's page
+    message = message or "no message"
     return errors.status_error(
         status,
         code,
-        message or "no message",
+        f"{message.rstrip('.')}. {sent}" if status == UNAUTHORIZED and sent else message,
         detail=detail,
         retry_after=_seconds(headers.get("retry-after")),
         request_id=headers.get("x-request-id"),

@@ -116,14 +116,12 @@ def described(error: errors.HoldfastError) -> tuple[Exit, dict[str, Any]]:
 
 def _hint(error: errors.HoldfastError) -> str:
     """What to do about it, where that can be said."""
-    hint, key = "", os.environ.get("HOLDFAST_API_KEY")
+    hint = ""
     match error:
         case Refused():
             hint = error.hint
         case errors.TopicNotFound(detail={"topic": topic}):
             hint = f"`holdfast topics list` shows those there are; `holdfast topics put {topic}` makes it."
-        case errors.Unauthorized():
-            hint = "HOLDFAST_API_KEY is not known there." if key else "HOLDFAST_API_KEY is not set."
         case errors.Draining(detail={"topic": topic}):
             hint = f"`holdfast resume {topic}` ends that."
         case errors.NotAQueue():

@@ -16,6 +16,7 @@ from holdfast._cli.params import topics_that_begin
 from holdfast._cli.processes import CAN_RELOAD, Processes
 from holdfast._worker.handlers import Queue
 from holdfast._worker.worker import GRACE_SECONDS, LEASE_SECONDS, Worker
+from holdfast.errors import HoldfastError
 
 log: Final = logging.getLogger("holdfast")
 
@@ -96,6 +97,8 @@ async def _run(worker: Worker) -> int:
     try:
         await worker.run()
         code = 0
+    except HoldfastError as error:
+        log.error("The worker ends: %s", error)
     except Exception:
         log.exception("The worker failed")
     finally:

@@ -114,9 +114,10 @@ class TopicJobs(NamedTopic[S]):
 
     @verb
     def cancel(
-        self, seqs: Iterable[int] | None = None, *, filter: models.CancelFilter | None = None
+        self, seqs: int | Iterable[int] | None = None, *, filter: models.CancelFilter | None = None
     ) -> Request[models.Cancelled]:
-        """Cancel jobs, by up to 1,000 seqs or by filter: those that wait are gone, those that are leased are marked."""
+        """Cancel jobs, by a seq, up to 1,000 seqs or a filter. Jobs that wait are gone, jobs that are leased are
+        marked."""
         return Request(
             "POST",
             self._path("cancel"),
@@ -159,7 +160,7 @@ class TopicJobs(NamedTopic[S]):
     @verb
     def requeue(
         self,
-        seqs: Iterable[int] | None = None,
+        seqs: int | Iterable[int] | None = None,
         *,
         filter: models.RequeueFilter | None = None,
         rate: int | None = None,
@@ -187,8 +188,10 @@ class TopicJobs(NamedTopic[S]):
         return Request("GET", self._path("operations"), reads(models.Operations))
 
 
-def _which(seqs: Iterable[int] | None, chosen: Any) -> dict[str, Any]:
-    """Jobs by seqs or by filter. Raises ValueError for both, or neither."""
+def _which(seqs: int | Iterable[int] | None, chosen: Any) -> dict[str, Any]:
+    """Jobs by a seq, by seqs or by filter. Raises ValueError for both, or neither."""
     if (seqs is None) == (chosen is None):
         raise ValueError("jobs are named by seqs or by a filter: give one of the two")
+    if isinstance(seqs, int):
+        seqs = [seqs]
     return {"seqs": list(seqs)} if seqs is not None else {"filter": fields_of(chosen)}

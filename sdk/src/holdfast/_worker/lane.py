@@ -73,6 +73,7 @@ class Lane:
         self._claims: dict[asyncio.Task[None], int] = {}  # under way, and how many jobs each may bring
         self._backlog = False
         self._failures = 0
+        self._waits = False  # for its topic, which is not there
         self._fault: BaseException | None = None
         self._draining = asyncio.Event()
         self._emptied: asyncio.Future[None] | None = None
@@ -106,16 +107,25 @@ class Lane:
     async def _claim_once(self, most: int, wait_ms: int) -> None:
         try:
             bodies, _ = await self._sender.send(self._claim(most, wait_ms))
+        except errors.Unauthorized:
+            raise  # no later claim would do better: the worker ends
         except errors.HoldfastError as error:
             # What a lost answer may have leased comes back when those leases end.
             self._backlog = False
             self._failures += 1
             pause = random.uniform(0, min(CAP_SECONDS, BASE_SECONDS * 2 ** min(self._failures, 16)))  # noqa: S311
-            log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
+            if not isinstance(error, errors.TopicNotFound):
+                log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
+            elif not self._waits:
+                self._waits = True
+                log.warning("Waiting for topic %s: no topic has this name yet", self.handler.topic)
             await asyncio.sleep(pause)
         else:
             self._backlog = len(bodies) == most
             self._failures = 0
+            if self._waits:
+                self._waits = False
+                log.info("Topic %s is there now", self.handler.topic)
             self._take(bodies)
 
     def _claim_ended(self, task: asyncio.Task[None]) -> None:
@@ -280,6 +290,13 @@ class Lane:
                 self._give_back(surplus)
 
     # Leases.
+
+    def running(self) -> list[tuple[str, asyncio.Task[None] | None]]:
+        """The jobs that run in the event loop, by name, and their tasks."""
+        if self.handler.runs != "async":
+            return []
+        now = [(runner.taken, runner.task) for runner in self._runners]
+        return [(f"job {taken.seq} of {self.handler.topic}", task) for taken, task in now if taken is not None]
 
     def due(self, interval: float) -> list[Holding]:
         """Leases to keep from now on: those of jobs that are here for a while. Called in the heartbeats' thread."""

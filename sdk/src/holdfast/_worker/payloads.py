@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from holdfast._msgpack import is_msgpack, pack, unpack
+from holdfast._wire import TOO_DEEP
 
 Decoder = Callable[[Any, str | None], Any]  # of a payload, and of its content type
 Encoder = Callable[[Any], Any]
@@ -142,10 +143,14 @@ def _name(hint: Any) -> str:
 
 
 def sent(value: Any, content_type: str | None, hook: Encoder | None = None) -> Any:
-    """What is pushed, as it is enqueued: bytes of MessagePack where its type is that, else as `plain` has it."""
-    if is_msgpack(content_type) and not isinstance(value, (bytes, bytearray, memoryview)):
-        return pack(value, hook)
-    return plain(value, hook)
+    """What is pushed, as it is enqueued: bytes of MessagePack where its type is that, else as `plain` has it. Raises
+    TypeError for what contains itself."""
+    try:
+        if is_msgpack(content_type) and not isinstance(value, (bytes, bytearray, memoryview)):
+            return pack(value, hook)
+        return plain(value, hook)
+    except RecursionError:
+        raise TypeError(TOO_DEEP) from None
 
 
 def plain(value: Any, hook: Encoder | None = None) -> Any:  # noqa: PLR0911
