@@ -47,7 +47,10 @@ async def test_a_block_of_the_loop_costs_no_lease_and_is_reported(
 
     assert await asyncio.to_thread(asyncio.run, work()) == 1
     [report] = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
-    assert "time.sleep(4)" in report, "its stack says where"
+    first, where, line, *_ = report.splitlines()
+    assert first.endswith(f"by job 1 of {topic}:")
+    assert __file__ in where, "its stack begins where the loop was blocked"
+    assert line.strip() == "time.sleep(4)"
 
 
 async def test_heartbeats_of_jobs_go_out_together(queue: BrokerQueue, proxy: Proxy) -> None:

@@ -4,6 +4,8 @@ crowd of requests in it, costs no job its lease. The same thread sees that a loo
 from __future__ import annotations
 
 import asyncio
+import asyncio.base_events
+import asyncio.runners
 import heapq
 import itertools
 import logging
@@ -13,7 +15,9 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, TypeAlias
 
 import httpx
 
@@ -29,6 +33,13 @@ log: Final = logging.getLogger("holdfast")
 MAX_BATCH: Final = 1_000  # seqs in an extend
 PATIENCE_SECONDS: Final = 5.0  # for one heartbeat, where the leases allow it
 BLOCKED_SECONDS: Final = 1.0
+MAX_NAMED: Final = 5
+
+_OURS: Final = str(Path(__file__).parent)
+_LOOPS: Final = {module.__file__ for module in (asyncio.events, asyncio.base_events, asyncio.runners)}
+
+# Which jobs a blocked loop runs, by its current task, as the end of "has been blocked for 1.0 s".
+Culprit: TypeAlias = Callable[[asyncio.Task[Any] | None], str]
 
 
 @dataclass(eq=False, slots=True)
@@ -113,10 +124,11 @@ class Heartbeats:
         with self._changed:
             holding.released = True
 
-    def watch(self, loop: asyncio.AbstractEventLoop, blocked_after: float = BLOCKED_SECONDS) -> None:
-        """Report when this loop, which is that of the calling thread, runs nothing for so many seconds."""
+    def watch(self, loop: asyncio.AbstractEventLoop, culprit: Culprit, blocked_after: float = BLOCKED_SECONDS) -> None:
+        """Report when this loop, which is that of the calling thread, runs nothing for so many seconds. `culprit` is
+        called in the thread of the heartbeats."""
         with self._changed:
-            self._loops.setdefault(loop, _Watched(loop, threading.get_ident(), blocked_after))
+            self._loops.setdefault(loop, _Watched(loop, threading.get_ident(), culprit, blocked_after))
             self._start()
 
     def close(self) -> None:
@@ -260,9 +272,10 @@ def _call(callback: Callable[[], None]) -> None:
 class _Watched:
     """An event loop that is to answer every so often."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, thread: int, blocked_after: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: int, culprit: Culprit, blocked_after: float) -> None:
         self._loop = loop
         self._thread = thread
+        self._culprit = culprit
         self._after = blocked_after
         self._asked: float | None = None
         self._reported = False
@@ -278,10 +291,30 @@ class _Watched:
         elif now - self._asked >= self._after and not self._reported:
             self._reported = True
             frame = sys._current_frames().get(self._thread)
-            stack = "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)"
-            log.warning("The event loop has been blocked for %.1f s:\n%s", now - self._asked, stack)
+            stack = stack_of(frame) if frame else "(its thread has ended)"
+            by = self._culprit(asyncio.current_task(self._loop))
+            log.warning("The event loop has been blocked for %.1f s%s:\n%s", now - self._asked, by, stack)
         return self._after / 2
 
     def _answer(self) -> None:
         self._asked = None
         self._reported = False
+
+
+def stack_of(frame: FrameType) -> str:
+    """A stack as text, without what calls the user's code: the event loop, and what is ours below it."""
+    frames = list(traceback.walk_stack(frame))[::-1]
+    begin = max((at + 1 for at, (one, _) in enumerate(frames) if one.f_code.co_filename in _LOOPS), default=0)
+    while begin < len(frames) and frames[begin][0].f_code.co_filename.startswith(_OURS):
+        begin += 1
+    return "".join(traceback.StackSummary.extract(iter(frames[begin:] or frames)).format())
+
+
+def culprits(jobs: Sequence[tuple[str, asyncio.Task[Any] | None]], task: asyncio.Task[Any] | None) -> str:
+    """The job that this task works on, else those that may have begun it. `jobs` are names, and whose task each is."""
+    for name, its in jobs:
+        if its is task:
+            return f" by {name}"
+    names = [name for name, _ in jobs]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f" while these ran: {', '.join(names[:MAX_NAMED])}{more}" if names else ""

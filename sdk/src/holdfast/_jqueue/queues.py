@@ -14,7 +14,7 @@ import httpx
 
 from holdfast import _trace
 from holdfast._client import AsyncClient
-from holdfast._heartbeats import Heartbeats, Holding
+from holdfast._heartbeats import Heartbeats, Holding, culprits
 from holdfast._jqueue.group import Commit, Group
 from holdfast._jqueue.state import Job, QueueState
 from holdfast._jqueue.verbs import Put, Take, Verbs
@@ -49,6 +49,7 @@ class _Queue(ABC):
         self._verbs = Verbs(self._client.topic(topic), stale_timeout)
         self._heartbeat_http = heartbeat_http
         self._kept: dict[str, Holding] = {}
+        self._blocks: dict[str, asyncio.Task[Any] | None] = {}  # that work on those
         self._closed = False
 
     async def enqueue(self, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
@@ -92,7 +93,8 @@ class _Queue(ABC):
         self._must_be_open()
         known = self._verbs.known(job_id)
         heartbeats = self._heartbeats
-        heartbeats.watch(asyncio.get_running_loop())
+        heartbeats.watch(asyncio.get_running_loop(), self._culprit)
+        self._blocks[job_id] = asyncio.current_task()
         holding = heartbeats.hold(
             self.topic,
             known.lease,
@@ -108,8 +110,12 @@ class _Queue(ABC):
             known.deadline = holding.deadline
             if self._kept.get(job_id) is holding:
                 del self._kept[job_id]
+                del self._blocks[job_id]
 
         return end
+
+    def _culprit(self, task: asyncio.Task[Any] | None) -> str:
+        return culprits([(f"job {job_id} of {self.topic}", its) for job_id, its in list(self._blocks.items())], task)
 
     async def _settle(self, commit: Commit[str, None], job_id: str) -> None:
         """While a job is being settled it is no news that its lease has gone."""

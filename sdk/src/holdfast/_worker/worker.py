@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast import _trace, errors
 from holdfast._client import AsyncClient
-from holdfast._heartbeats import Heartbeats, Holding
+from holdfast._heartbeats import Heartbeats, Holding, culprits
 from holdfast._worker.handlers import Handler, Queue, Schedule
 from holdfast._worker.lane import Lane
 from holdfast._worker.payloads import plain
@@ -77,7 +77,7 @@ class Worker:
                 Lane(handler, client, heartbeats, lease_ms, self._queue.encode, on_error=self._on_error)
                 for handler in self._handlers
             ]
-            heartbeats.watch(self._loop)
+            heartbeats.watch(self._loop, self._culprit)
             heartbeats.feed(self._lease / 6, self._due)
             tasks += [task for lane in self._lanes for task in lane.tasks()]
             log.info("The worker runs the jobs of %s", ", ".join(handler.topic for handler in self._handlers))
@@ -152,6 +152,9 @@ class Worker:
         finally:
             releasing.cancel()
             drained.cancel()
+
+    def _culprit(self, task: asyncio.Task[Any] | None) -> str:
+        return culprits([job for lane in self._lanes for job in lane.running()], task)
 
     def _due(self) -> list[Holding]:
         return [holding for lane in self._lanes for holding in lane.due(self._lease / 3)]
