@@ -96,6 +96,10 @@ class Passes:
             log.exception("a claim of topic %s was cut short", policy.topic.name)
         if policy.config.aging_ms:
             self._shared.cursors.of(policy.topic).ages.given(itertools.chain.from_iterable(shares))
+        elif self._shared.fairness.of(policy.topic.id).know(lanes):  # the jobs came tenant by tenant
+            best = 1 if policy.config.priority_order == "lowest_first" else -1
+            for share in shares:
+                share.sort(key=lambda job: best * job.priority)
         self.numbers.shared([len(share) for share in shares])
         if any(shares):
             soonest = min(claimer.lease_ms for claimer in cohort)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -128,7 +128,7 @@ async def claim(
         [reach.most_due for reach in reaches] if by_time else [],
         most_bytes,
     )
-    jobs: list[list[Job]] = [[] for _ in slots.nodes]
+    taken: dict[int, Job] = {}
     exhausted = expired = cut = False
     crashes = suspects = 0
     seen: dict[int, Seen] = {}
@@ -143,10 +143,11 @@ async def claim(
         _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
-            columns = (*shown, more, reaches[lane - 1].lane.tenant, *(rare or ()))
+            of = reaches[lane - 1].lane
+            columns = (*shown, more, of.tenant, of.priority, *(rare or ()))
             lease = noise[start : start + 16].hex()
             job = Job(seq, lease, deliveries, deadline_ms, round(created * 1000), *columns)
-            jobs[slots.callers[slot - 1]].append(job)
+            taken[slot] = job
             if kind == "again":
                 crashes += 1
                 suspects += job.crashes == SUSPECTED_FROM
@@ -162,11 +163,20 @@ async def claim(
             expired = True
         elif kind == "heavy":
             cut = True
+    jobs = _by_caller(taken, slots)
     if by_time:
         turns = sort_keys(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
+
+
+def _by_caller(taken: Mapping[int, Job], slots: Slots) -> list[list[Job]]:
+    """Each caller's jobs, in the order of their slots."""
+    jobs: list[list[Job]] = [[] for _ in slots.nodes]
+    for slot in sorted(taken):
+        jobs[slots.callers[slot - 1]].append(taken[slot])
+    return jobs
 
 
 _LEFT: Final = {"lost", "heavy"}

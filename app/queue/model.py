@@ -100,6 +100,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     content_type: str | None  # of the payload; None is application/json
     more: asyncpg.Record | None  # where the claim asked for it
     tenant: str
+    priority: int
     # What few jobs have, as the claim's `rare` has it.
     original_topic: str | None = None
     original_seq: int | None = None

@@ -37,6 +37,36 @@ def dialect(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.mark.parametrize("order", ["highest_first", "lowest_first"])
+async def test_a_claim_says_in_which_order_its_jobs_are_to_be_done(queue: Topic, order: str) -> None:
+    """The answer ascends by seq, and each job has its place in claim order: jobs whose time has come, then fresh ones,
+    priority by priority."""
+    await queue.put(priority_order=order)
+    await queue.append(*({"data": n, "priority": p} for n, p in enumerate((1, 5, 5, 9, 1, 5))))
+    first = await queue.claim("w", max=6)
+    returned = next(job["$seq"] for job in first["claimed"] if job["data"] == 5)
+    await queue.http.post(f"{queue.path}/nack", json={"node": "w", "seqs": [returned]})
+    rest = sorted(job["$seq"] for job in first["claimed"] if job["$seq"] != returned)
+    await queue.http.post(f"{queue.path}/nack", json={"node": "w", "seqs": rest})
+    await queue.append({"data": 6, "priority": 9})
+
+    claimed = (await queue.claim("w", max=9))["claimed"]
+    assert [job["$seq"] for job in claimed] == sorted(job["$seq"] for job in claimed)
+    assert sorted(job["order"] for job in claimed) == list(range(1, 8))
+    by_order = [job["data"] for job in sorted(claimed, key=lambda job: job["order"])]
+    high, middle, low = [3, 6], [5, 1, 2], [0, 4]
+    assert by_order == high + middle + low if order == "highest_first" else low + middle + high
+
+
+async def test_the_jobs_of_several_tenants_are_in_order_of_priority(queue: Topic) -> None:
+    await queue.put()
+    await queue.append(*({"data": f"{t}{p}", "priority": p, "tenant": t} for t in "ab" for p in (1, 1, 8)))
+    claimed = (await queue.claim("w", max=6))["claimed"]
+    by_order = [job["data"] for job in sorted(claimed, key=lambda job: job["order"])]
+    assert {*by_order[:2]} == {"a8", "b8"}
+    assert {*by_order[2:]} == {"a1", "b1"}
+
+
 async def test_low_priorities_first(http: httpx.AsyncClient, topic: str, dialect: str) -> None:
     await put(http, topic, dialect, priority_order="lowest_first")
     await add(http, topic, *({"payload": str(n), "priority": n} for n in (5, 0, 9, 0)))

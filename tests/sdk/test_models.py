@@ -22,7 +22,7 @@ SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs/openapi.
 
 ANSWERS = {
     "AppendAnswer": models.Appended,
-    "JobShown": models.ClaimedJob,
+    "JobClaimed": models.ClaimedJob,
     "AckAnswer": models.Acked,
     "NackAnswer": models.Nacked,
     "FailAnswer": models.Failed,

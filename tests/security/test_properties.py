@@ -147,7 +147,7 @@ SHOWN = {
     ("UserTokenAnswer", "token"),
     ("Webhook", "secret"),  # a mask
     # No secrets: a name for a job and its lease, and a time.
-    *(("JobShown", "token"), ("JobFrame", "token"), ("Message", "token")),
+    *(("JobClaimed", "token"), ("JobFrame", "token"), ("Message", "token")),
     *((name, "old_secret_until") for name in ("KeyShown", "KeyAnswer", "SecretAnswer")),
 }
 SECRET = re.compile(r"hash|digest|passw|salt|epoch|secret|token|credential|dsn|proof|seal", re.IGNORECASE)

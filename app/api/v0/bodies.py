@@ -225,11 +225,17 @@ class JobShown(msgspec.Struct, kw_only=True):
     token: str
 
 
+class JobClaimed(JobShown, kw_only=True):
+    """A job of a claim's answer. `order` is its place in claim order, 1 for the job to begin with."""
+
+    order: int
+
+
 class ClaimAnswer(msgspec.Struct):
     """The jobs leased, ascending by $seq; fewer than asked for when the queue is nearly empty."""
 
     topic: str
-    claimed: list[JobShown]
+    claimed: list[JobClaimed]
     count: int
     performance: Performance
     ready: int | UnsetType = UNSET

@@ -77,11 +77,11 @@ async def claim(request: Request) -> Response:
         await settlements.give_back(policy, body.node, jobs)
         ended_with(request, LEFT)
         return Response(status_code=499)  # nobody reads it
-    jobs.sort(key=lambda job: job.seq)
     claimed(request, name, jobs)
+    placed = sorted(enumerate(jobs, 1), key=lambda one: one[1].seq)
     fields = b'"topic":"%b","claimed":[%b],"count":%d%b' % (
         name.encode(),
-        b",".join([b"{%b}" % job_fields(name, job) for job in jobs]),
+        b",".join([b'{%b,"order":%d}' % (job_fields(name, job), order) for order, job in placed]),
         len(jobs),
         ready,
     )

@@ -149,10 +149,11 @@ class TopicLeases(NamedTopic[S]):
 
 
 def found(reply: Reply) -> tuple[list[dict[str, Any]], int | None]:
-    """What a claim found, as it stands in the answer, and how many more are ready, None if that was not asked. Raises
-    InvalidResponse if it lacks what a worker goes by."""
+    """The jobs that a claim found, each as the answer has it, in claim order, and how many more are ready, None if that
+    was not asked. Raises InvalidResponse if it lacks what a worker goes by."""
     match reply.body:
         case {"claimed": [*jobs], **rest} if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
+            jobs.sort(key=lambda job: job.get("order", 0))
             match rest:
                 case {"ready": int(ready)}:
                     return jobs, ready

@@ -23,7 +23,8 @@ class Lease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
     """A job, leased to `node` until `deadline`. `token` is for holdfast.complete and holdfast.assert_lease in SQL.
-    `content_type`: of its data; None is JSON."""
+    `content_type`: of its data; None is JSON. `order`: its place in claim order, from 1; None in a work stream, which
+    has jobs in that order."""
 
     topic: str
     node: str
@@ -43,11 +44,12 @@ class ClaimedJob:
     crashes: int = 0
     failures: int = 0
     suspected_poison: bool = False
+    order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim found, by seq, and how many more are ready, where it was asked for."""
+    """What a claim found, in claim order, and how many more are ready, where it was asked for."""
 
     jobs: tuple[ClaimedJob, ...]
     ready: int | None = None
