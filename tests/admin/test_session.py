@@ -197,6 +197,27 @@ async def test_a_form_of_no_session_or_another_one_is_refused(guarded: Running, 
         is_page(await one.post("/admin/sign-out", data={"proof": "x" * 70_000}), 413)
 
 
+async def test_a_cookie_that_was_planted_before_is_not_the_session_after(
+    guarded: Running, root: httpx.AsyncClient
+) -> None:
+    boss = (await add_user(root, is_admin=True))["username"]
+    async with browser(guarded, "10.0.1.3") as attacker, browser(guarded, "10.0.1.4") as victim:
+        await sign_in(attacker, "", "root")
+        planted = attacker.cookies[SESSION]
+        for cookie in (planted, "chosen-by-the-attacker"):
+            victim.cookies.clear()
+            victim.cookies.set(SESSION, cookie, path="/admin")
+            await sign_in(victim, boss)
+            sessions = {one.value for one in victim.cookies.jar if one.name == SESSION and one.domain}
+            own = next(one for one in sessions if one != cookie)
+            victim.cookies.clear()
+            victim.cookies.set(SESSION, own, path="/admin")
+            assert f"<bdi>{boss}</bdi>, admin" in (await victim.get("/admin/horizon")).text
+            theirs = proof_in(await attacker.get("/admin/horizon"))
+            is_page(await victim.post("/admin/sign-out", data={"proof": theirs}), 403)
+        assert boss not in (await attacker.get("/admin/horizon")).text
+
+
 async def test_who_may_not_is_told_so_and_can_sign_out(guarded: Running, root: httpx.AsyncClient) -> None:
     ann = (await add_user(root, "read"))["username"]
     async with browser(guarded, "10.0.1.3") as http:
