@@ -120,7 +120,7 @@ def delete(
     with session(as_json) as (client, out):
         named = client.topic(topic)
         if not (if_empty or yes):
-            confirm(f"Delete {topic} and the {named.get(touch=False).count} it holds?")
+            confirm(f"Delete {topic} and all that it holds, about {named.get(touch=False).count} jobs or records?")
         done = named.delete(if_empty=if_empty)
         out.did(done, f"{topic} is deleted." if done.deleted else f"There is no topic {topic}.")
         if not done.deleted:
