@@ -24,6 +24,7 @@ from app.queue.forms import Form, form_of
 from app.queue.model import MAX_TAG_BYTES, Batch
 from app.topics.webhook import check_url
 
+_LEVELS: Final = frozenset([None, *range(10)])
 _record = msgspec.json.Decoder(Record)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -65,15 +66,16 @@ def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -
     )
     if isinstance(body, AppendBody):
         _schedule(batch, body.records)
-        for i, priority in enumerate(batch.priorities):
-            check_priority(priority, order, f"Record {i}: ")
+        if not _LEVELS.issuperset(batch.priorities):
+            for i, priority in enumerate(batch.priorities):
+                check_priority(priority, order, f"Record {i}: ")
         _type(batch, body.records)
     return batch, size
 
 
 def check_priority(priority: int | None, order: str, where: str = "") -> None:
     """Raises InvalidRequest for a priority that jobs of a topic with this priority_order can't have."""
-    if priority is not None and not 0 <= priority <= 9 and order != "lowest_first":
+    if priority not in _LEVELS and order != "lowest_first":
         raise InvalidRequest(
             f"{where}priority must be 0 to 9, and is {priority}. A topic whose priority_order is lowest_first takes "
             "-32768 to 32767."
