@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -46,14 +46,14 @@ def number(
     return kind(str(low))
 
 
-def describe_doubling(fields: Mapping[str, str], names: Iterable[str], count: int) -> str:
+def describe_doubling(fields: Mapping[str, str], names: Sequence[str], count: int) -> str:
     """Why a change of many jobs must be confirmed again, "" where it need not be.
 
     A filter is what was confirmed, and on a live topic its number moves: only twice as many is another question. The
-    fields `names` have the number that the form showed, 0 or absent where it showed none. Raises InvalidRequest.
+    fields `names` have the number that the form showed; they are absent where it showed none. Raises InvalidRequest.
     """
     was = sum(whole(fields, name, 0) for name in names)
-    if not 0 < was * 2 <= count:
+    if not count or count < was * 2 or not any(name in fields for name in names):
         return ""
     return (
         f"The number of jobs has at least doubled while you were asked: from {was:,} to {count:,}. "

@@ -307,6 +307,13 @@ async def test_requeues_and_purges_are_asked_for_again_once_there_are_twice_as_m
     await kill(grows, [{"data": n} for n in range(3)], "boom")
     async with tab(operator, failing.url) as one:
         hand = Hand(one)
+        await Topic(http, "none").put()
+        await one.open("/admin/topics/none/dead/purge")
+        await Topic(http, "none").put(max_deliveries=1, on_exhausted="fail")
+        await kill(Topic(http, "none"), [{"data": 1}], "boom")
+        await one.page.fill("#typed", "none")
+        await hand.goes(one.page.get_by_role("button", name="Delete"))
+        assert "from 0 to 1." in await one.page.get_by_role("alert").inner_text()
         await one.open("/admin/topics/grows/dead/requeue")
         await kill(grows, [{"data": n} for n in range(3)], "boom")
         await hand.goes(one.page.locator("#do-requeue"))
