@@ -68,10 +68,14 @@ async def test_no_verb_waits_for_long_for_a_migration_that_waits_for_a_reader(ma
         async with connected(url) as db:
             await db.execute(WATCH)
             (alone, _), (worst, table) = await stalls_of_an_upgrade(url)
-            print(f"the longest wait: {worst * 1000:.0f} ms for {table}; before, {alone * 1000:.0f} ms")
+            allowed = STALL_SECONDS * slowness() + 2 * alone
+            print(
+                f"the longest wait: {worst * 1000:.0f} ms for {table}; before, {alone * 1000:.0f} ms; "
+                f"the bound is {STALL_SECONDS * 1000:.0f} ms, allowed on this machine {allowed * 1000:.0f} ms"
+            )
             assert await locked(db) == stated()
         assert worst < READS_SECONDS / 2
-        if worst <= STALL_SECONDS * slowness() + 2 * alone:
+        if worst <= allowed:
             break
         # Others may have had the processors.
         assert chance < CHANCES - 1, (alone, worst, table)
