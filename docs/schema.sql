@@ -3408,7 +3408,7 @@ CREATE TABLE holdfast.topics (
     auto_priority boolean DEFAULT true NOT NULL,
     auto_create boolean DEFAULT true NOT NULL,
     dedupe_node boolean DEFAULT true NOT NULL,
-    leases_durable boolean DEFAULT false NOT NULL,
+    leases_durable boolean DEFAULT true NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     version bigint DEFAULT 1 NOT NULL,

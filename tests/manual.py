@@ -20,7 +20,7 @@ VARIABLE = {
     *("$ts", "deadline", "lease_id", "token", "last_write_ts", "deadlines", "uptime_ms", "version"),
     *("id", "secret", "at", "created_at", "created_by", "rotated_at", "expires_at", "revoked_at", "next_cursor"),
     *("visibility_timeout", "updated_at", "acked_at", "since", "from_time", "until_time", "first_seen", "last_seen"),
-    "user_id",
+    *("user_id", "last_read_ts", "effective_priority"),
     *("until", "idle_ms", "closes_in_ms", "oldest_claimable_age_ms", "visible_at", "leased_at"),
     *("dlq_moved_at", "told_to", "completed_at", "started_at", "ended_at", "fire_at", "next_fire", "next_fires"),
 }

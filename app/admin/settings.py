@@ -30,14 +30,14 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
         *("ttl_ms", "dead_ttl_ms", "result_ttl_ms", "event_ttl_ms", "replayable", "replay_window_ms"),
         *("idempotency_window_ms", "dedupe_window_ms"),
     ),
-    "Comings and goings": ("accepts", "ingest", "user_events", "webhook"),
+    "Comings and goings": ("accepts", "ingest", "user_events", "webhook", "auto_create", "dedupe_node"),
     "Storage": ("type", "durability"),
-    "Kept and shown": ("priority", "auto_priority", "auto_create", "dedupe_node", "leases_durable"),
 }
 SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
-_OF_LOGS: Final = {  # what makes a difference there, or is kept
+_CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # elsewhere, of those that pages don't have
+_OF_LOGS: Final = {  # what makes a difference there
     *("cap_records", "cap_bytes", "discard", "ttl_ms", "idempotency_window_ms", "durability"),
-    *PARTS["Kept and shown"],
+    *("auto_create", "dedupe_node"),
 }
 _OF_SERVICE: Final = {"lease_ms", "ttl_ms", "max_retries", "dlq_threshold"}  # that a queue may leave to it
 _BY_RETRIES: Final = {"max_retries", "dlq_threshold"}
@@ -135,7 +135,7 @@ def edited(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
 def undone(was: Chosen, detail: str) -> Chosen | None:
     """A configuration with the values from before a change, of which this is the trail's detail; None: it has none."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
-    before = {name: changed[name]["from"] for name in SETTINGS if name != "type" and "from" in changed.get(name, ())}
+    before = {name: changed[name]["from"] for name in _CHANGED if name != "type" and "from" in changed.get(name, ())}
     if not before:
         return None
     try:
@@ -148,7 +148,7 @@ def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[Change]:
     """What is another in `now`."""
     return [
         Change(name, _told(name, was, defaults), _told(name, now, defaults))
-        for name in SETTINGS
+        for name in _CHANGED
         if getattr(was, name) != getattr(now, name)
     ]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.queue import uses
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from app.queue.model import Topic
 
 MOST: Final = 10_000  # topics that are remembered until they are written down
+PRIORITY_OF_A_READ: Final = 500
+HALVED_MS: Final = 30_000  # after each such time it is half as much
 
 
 class Times:
@@ -51,11 +55,15 @@ class Uses:
         self.reads = Times()
         self.writes = Times()
 
-    async def last(self, topic: Topic) -> tuple[int | None, int | None]:
-        """When a topic was last read, and a queue written to, in ms since 1970: by this process, or by others up to
-        some seconds ago. None: never, or only past the service."""
-        read_ms, written_ms = await uses.last(self._pools.rest, topic)
-        return self.reads.last(topic.id, read_ms), self.writes.last(topic.id, written_ms)
+    async def last(self, topics: Sequence[Topic]) -> dict[int, tuple[int | None, int | None]]:
+        """When topics were last read, and queues written to, by their ids, in ms since 1970: by this process, or by
+        others up to some seconds ago. None: never, or only past the service."""
+        kept = await uses.last(self._pools.rest, topics)
+        found: dict[int, tuple[int | None, int | None]] = {}
+        for topic in topics:
+            read_ms, written_ms = kept.get(topic.id, (None, None))
+            found[topic.id] = (self.reads.last(topic.id, read_ms), self.writes.last(topic.id, written_ms))
+        return found
 
     async def flush(self) -> int:
         """Write down what is new: of how many topics."""
@@ -69,6 +77,14 @@ class Uses:
             self.reads.done(kept=kept)
             self.writes.done(kept=kept)
         return len(reads | writes)
+
+
+def priority_of(read_ms: int | None) -> int:
+    """The priority that a topic without one of its own has by its last read."""
+    if read_ms is None:
+        return 0
+    times: float = max(_now_ms() - read_ms, 0) / HALVED_MS
+    return round(PRIORITY_OF_A_READ * math.exp2(-times))
 
 
 def _now_ms() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.db import sql
 from app.queue.model import Connection, Topic
@@ -18,7 +18,8 @@ async def keep(db: Connection, read_ms: Mapping[int, int], written_ms: Mapping[i
     await db.execute(_KEEP, ids, [read_ms.get(i) for i in ids], [written_ms.get(i) for i in ids], now_ms)
 
 
-async def last(db: Connection, topic: Topic) -> tuple[int | None, int | None]:
-    """When a topic was last read, and written to, in ms since 1970, as far as that was kept; None: never."""
-    row = await db.fetchrow(_LAST, topic.id)
-    return (None, None) if row is None else (row["read_ms"], row["written_ms"])
+async def last(db: Connection, topics: Sequence[Topic]) -> dict[int, tuple[int | None, int | None]]:
+    """When topics were last read, and written to, by their ids, in ms since 1970, as far as that was kept; None: never.
+    Those that were neither are left out."""
+    rows = await db.fetch(_LAST, [topic.id for topic in topics])
+    return {row["topic_id"]: (row["read_ms"], row["written_ms"]) for row in rows}

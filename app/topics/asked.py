@@ -38,9 +38,11 @@ Unbounded = Annotated[int, Meta(ge=0)]  # clamped to what can be kept
 Deliveries = Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)]
 
 
-def _about(description: str, default: Any = None) -> Meta:
+def _about(description: str, default: Any = None, **schema: Any) -> Meta:
     """What a setting means, and what it is if it is absent or null."""
-    return Meta(description=description, extra_json_schema={} if default is None else {"x-default": default})
+    return Meta(
+        description=description, extra_json_schema=schema if default is None else {"x-default": default, **schema}
+    )
 
 
 class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
@@ -107,9 +109,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _about("How long a queue remembers a job's dedupe_id; 0: not at all.", 300_000),
     ] = None
     priority: Annotated[
-        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, _about("Kept and shown, clamped to ±1000.")
+        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None,
+        _about("Shown as effective_priority, clamped to ±1000. Claims don't look at it."),
     ] = None
-    auto_priority: Annotated[bool | None, _about("Kept and shown.", True)] = None
+    auto_priority: Annotated[
+        bool | None,
+        _about("Without priority: effective_priority is 500 after a read, halved every 30 s; false: 0.", True),
+    ] = None
     max_depth: Annotated[Unbounded | None, _about("Most live jobs of a queue; 0: no limit.", 0)] = None
     throughput_limit: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, _about("Most jobs a second that claims get; 0: no limit.", 0)
@@ -167,7 +173,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     webhook: Annotated[AskedWebhook | None, _about("Who is told over HTTP of jobs that end. Absent: nobody.")] = None
     auto_create: Annotated[bool | None, _about("In a config of an append: false makes no topic.", True)] = None
     dedupe_node: Annotated[bool | None, _about("Whether a reader may leave out nodes.", True)] = None
-    leases_durable: Annotated[bool | None, _about("Kept and shown; leases always are durable.", False)] = None
+    leases_durable: Annotated[
+        bool | None, _about("Leases always survive a restart: false is refused.", True, enum=[True, None])
+    ] = None
 
 
 MaxRetries = Annotated[
@@ -212,8 +220,18 @@ def to_stored(value: Any) -> Any:
             return value
 
 
+def check_leases(asked: Asked) -> None:
+    """Refuse leases that end with the service, which there are not. Raises InvalidRequest."""
+    if asked.leases_durable is False:
+        raise InvalidRequest(
+            "leases_durable can't be false: leases always survive a restart here. Leave it out, or send true.",
+            {"field": "leases_durable"},
+        )
+
+
 def resolve(topic: str, asked: Asked) -> Config:
-    """Fill in defaults and clamp. Raises InvalidRequest for a dead-letter topic that can't be one."""
+    """Fill in defaults and clamp. Raises InvalidRequest for what can't be: a dead-letter topic, leases_durable."""
+    check_leases(asked)
     durability = Durability(asked.durability) if asked.durability else None
     if durability is None:
         durability = Durability.FSYNC if asked.durable else Durability.DISK

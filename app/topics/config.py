@@ -124,7 +124,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     user_events: bool = False
     auto_create: bool = True
     dedupe_node: bool = True
-    leases_durable: bool = False
+    leases_durable: bool = True
     backoff: Backoff | None = None
     webhook: Webhook | None = None
     configured: bool = True

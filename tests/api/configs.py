@@ -26,7 +26,7 @@ V0_ALONE = {
     "user_events": False,
     "auto_create": True,
     "dedupe_node": True,
-    "leases_durable": False,
+    "leases_durable": True,
 }
 OPEN = {"replayable": False, "durable": True, **V0_ALONE}  # what was left to the service is not shown
 

@@ -54,6 +54,46 @@ async def test_it_was_read(queue: Topic, read: Callable[[Topic], Awaitable[objec
     assert before <= at <= time.time() * 1000
 
 
+async def test_a_look_counts_itself(queue: Topic) -> None:
+    before = int(time.time() * 1000) - 1
+    first = accepted(await queue.http.get(queue.path))["last_read_ts"]
+    assert first is not None
+    assert before <= first
+    assert first == await last_read(queue)
+
+
+@pytest.mark.parametrize(("seconds", "priority"), [(30, 250), (90, 62.5), (3_600, 0)])
+async def test_the_priority_of_a_read_is_halved_every_30_s(
+    queue: Topic, service: Running, seconds: int, priority: float
+) -> None:
+    """Unless the topic has a priority of its own, or wants none by its reads."""
+    policy = await service.context.policies.get(queue.name)
+    now = int(time.time() * 1000)
+    await uses.keep(service.context.pools.rest, {policy.topic.id: now - seconds * 1_000}, {}, now)
+    began = time.monotonic()
+    shown, listed = await priorities(queue)
+    least = priority * 0.5 ** ((time.monotonic() - began + 1) / 30) - 1
+    assert least <= listed <= shown + 1 <= priority + 2
+    await queue.put(priority=7)
+    assert await priorities(queue) == (7, 7)
+    await queue.put(auto_priority=False)
+    assert await priorities(queue) == (0, 0)
+
+
+async def test_a_topic_that_was_read_has_a_priority_of_500(queue: Topic) -> None:
+    assert await priorities(queue) == (0, 0)
+    assert accepted(await queue.http.get(queue.path))["effective_priority"] == 500
+    page = accepted(await queue.http.get("/v0/topics", params={"prefix": queue.name, "touch": "true"}))
+    assert page["topics"][0]["effective_priority"] == 500
+
+
+async def priorities(queue: Topic) -> tuple[int, int]:
+    """As the topic shows it, and as the list does, neither of which counts as a read."""
+    state = accepted(await queue.http.get(queue.path, params={"touch": "false"}))
+    page = accepted(await queue.http.get("/v0/topics", params={"prefix": queue.name}))
+    return state["effective_priority"], page["topics"][0]["effective_priority"]
+
+
 async def test_it_is_written_down_for_other_processes(service: Running, queue: Topic, serve: Serve) -> None:
     await queue.claim()
     here = await last_read(queue)
@@ -93,7 +133,7 @@ async def test_a_clock_that_is_wrong_is_made_up_for(pools: Pools, make_queue: Ma
     now = int(time.time() * 1000)
     ahead = now + 3_600_000
     await uses.keep(pools.rest, {policy.topic.id: ahead - 60_000}, {policy.topic.id: ahead - 30_000}, ahead)
-    read, written = await uses.last(pools.rest, policy.topic)
+    read, written = (await uses.last(pools.rest, [policy.topic]))[policy.topic.id]
     assert read is not None
     assert written is not None
     assert now - 60_100 < read < time.time() * 1000 - 59_900

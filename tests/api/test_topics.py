@@ -44,7 +44,7 @@ DEFAULTS = {
     "user_events": False,
     "auto_create": True,
     "dedupe_node": True,
-    "leases_durable": False,
+    "leases_durable": True,
     "backoff": None,
 }
 
@@ -123,6 +123,22 @@ async def test_a_setting_is_clamped_and_kept(
     answer = await Topic(http, topic).put(**asked)
     assert answer["config"] == DEFAULTS | kept
     assert (await Topic(http, topic).state())["config"] == DEFAULTS | kept
+
+
+async def test_leases_that_end_with_the_service_are_refused(http: httpx.AsyncClient, topic: str) -> None:
+    """Leases always survive a restart: who asks for others is not to believe that they don't."""
+    config = {"type": "queue", "leases_durable": False}
+    for answer in (
+        await http.put(f"/v0/topics/{topic}", json=config),
+        await http.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}], "config": config}),
+    ):
+        message = refused(answer, 400, "invalid_request")["message"]
+        assert message.startswith("leases_durable can't be false: leases always survive a restart here.")
+    other = await http.put(f"/api/topic-configs/{topic}", json={"leases_durable": False})
+    assert (other.status_code, other.json()["code"]) == (400, "invalid_request")
+    assert (await http.get(f"/v0/topics/{topic}")).status_code == 404
+    for given in (True, None):
+        assert (await Topic(http, topic).put(leases_durable=given))["config"]["leases_durable"] is True
 
 
 async def test_a_dead_letter_topic_that_is_named_is_where_exhausted_jobs_go(queue: Topic) -> None:
@@ -240,7 +256,7 @@ async def test_the_state_tells_what_a_queue_holds(queue: Topic) -> None:
     await queue.ack("n", [job["$seq"]])
     state = await queue.state()
     assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (3, 2, 4)
-    assert (state["count"], state["bytes"], state["type"], state["effective_priority"]) == (2, 5, "queue", 0)
+    assert (state["count"], state["bytes"], state["type"]) == (2, 5, "queue")
     assert job["$ts"] <= state["last_write_ts"] <= time.time() * 1000
     assert state["queue"] == {"ready": 2, "in_flight": 0, "dead_lettered": 0}
 

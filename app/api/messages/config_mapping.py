@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from app.api.messages.config_bodies import PAIRS, TopicConfig, TopicConfigBody
 from app.errors import InvalidRequest, NotAQueue
-from app.topics.asked import to_stored
+from app.topics.asked import check_leases, to_stored
 from app.topics.config import (
     BIGINT_MAX,
     DEAD_LETTERS,
@@ -80,6 +80,7 @@ def must_be_clear(name: str, body: TopicConfigBody) -> None:
     """Raises InvalidRequest for what contradicts itself, and NotAQueue for who wants a log."""
     if body.topic not in {None, name}:
         raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path: leave it out of the body.")
+    check_leases(body)
     if body.type == TopicType.LOG.value:
         raise NotAQueue(name)
     for of_v0, other in PAIRS:

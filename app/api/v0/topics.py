@@ -27,6 +27,7 @@ from app.api.v0.config_bodies import ResolvedConfig
 from app.api.v0.fields import answer
 from app.edge.configs import check_dead_letter, check_hook
 from app.edge.context import Context, context_of
+from app.engine.uses import priority_of
 from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector, log
@@ -92,18 +93,18 @@ async def get(request: Request) -> Response:
     schema = None if policy.schema_version is None else await schema_store.get(context.pools.rest, name)
     extent, rest = await extent_of(context, policy)
     fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **extent, **rest}
-    last_read, last_write = await context.engine.uses.last(policy.topic)
+    if touch:  # it counts itself
+        context.engine.reads.note(policy.topic.id)
+    last_read, last_write = (await context.engine.uses.last([policy.topic]))[policy.topic.id]
     if policy.config.type is TopicType.QUEUE:  # its newest job may be gone by now, or have come past the service
         known = [at for at in (last_write, fields["last_write_ts"]) if at is not None]
         fields["last_write_ts"] = max(known, default=None)
     fields |= {
         "next_seq": extent["head_seq"] + 1,
         "config": config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
-        "effective_priority": _effective(policy),
+        "effective_priority": _effective(policy, last_read),
         "last_read_ts": last_read,
     }
-    if touch:
-        context.engine.reads.note(policy.topic.id)
     return answer(encode(fields)[1:-1], began)
 
 
@@ -151,11 +152,17 @@ async def page(request: Request) -> Response:
     policies = await store.page(context.pools.rest, starts, after, size + 1, defaults=defaults, allowed=allowed)
     shown = policies[:size]
     extents = await _extents(context, shown)
-    items = [_item(policy, extents[policy.topic.name]) for policy in shown if policy.topic.name in extents]
     if touch:
         for policy in shown:
             context.engine.reads.note(policy.topic.id)
-    fields: dict[str, Any] = {"topics": items}
+    last = await context.engine.uses.last([policy.topic for policy in shown])
+    fields: dict[str, Any] = {
+        "topics": [
+            _item(policy, extents[policy.topic.name], last[policy.topic.id][0])
+            for policy in shown
+            if policy.topic.name in extents
+        ]
+    }
     if len(policies) > size:
         fields["next_cursor"] = cursor_to({"after": policies[size - 1].topic.name})
     return answer(encode(fields)[1:-1], began)
@@ -259,14 +266,16 @@ async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[s
     }
 
 
-def _item(policy: Policy, extent: dict[str, int]) -> ListItem:
-    return ListItem(
-        topic=policy.topic.name, durable=policy.config.durable, effective_priority=_effective(policy), **extent
-    )
+def _item(policy: Policy, extent: dict[str, int], last_read: int | None) -> ListItem:
+    name, priority = policy.topic.name, _effective(policy, last_read)
+    return ListItem(topic=name, durable=policy.config.durable, effective_priority=priority, **extent)
 
 
-def _effective(policy: Policy) -> int:
-    return min(max(policy.config.priority or 0, -1000), 1000)
+def _effective(policy: Policy, last_read: int | None) -> int:
+    config = policy.config
+    if config.priority is not None:
+        return min(max(config.priority, -1000), 1000)
+    return priority_of(last_read) if config.auto_priority else 0
 
 
 def _after(request: Request) -> str:
