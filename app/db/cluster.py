@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -19,6 +20,7 @@ from app.errors import ConfigurationError
 USER = DATABASE = "holdfast"
 INIT_SECONDS = 120.0
 LOG_BYTES = 32 * 1024 * 1024
+LOG_FILE_BYTES = 16 * 1024 * 1024  # PostgreSQL needs room for one more file of its write-ahead log
 
 # Below the range that systems give to outgoing connections: there, a client that reconnects while the server is away
 # can be given the very port that it dials, connects to itself, and keeps the server from taking its port back.
@@ -73,7 +75,7 @@ class Cluster:
         made = launcher.program(command if sync else [*command, "--no-sync"], subprocess.PIPE)
         words = made.communicate(timeout=INIT_SECONDS)[0].decode(errors="replace")
         if made.returncode != 0:
-            faults = [line for line in words.splitlines() if "error:" in line] or words.split("\n")[-2:]
+            faults = re.findall(r"(?:error|FATAL): +(.+)", words) or words.split("\n")[-2:]
             raise ConfigurationError(f"No cluster could be made in {self.folder}: {' '.join(faults).strip()}")
         fresh.rename(self.data)
         folder = os.open(self.folder, os.O_RDONLY)
@@ -103,7 +105,9 @@ class Cluster:
         return self.log.stat().st_size if self.log.exists() else 0
 
     def last_words(self, start: int) -> str:
-        """Why a server did not start: its FATAL lines after `start` bytes of the log, else where the log is."""
+        """Why a server did not start: a full disk, FATAL lines after `start` bytes of the log, or where the log is."""
+        if full := self.lack_of_room():
+            return full
         with suppress(OSError), self.log.open("rb") as file:
             file.seek(start)
             lines = file.read().decode(errors="replace").splitlines()
@@ -111,6 +115,13 @@ class Cluster:
             if faults:
                 return f"{faults[-1]} ({self.log})"
         return f"see {self.log}"
+
+    def lack_of_room(self) -> str | None:
+        """That the disk is full, for a message; None where PostgreSQL finds room for its next file of log."""
+        free = shutil.disk_usage(self.folder).free
+        if free >= LOG_FILE_BYTES:
+            return None
+        return f"the disk of {self.folder} is full ({free // 1024:,} KiB are free): make room there"
 
     def _refuse_other_major(self) -> None:
         marker = self.data / "PG_VERSION"

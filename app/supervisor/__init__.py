@@ -152,7 +152,8 @@ class Supervisor:
             await asyncio.sleep(TICK)
             if postgres.alive():
                 continue
-            log.error("PostgreSQL (process %s) ended; starting it again", postgres.pid)
+            why = postgres.cluster.lack_of_room() or "the data folder's postgres.log says why"
+            log.error("PostgreSQL (process %s) ended: %s. Starting it again", postgres.pid, why)
             try:
                 url = await asyncio.to_thread(postgres.restart)
             except (ConfigurationError, OSError) as error:

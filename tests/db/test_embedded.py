@@ -312,6 +312,45 @@ def test_a_damaged_cluster_is_refused_with_the_servers_reason(make: Make) -> Non
     assert "postgres.log" in refused(make())
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a cluster and little else."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("only root can mount a file system")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill_up(disk: Path, leave: int) -> Path:
+    """A file that takes all room but `leave` bytes."""
+    filler = disk / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(disk).free - leave)
+    return filler
+
+
+def test_a_full_disk_is_named_and_room_brings_the_server_back(small_disk: Path, make: Make) -> None:
+    filler = fill_up(small_disk, 20_000_000)
+    assert "No space left on device" in refused(make(small_disk / "data"))
+    filler.unlink()
+    postgres = make(small_disk / "data", unsafe_fast=False)
+    url = postgres.start()
+    ask(url, "CREATE TABLE kept AS SELECT 1 AS n")
+    filler = fill_up(small_disk, 0)
+    assert postgres.pid is not None
+    os.kill(postgres.pid, signal.SIGKILL)
+    until(lambda: not postgres.alive())
+    full = f"the disk of {small_disk / 'data'} is full"
+    assert full in (postgres.cluster.lack_of_room() or "")
+    postgres.stop()
+    assert full in refused(make(small_disk / "data"))
+    filler.unlink()
+    assert make(small_disk / "data").start() == url
+    assert ask(url, "SELECT n FROM kept") == 1
+
+
 def test_root_without_user_namespaces_runs_it_as_nobody(tools: Callable[..., str]) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root hands the server to another account")
