@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import re
 import shutil
 import signal
@@ -189,6 +190,32 @@ def test_an_address_that_others_reach_needs_a_key_and_one_of_the_database_will_d
     with urllib.request.urlopen(request, timeout=15) as answer:
         assert [key["name"] for key in json.loads(answer.read())["keys"]] == ["first"]
     assert made.stdout.strip() not in service.words
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """This process, and those it starts, may open 256 files until they ask for more: how many they may at most."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells of another process's limits")
+def test_it_asks_the_system_for_as_many_files_as_it_takes_connections(serve: Serve, few_files: int) -> None:
+    service = serve(MAX_CONNECTIONS="500")
+    service.up()
+    server = service.server()
+    assert server is not None
+    assert resource.prlimit(server, resource.RLIMIT_NOFILE)[0] == min(500 + 512, few_files)
+    assert "open" not in service.err.read_text()
+    service.stop()
+    if few_files >= 1_000_000 or few_files == resource.RLIM_INFINITY:
+        return
+    denied = serve(MAX_CONNECTIONS=str(few_files))
+    denied.up()
+    warning = f"lets a process open {few_files} files, and HOLDFAST_MAX_CONNECTIONS={few_files} needs {few_files + 512}"
+    assert warning in denied.err.read_text()
 
 
 def test_a_stop_during_the_first_start_leaves_nothing(serve: Serve, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 TICK = 0.1
 WHOLE_STOP = 10.0
 SPARE_CONNECTIONS = 60  # of the embedded server: reserved ones, migrations, psql, another service on the same data
+SPARE_FILES = 512  # of a server process, besides its callers' connections: to the database, and callers being refused
 
 
 async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
@@ -55,6 +56,7 @@ class Supervisor:
         self._bound = bound
         self._postgres: EmbeddedPostgres | None = None
         self._version = ""
+        self._files = listener.allow_files(settings.max_connections + SPARE_FILES)
         one = settings.workers == 1
         self._dispatcher = None if one else Dispatcher(bound, settings.workers)
         # What several workers count: whichever is asked answers for all.
@@ -135,6 +137,12 @@ class Supervisor:
                 "HOLDFAST_WORKERS=%d may open %d: raise max_connections, or lower HOLDFAST_WORKERS, "
                 "HOLDFAST_HOT_CONNECTIONS or HOLDFAST_REST_CONNECTIONS",
                 found.connections, found.most, settings.workers, settings.connections,
+            )  # fmt: skip
+        if self._files < settings.max_connections + SPARE_FILES:
+            log.warning(
+                "The system lets a process open %d files, and HOLDFAST_MAX_CONNECTIONS=%d needs %d: raise the limit "
+                "(LimitNOFILE= of systemd, ulimits of a container, ulimit -Hn), or lower HOLDFAST_MAX_CONNECTIONS",
+                self._files, settings.max_connections, settings.max_connections + SPARE_FILES,
             )  # fmt: skip
         for worker in self._workers:
             worker.use(url)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import resource
 import socket
+from contextlib import suppress
 
 from app.errors import ConfigurationError
 
@@ -35,6 +37,20 @@ def bind(host: str, port: int) -> socket.socket:
             raise Taken(text) from None
         raise ConfigurationError(f"Can't listen on {host} port {port}: {error.strerror}") from None
     return listener
+
+
+def allow_files(count: int) -> int:
+    """Let this process, and those it starts, open so many files if the system permits it. Returns how many they may.
+
+    Systems permit 1,024 at first, and more to a process that asks. What connects beyond that is cut off without a word.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS names no limit, and has one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return count if soft == resource.RLIM_INFINITY else soft
 
 
 def nearest(bound: socket.socket) -> tuple[str, int]:
