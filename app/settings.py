@@ -100,7 +100,10 @@ class Settings(BaseModel):
         description="Requests of one API key under way in one process; more get 429. 0: no bound.",
     )
     max_buffered_bytes: int = Field(
-        256 * MIB, ge=1024, le=64 * 1024 * MIB, description="Bytes of bodies held in one process; more get 429."
+        256 * MIB,
+        ge=1024,
+        le=64 * 1024 * MIB,
+        description="Bytes of bodies and unread answers held in one process; more get 429.",
     )
     max_total_bytes: int = Field(
         0, ge=0, le=2**62, description="Bytes that all topics together may hold; more get 429. 0: no bound."

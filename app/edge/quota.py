@@ -89,6 +89,10 @@ class Quota:
     def take_bytes(self, scope: AsgiScope, size: int) -> None:
         """Count so many more bytes of a request's body, until its end. Raises Throttled."""
         self.must_have_room(size)
+        self.add_bytes(scope, size)
+
+    def add_bytes(self, scope: AsgiScope, size: int) -> None:
+        """Count so many more bytes of a request's body or answer, until its end, whether they fit or not."""
         self.body_bytes += size
         _held(scope).body_bytes += size
 

@@ -290,7 +290,7 @@ async def test_what_fails_or_leaves_gives_its_place_back(url: str) -> None:
 
 
 def large(size: int) -> bytes:
-    return b'{"node":"n","more":"%b"}' % (b"x" * (size - 22))
+    return b'{"node":"n"%b}' % (b" " * (size - 12))
 
 
 async def test_so_many_bytes_of_bodies_may_be_held(url: str) -> None:
@@ -347,3 +347,50 @@ async def test_many_large_bodies_at_once_do_not_add_up(serve: Serve) -> None:
     assert peak < before + 6 * most  # 24 bodies are 192 MiB
     async with raw(there) as client:
         assert (await client.ask(post("/v0/topics/limits.absent/claim", body))).status in {400, 404}
+
+
+async def test_an_answer_that_nobody_reads_counts_until_it_is_read(url: str) -> None:
+    path, full = "/v0/topics/unread", (429, "throttled", {"limit": "buffered_bytes", "max": 2 * MIB})
+    job = json.dumps({"records": [{"data": "x" * 900 * KIB}], "config": {"type": "queue"}}).encode()
+    claim = post(f"{path}/claim", b'{"node":"n","max":10}', key="k10")
+    async with raw(url, receive_bytes=64 * KIB) as slow, raw(url) as other:
+        for _ in range(12):
+            assert (await other.ask(post(path, job, key="k10"))).status in {200, 201}
+        await slow.send(claim)
+
+        async def is_full() -> bool:
+            return (await other.ask(post(f"{path}/diff", b"{}", key="k11"))).status == 429
+
+        await eventually(is_full)
+        assert (await other.ask(claim)).limit() == full
+        assert (await other.ask(post(f"{path}/diff", b"{}", key="k11"))).limit() == full
+        assert (await other.ask(get("/api/messages?topic=unread", key="k11"))).status == 429
+        assert (await other.ask(post("/api/messages/dequeue", b'{"topic":"unread"}', key="k11"))).status == 429
+        # What is small goes on, and nothing more was claimed.
+        held = json.loads((await other.ask(get(path, key="k11"))).body)
+        assert (held["queue"]["ready"], held["queue"]["in_flight"]) == (2, 10)
+        assert len(json.loads((await slow.answer()).body)["claimed"]) == 10
+        assert len(json.loads((await other.ask(claim)).body)["claimed"]) == 2
+
+
+async def test_a_claim_that_waited_is_given_back_where_an_answer_has_no_room(url: str) -> None:
+    job = json.dumps({"records": [{"data": "x" * 900 * KIB}], "config": {"type": "queue"}}).encode()
+    claim = post("/v0/topics/unread.late/claim", b'{"node":"n","max":10,"wait_ms":20000}', key="k12")
+    async with raw(url, receive_bytes=64 * KIB) as slow, raw(url) as other, raw(url) as waiting:
+        for topic in ("unread.early", "unread.late"):
+            for _ in range(12 if topic == "unread.early" else 1):
+                assert (await other.ask(post(f"/v0/topics/{topic}", job, key="k13"))).status in {200, 201}
+        [late] = json.loads((await other.ask(claim)).body)["claimed"]
+        await waiting.send(claim)
+        await slow.send(post("/v0/topics/unread.early/claim", b'{"node":"n","max":10}', key="k13"))
+
+        async def is_full() -> bool:
+            return (await other.ask(post("/v0/topics/unread.early/diff", b"{}", key="k13"))).status == 429
+
+        await eventually(is_full)
+        back = json.dumps({"node": "n", "seqs": [late["$seq"]]}).encode()
+        assert (await other.ask(post("/v0/topics/unread.late/nack", back, key="k13"))).status == 200
+        assert (await waiting.answer()).limit()[1] == "throttled"
+        await slow.answer()
+        [again] = json.loads((await other.ask(claim)).body)["claimed"]
+        assert again["$seq"] == late["$seq"]

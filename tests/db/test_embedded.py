@@ -317,7 +317,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for a cluster and little else."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", disk], capture_output=True).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=120m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("only root can mount a file system")
     yield disk
     subprocess.run(["umount", "--lazy", disk], check=True)

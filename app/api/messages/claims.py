@@ -22,7 +22,7 @@ from app.api.traced import claims as begins
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.claims import Claimer
-from app.errors import TopicNotFound, Unauthorized
+from app.errors import Throttled, TopicNotFound, Unauthorized
 from app.keys import Scope
 from app.log import TOPIC
 from app.queue.model import Job
@@ -48,6 +48,7 @@ async def dequeue(request: Request) -> Response:
     context = context_of(request)
     key = context.access.check(request, NEEDED, consumes=True, confines=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
+    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
     check_name(body.topic)
     request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
@@ -80,6 +81,11 @@ async def dequeue(request: Request) -> Response:
         await settlements.give_back(policy, NODE, jobs)
         ended_with(request, LEFT)
         return Response(status_code=499)  # nobody reads it
+    try:
+        context.quota.must_have_room(0)
+    except Throttled:
+        await settlements.give_back(policy, NODE, jobs)
+        raise
     found_jobs(request, body.topic, jobs)
     context.names.learn(policy.topic)
     base64 = body.encoding is not None

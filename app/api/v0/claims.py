@@ -22,7 +22,7 @@ from app.api.v0.bodies import ClaimAnswer, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
 from app.edge.context import context_of
 from app.engine.claims import MAX_CLAIM, Claimer
-from app.errors import Unauthorized, Unavailable
+from app.errors import Throttled, Unauthorized, Unavailable
 from app.keys import Scope
 from app.topics.config import Policy, check_name, clamp_lease
 
@@ -50,6 +50,7 @@ async def claim(request: Request) -> Response:
     name = topic_in(request)
     key = context.access.check(request, NEEDED, name, consumes=True, confines=True)
     body = await read_json(request, _body, context.settings.max_body_bytes)
+    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
     counted = counts.wanted(request)
     check_name(name)
     check_node(body.node)
@@ -69,8 +70,9 @@ async def claim(request: Request) -> Response:
     else:
         jobs = await claims.claim(claimer)
     try:
+        context.quota.must_have_room(0)
         ready = await counts.ready(context, key, policy) if counted else b""
-    except Unavailable:
+    except (Throttled, Unavailable):
         await settlements.give_back(policy, body.node, jobs)
         raise
     if jobs and has_left(request):

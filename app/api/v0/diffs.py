@@ -59,6 +59,7 @@ async def diff(request: Request) -> Response:
     name = topic_in(request)
     key = context.access.check(request, Scope.READ, name)
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
+    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
     check_name(name)
     if body.include_data is not False or body.include_meta is not False:
         must_see_payloads(key, name)
