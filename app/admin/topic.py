@@ -24,7 +24,7 @@ from app.edge.control import hold
 from app.edge.jobs import Leases, release
 from app.engine import triage
 from app.errors import InvalidRequest, TopicNotFound
-from app.queue import inspector, log, stats
+from app.queue import holders, inspector, log, stats
 from app.queue.failures import SILENCE, Failures
 from app.queue.model import Connection
 from app.queue.stats import Held, Step
@@ -72,6 +72,12 @@ class Holding(msgspec.Struct, frozen=True):
     oldest_ms: int | None
     exact: bool
     bytes: int
+    oldest_blocked_ms: int | None
+
+    @property
+    def waited_ms(self) -> int | None:
+        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
+        return triage.longest(self.oldest_ms, self.oldest_blocked_ms)
 
     @property
     def parts(self) -> list[tuple[str, int]]:
@@ -119,7 +125,7 @@ async def show(request: Request) -> Response:
         spans=SPANS,
         holding=holding,
         goal_ms=policy.config.wait_goal_ms,
-        late=await _late(context, policy, holding.oldest_ms),
+        late=await _late(context, policy, holding.waited_ms),
         charts=charts,
         around=beside,
         reasons=verdict.reasons,
@@ -166,6 +172,9 @@ async def held_by(context: Context, policy: Policy) -> Holding:
     state = (await inspector.states(db, [topic], BOUND)).get(topic.name)
     if depth is None or state is None:
         raise TopicNotFound(topic.name)
+    stuck = holders.Stuck()
+    if depth.blocked:
+        stuck = (await holders.stuck_groups(db, [(topic, policy.config.wait_goal_ms)], {}))[topic.name]
     return Holding(
         depth.ready,
         depth.in_flight,
@@ -175,6 +184,7 @@ async def held_by(context: Context, policy: Policy) -> Holding:
         depth.oldest_ms,
         depth.looked < BOUND,
         depth.bytes,
+        stuck.oldest_ms,
     )
 
 

@@ -13,8 +13,9 @@ import msgspec
 from app.db.pool import TOO_SLOW
 from app.engine import ordering, reasons
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
-from app.queue import explained, inspector, ledger, results, shown, turns
+from app.queue import explained, holders, inspector, ledger, results, shown, turns
 from app.queue.explained import COUNTED, Head, Row
+from app.queue.holders import Stuck
 from app.queue.ledger import Event, Recent
 from app.queue.model import Lane, Reach, Topic
 from app.queue.results import Result
@@ -69,7 +70,10 @@ class Explain:
         lows = self._shared.cursors.lows(topic.id)
         counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
         waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
-        return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy))
+        stuck = Stuck()
+        if counts.blocked:
+            stuck = (await holders.stuck_groups(db, [(topic, policy.config.wait_goal_ms)], {}))[topic.name]
+        return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy), stuck)
 
     async def group(
         self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]

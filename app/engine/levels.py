@@ -14,11 +14,13 @@ import msgspec
 from app import tasks
 from app.db import health
 from app.db.pool import UNREACHABLE
+from app.engine import triage
 from app.errors import HoldfastError
 from app.metrics import catalogue
 from app.metrics.catalogue import Kind
-from app.queue import archive, inspector, survey
+from app.queue import archive, holders, inspector, survey
 from app.queue import log as records
+from app.queue.holders import Long, Stuck
 from app.topics import store
 from app.topics.config import Policy, TopicType
 
@@ -38,6 +40,7 @@ FRESH_SECONDS: Final = 5.0
 SHARE: Final = 20  # a look that takes s seconds is repeated no sooner than SHARE * s later
 PATIENCE_SECONDS: Final = 2.0  # a scrape waits so long for a look
 RETRY_SECONDS: Final = 1.0
+MOST_GROUPS: Final = 20_000  # of all topics, in which jobs wait, that a look is at
 MOST_DEEP: Final = 50  # topics of a look whose jobs are counted beyond BOUND
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,13 @@ class Looked(msgspec.Struct, frozen=True):
     oldest_ms: int | None = None
     exact: bool = True
     takes_dead: bool = False
+    stuck: Stuck = Stuck()
+    long: Long = Long()
+
+    @property
+    def waited_ms(self) -> int | None:
+        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
+        return triage.longest(self.oldest_ms, self.stuck.oldest_ms)
 
 
 class Levels:
@@ -91,6 +101,9 @@ class Levels:
         self._graves: dict[str, str | None] = {}  # where the queues' dead letters go
         self._takers: frozenset[str | None] = frozenset()
         self._goals: dict[str, int] = {}  # of the queues, in ms
+        self._stuck: dict[str, Stuck] = {}
+        self._rounds: dict[str, Stuck] = {}  # of topics with more groups than a look is at: what was found so far
+        self._long: dict[str, Long] = {}
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
         self._next = 0.0
@@ -152,6 +165,8 @@ class Levels:
             depth.oldest_ms,
             depth.looked < BOUND and failed < survey.FINISHED,
             self.takes_dead(depth.topic),
+            self._stuck.get(depth.topic, Stuck()),
+            self._long.get(depth.topic, Long()),
         )
 
     async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
@@ -192,6 +207,7 @@ class Levels:
             merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
             merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
             merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
+            merged.level(catalogue.TOPIC_STUCK, (name,), self._stuck.get(name, Stuck()).groups)
         for name, goal_ms in self._goals.items():
             merged.level(catalogue.TOPIC_WAIT_GOAL, (name,), goal_ms / 1000)
         for name, sight in self._sights.items():
@@ -221,6 +237,7 @@ class Levels:
             pause = SHARE * PATIENCE_SECONDS  # if it runs out of time
             await self._read_server()
             await asyncio.wait_for(self._read_depths(), PATIENCE_SECONDS)
+            await self._read_held_up()
             pause = max(FRESH_SECONDS, SHARE * (time.monotonic() - began))
         except UNREACHABLE as error:
             if pause == RETRY_SECONDS or not isinstance(error, TimeoutError):
@@ -250,6 +267,34 @@ class Levels:
             # It is slow, or the role may not call a function. Topics are looked at all the same.
             log.warning("can't look at PostgreSQL: %r", error)
             self._server = []
+
+    async def _read_held_up(self) -> None:
+        """Groups that don't move and leases that are too long: what can't be had in time stays as it was."""
+        queues = [policy for policy in self._policies if policy.topic.name in self._depths]
+        blocked = [(one.topic, one.config.wait_goal_ms) for one in queues if self._depths[one.topic.name].blocked > 0]
+        held = [
+            (one.topic, triage.long_ms(one.config.lease_ms, one.config.wait_goal_ms))
+            for one in queues
+            if self._depths[one.topic.name].in_flight > 0
+        ]
+        most = min(max(MOST_GROUPS // max(len(blocked), 1), 1), holders.STUCK)
+        behind = {name: one.last for name, one in self._rounds.items() if one.last is not None}
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                found = await holders.stuck_groups(self._pools.rest, blocked, behind, most) if blocked else {}
+                self._long = await holders.long_leases(self._pools.rest, held) if held else {}
+        except (asyncpg.QueryCanceledError, TimeoutError) as error:
+            log.warning("can't look at groups at the moment: %r", error)
+            return
+        before, self._stuck, rounds = self._stuck, {}, {}
+        for name, part in found.items():
+            so_far = self._rounds[name].also(part) if name in self._rounds else part
+            if part.last is not None:
+                rounds[name] = so_far
+            known = before.get(name, so_far)
+            # Until its round is over, the last round's word stands where it was worse.
+            self._stuck[name] = max(so_far, known, key=lambda one: one.ms) if part.last is not None else so_far
+        self._rounds = rounds
 
     async def _read_depths(self) -> None:
         queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]

@@ -60,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True):
     @property
     def rank(self) -> tuple[int, int, float, int]:
         """By what hurts, the worst first."""
-        return triage.rank(self.troubles, self.looked.oldest_ms, self.policy.config.wait_goal_ms)
+        return triage.rank(self.troubles, self.looked.waited_ms, self.policy.config.wait_goal_ms)
 
 
 class Sort(StrEnum):
@@ -89,7 +89,7 @@ def _key(one: Seen, sort: Sort) -> tuple[float | str, ...]:
         case Sort.WORST:
             return (*one.rank, one.name)
         case Sort.OLDEST:
-            return (-(-1 if one.looked.oldest_ms is None else one.looked.oldest_ms), one.name)
+            return (-(-1 if one.looked.waited_ms is None else one.looked.waited_ms), one.name)
         case Sort.READY:
             return (-one.looked.ready, one.name)
         case Sort.DEAD:
@@ -196,6 +196,9 @@ def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None, untold:
         control.draining,
         policy.config.throughput_limit,
         looked.takes_dead,
+        looked.stuck,
+        looked.long,
+        policy.config.lease_ms,
     )
     lately = None
     if minutes is not None and untold <= MOST_UNTOLD:

@@ -12,7 +12,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from app.engine.triage import stuck_sentence
 from app.queue.explained import Head, Row
+from app.queue.holders import NONE_STUCK, Stuck
 from app.queue.ledger import Recent
 from app.times import duration, rfc3339
 from app.topics.control import Control
@@ -150,12 +152,15 @@ def of_group(head: Head, verdict: Verdict | None) -> Verdict:
     return Verdict([*_blocked(replace(head, before=0))], None)
 
 
-def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
+def of_topic(waiting: Waiting, control: Control, pace: Pace, stuck: Stuck = NONE_STUCK) -> Verdict:
     """Why a topic's jobs are not running; the wait is that of a job that came now."""
     reasons = [*_paused(None, control)]
     if control.paused_tenants:
         text = f"Paused tenants: {', '.join(control.paused_tenants[:10])}{', …' * (len(control.paused_tenants) > 10)}."
         reasons.append(Reason(Code.PAUSED, text, {"tenants": len(control.paused_tenants)}))
+    if stuck.groups:
+        numbers: dict[str, object] = {"groups": stuck.groups, "behind": stuck.behind, "for_ms": stuck.ms}
+        reasons.append(Reason(Code.BLOCKED, stuck_sentence(stuck), numbers))
     ahead = Ahead(waiting.claimable, waiting.at_least)
     turn = None if control.paused else _turn_ms(pace, ahead)
     if waiting.claimable == 0:
@@ -169,7 +174,7 @@ def of_topic(waiting: Waiting, control: Control, pace: Pace) -> Verdict:
             if count
         ]
         text = f"No job could be claimed now: {', '.join(parts)}." if parts else "There are no jobs."
-        numbers: dict[str, object] = {
+        numbers = {
             "scheduled": waiting.scheduled,
             "blocked": waiting.blocked,
             "leased": waiting.leased,

@@ -11,10 +11,12 @@ from typing import Final
 
 import msgspec
 
+from app.queue.holders import Long, Stuck
 from app.times import duration
 
 VERY_LATE: Final = 10  # times a topic's goal
 RECENT: Final = 10  # minutes that count as lately
+LONG: Final = 10  # times the length of a topic's lease, after which one ends late
 MANY_FAIL: Final = 0.1  # of those that ended
 
 
@@ -34,6 +36,7 @@ class Code(StrEnum):
     DEAD_LETTERS = "dead_letters"
     FAILING = "failing"
     STUCK_GROUPS = "stuck_groups"
+    LONG_LEASES = "long_leases"
     THROTTLED = "throttled"
     PAUSED = "paused"
     DRAINING = "draining"
@@ -54,7 +57,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 class Holds(msgspec.Struct, frozen=True):
     """What a queue holds, how long its jobs may wait, and how it is held up. `takes_dead`: other topics' dead letters
-    come here, to wait."""
+    come here, to wait. `lease_ms`: the length of a lease where a claim names none."""
 
     ready: int
     in_flight: int
@@ -66,6 +69,14 @@ class Holds(msgspec.Struct, frozen=True):
     draining: bool
     throughput_limit: int
     takes_dead: bool = False
+    stuck: Stuck = Stuck()
+    long: Long = Long()
+    lease_ms: int = 0
+
+    @property
+    def waited_ms(self) -> int | None:
+        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
+        return longest(self.oldest_ms, self.stuck.oldest_ms)
 
 
 class Lately(msgspec.Struct, frozen=True):
@@ -85,9 +96,10 @@ def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
     """What is wrong, the worst first; none for a queue that is well."""
     found: list[Trouble] = []
     late = None if holds.takes_dead else lateness(holds.oldest_ms, holds.goal_ms)
+    behind = lateness(holds.stuck.oldest_ms, holds.goal_ms)
     if holds.paused:
         rest = f"{_jobs(holds.ready)} can be had and {_wait(holds.ready)}." if holds.ready else "Nothing waits."
-        found.append(Trouble(Code.PAUSED, Level.WATCH if late else Level.NOTE, f"It is paused. {rest}"))
+        found.append(Trouble(Code.PAUSED, Level.WATCH if late or behind else Level.NOTE, f"It is paused. {rest}"))
     if holds.draining:
         found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
     moves = holds.in_flight > 0 or (lately is not None and lately.claimed + lately.completed + lately.failed > 0)
@@ -102,11 +114,23 @@ def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
             found.append(Trouble(Code.THROTTLED, late, text))
         else:
             found.append(Trouble(Code.WAITING, late, f"{waiting}: more come than workers take."))
-    if holds.blocked and not holds.ready and not holds.scheduled and not moves and lately is not None:
+    if holds.stuck.groups:
+        level = Level.WATCH if _times(holds.stuck.ms, holds.goal_ms) < VERY_LATE else Level.BAD
+        found.append(Trouble(Code.STUCK_GROUPS, level, stuck_sentence(holds.stuck)))
+    elif behind and not holds.paused and not (late and holds.ready) and moves:
+        text = f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, which run one by one."
+        found.append(Trouble(Code.WAITING, behind, text))
+    elif holds.blocked and not holds.ready and not holds.scheduled and not moves and lately is not None:
         text = (
             f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, and none of these runs."
         )
         found.append(Trouble(Code.STUCK_GROUPS, Level.BAD, text))
+    if holds.long.leases:
+        text = (
+            f"{_leases(holds.long.leases)} for up to {duration(holds.long.ends_ms)} more, where the topic's own length "
+            f"is {duration(holds.lease_ms)}. A worker that hangs keeps its jobs so long."
+        )
+        found.append(Trouble(Code.LONG_LEASES, Level.WATCH, text))
     if lately is not None:
         found += _failures(lately)
     return sorted(found, key=lambda one: -_WEIGHT[one.level])
@@ -116,6 +140,26 @@ def lateness(oldest_ms: int | None, goal_ms: int) -> Level | None:
     """How bad it is that a queue's oldest job has waited for so long; None: it is not late."""
     times = _times(oldest_ms, goal_ms)
     return None if times < 1 else Level.WATCH if times < VERY_LATE else Level.BAD
+
+
+def long_ms(lease_ms: int, goal_ms: int) -> int:
+    """From how many ms from now on a lease ends late, by the topic's own length of a lease and its goal."""
+    return max(LONG * lease_ms, goal_ms)
+
+
+def longest(*waits_ms: int | None) -> int | None:
+    """The longest of these waits; None where there is none."""
+    return max((one for one in waits_ms if one is not None), default=None)
+
+
+def stuck_sentence(stuck: Stuck) -> str:
+    """What is wrong with groups that don't move."""
+    many = "1 group doesn't" if stuck.groups == 1 else f"{stuck.groups:,} groups don't"
+    first = "its first job" if stuck.groups == 1 else "the first job of each"
+    return (
+        f"{many} move: {first} has been running or failing for up to {duration(stuck.ms)}, and {_jobs(stuck.behind)} "
+        f"{_wait(stuck.behind)} behind."
+    )
 
 
 def rank(found: Sequence[Trouble], oldest_ms: int | None, goal_ms: int) -> tuple[int, int, float, int]:
@@ -149,6 +193,10 @@ def _share(share: float) -> str:
 
 def _jobs(n: int) -> str:
     return "1 job" if n == 1 else f"{n:,} jobs"
+
+
+def _leases(n: int) -> str:
+    return "1 lease lasts" if n == 1 else f"{n:,} leases last"
 
 
 def _wait(n: int) -> str:

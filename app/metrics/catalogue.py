@@ -291,6 +291,11 @@ TOPIC_OLDEST: Final = _gauge(
     "topic",
     "For how long the oldest claimable job could have been claimed; 0: none.",
 )
+TOPIC_STUCK: Final = _gauge(
+    "topic_stuck_groups",
+    "topic",
+    "Groups whose first job has been leased, or failing, for longer than the topic's goal, with jobs behind it.",
+)
 TOPIC_WAIT_GOAL: Final = _gauge(
     "topic_wait_goal_seconds",
     "topic",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,12 +13,15 @@ from app.queue.model import Connection, Held, Lane, Topic
 
 _HOLDERS = sql.load(__package__, "holders")
 _WAITING_GROUPS = sql.load(__package__, "waiting_groups")
+_STUCK_GROUPS = sql.load(__package__, "stuck_groups")
+_LONG_LEASES = sql.load(__package__, "long_leases")
 _LEASE_OF_GROUP = sql.load(__package__, "lease_of_group")
 _LEASES_OF_NODE = sql.load(__package__, "leases_of_node")
 
 LOOKED_AT: Final = 2_000  # jobs of a topic that are held, and of each lane entries that are looked at
 GROUPS: Final = 200  # that are looked at
 COUNTED: Final = 1_000  # jobs that wait in a group
+STUCK: Final = 1_000  # groups of a topic that are looked at, of those in which jobs wait
 LANES: Final = 100  # that are looked at together
 NEVER: Final = datetime.fromtimestamp(0, UTC)  # behind which every deadline is
 
@@ -88,3 +91,60 @@ async def leases_of_node(
             ]
             if held:
                 yield held
+
+
+class Stuck(msgspec.Struct, frozen=True):
+    """Groups of a queue in which jobs wait: for how long the oldest one has, None where none has. And of groups that
+    don't move: how many, how many jobs wait in them, and for how many ms at most. `last`: behind which tenant and group
+    the next look begins; None: all were looked at."""
+
+    oldest_ms: int | None = None
+    groups: int = 0
+    behind: int = 0
+    ms: int = 0
+    last: tuple[str, str] | None = None
+
+    def also(self, other: Stuck) -> Stuck:
+        """Both together, of different groups; the next look begins where the other one ended."""
+        oldest_ms = max(self.oldest_ms or 0, other.oldest_ms or 0) or None
+        ms = max(self.ms, other.ms)
+        return Stuck(oldest_ms, self.groups + other.groups, self.behind + other.behind, ms, other.last)
+
+
+NONE_STUCK: Final = Stuck()
+
+
+class Long(msgspec.Struct, frozen=True):
+    """Leases of a queue that end far later than its own would: how many, and in how many ms the last one ends."""
+
+    leases: int = 0
+    ends_ms: int = 0
+
+
+async def stuck_groups(
+    db: Connection, queues: Sequence[tuple[Topic, int]], behind: Mapping[str, tuple[str, str]], most: int = STUCK
+) -> dict[str, Stuck]:
+    """Groups of queues that don't move, by topic, for queues and how long their jobs may wait in ms; `most` groups of
+    each are looked at, behind these."""
+    names = [topic.name for topic, _ in queues]
+    starts = [behind.get(name, ("", "")) for name in names]
+    rows = await db.fetch(
+        _STUCK_GROUPS,
+        names,
+        [goal_ms for _, goal_ms in queues],
+        [tenant for tenant, _ in starts],
+        [group for _, group in starts],
+        most,
+        COUNTED,
+    )
+    found = {}
+    for topic, looked, tenant, group, oldest_ms, groups, waiting, ms in rows:
+        found[topic] = Stuck(oldest_ms, groups, waiting, ms, (tenant, group) if looked >= most else None)
+    return found
+
+
+async def long_leases(db: Connection, queues: Sequence[tuple[Topic, int]]) -> dict[str, Long]:
+    """Leases that end later than so many ms from now, by topic; topics without any are left out."""
+    names = [topic.name for topic, _ in queues]
+    rows = await db.fetch(_LONG_LEASES, names, [long_ms for _, long_ms in queues], LOOKED_AT, LOOKED_AT)
+    return {row["topic"]: Long(row["leases"], row["ends_ms"]) for row in rows}

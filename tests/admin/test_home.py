@@ -94,7 +94,7 @@ async def test_what_is_late_is_said_with_its_age_and_its_goal(alone: Running) ->
     await late(alone)
     told = words(await home(alone))
     assert re.search(
-        r"1 job waits, and .* no worker claimed any in the last \d+ m?s\. Oldest ready \d+ m?s, goal 1 ms\.", told
+        r"1 job waits, and .* no worker claimed any in the last \d+ m?s\. Oldest \d+ m?s, goal 1 ms\.", told
     )
 
 
@@ -103,7 +103,7 @@ async def test_what_is_late_and_paused_is_said_so_too(alone: Running) -> None:
     async with client(alone) as http:
         await http.post("/v0/topics/a/pause")
     told = words(await home(alone))
-    assert re.search(r"It is paused\. 1 job can be had and waits\. Oldest ready .*, goal 1 ms\.", told)
+    assert re.search(r"It is paused\. 1 job can be had and waits\. Oldest .*, goal 1 ms\.", told)
 
 
 async def test_a_topics_page_marks_a_job_that_waits_for_longer_than_the_goal(alone: Running) -> None:
@@ -111,18 +111,18 @@ async def test_a_topics_page_marks_a_job_that_waits_for_longer_than_the_goal(alo
         """The figure, as it is read."""
         async with client(alone) as http:
             page = (await http.get("/admin/topics/a")).text
-        (figure,) = re.findall(r'<div class="\w*"><dt>Oldest ready</dt>.*?</div>', page)
+        (figure,) = re.findall(r'<div class="\w*"><dt>Oldest</dt>.*?</div>', page)
         return words(figure.replace("<", " <"))
 
     async with client(alone) as http:
         topic = Topic(http, "a")
-        assert await oldest() == "Oldest ready – goal 1 min"
+        assert await oldest() == "Oldest – goal 1 min"
         await topic.add(1)
-        assert re.fullmatch(r"Oldest ready \d+ m?s goal 1 min", await oldest())
+        assert re.fullmatch(r"Oldest \d+ m?s goal 1 min", await oldest())
         await topic.put(wait_goal_ms=1)
-        assert re.fullmatch(r"Oldest ready \d+ m?s very late goal 1 ms", await oldest())
+        assert re.fullmatch(r"Oldest \d+ m?s very late goal 1 ms", await oldest())
         await topic.put(wait_goal_ms=0)
-        assert re.fullmatch(r"Oldest ready \d+ m?s", await oldest())
+        assert re.fullmatch(r"Oldest \d+ m?s", await oldest())
 
 
 async def test_dead_letters_that_lie_are_not_late(alone: Running) -> None:
@@ -138,7 +138,7 @@ async def test_how_late_looks(browser: Browser, axe: Axe, alone: Running) -> Non
     await late(alone)
     async with visitor(browser, proxied=False) as context, tab(context, alone.url) as one:
         await one.open("/admin/")
-        await one.wait_for("Oldest ready")
+        await one.wait_for("Oldest")
         assert await one.looked_at(axe, "late-home") == []
         await one.open("/admin/topics/a")
         await one.wait_for("very late")

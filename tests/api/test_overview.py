@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from app.engine.overview import MINUTES
 from tests.api import minutes
 from tests.api.conftest import Serve
-from tests.api.dialect import Topic, accepted, refused
+from tests.api.dialect import Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client
 from tests.conftest import Running
 
@@ -203,3 +204,39 @@ async def test_a_topic_is_late_by_its_own_goal(alone: Running) -> None:
     assert {name: one["wait_goal_ms"] for name, one in found.items()} == shown
     (trouble,) = found["short"]["troubles"]
     assert (trouble["code"], trouble["level"]) == ("waiting", "bad"), "ten times its goal, and more"
+
+
+async def test_groups_that_dont_move_are_told_beside_others_that_do(alone: Running) -> None:
+    """Three groups behind a worker with a lease of an hour, while the worker of the others acknowledges."""
+    async with client(alone, "all") as http:
+        queue = Topic(http, "orders")
+        await queue.put(wait_goal_ms=200)
+        await queue.append(*({"data": n, "group": f"g{n % 3}"} for n in range(12)))
+        await queue.claim("hung", max=9, lease_ms=3_600_000)
+        await queue.append(*({"data": n, "group": f"h{n}"} for n in range(3)))
+        for job in (await queue.claim("well", max=9))["claimed"]:
+            await queue.ack("well", [job["$seq"]])
+
+        async def told() -> bool:
+            await minutes.tell(alone.context.pools)
+            [found] = (await look(http, "?troubled=true&sort=worst"))["topics"] or [{"troubles": []}]
+            return "stuck_groups" in {one["code"] for one in found["troubles"]}
+
+        assert await eventually(told)
+        [seen] = (await look(http))["topics"]
+        troubles = {one["code"]: one for one in seen["troubles"]}
+        assert set(troubles) == {"stuck_groups", "long_leases"}
+        many = r"the first job of each has been running or failing for up to .*, and 9 jobs wait behind\."
+        assert re.fullmatch(rf"3 groups don't move: {many}", troubles["stuck_groups"]["text"])
+        assert troubles["long_leases"]["text"].startswith("3 leases last for up to ")
+        assert seen["oldest_blocked_age_ms"] >= 200
+        assert seen["oldest_claimable_age_ms"] is None
+        [blocked, *_] = accepted(await http.get(f"{queue.path}/explain"))["reasons"]
+        assert (blocked["code"], blocked["detail"]["groups"], blocked["detail"]["behind"]) == ("blocked", 3, 9)
+        assert re.fullmatch(rf"3 groups don't move: {many}", blocked["message"])
+        numbers = (await http.get("/metrics")).text
+        assert 'holdfast_topic_stuck_groups{topic="orders"} 3' in numbers
+        assert (await queue.post("release", node="hung"))["released"] == 3
+
+        [gone, *_] = accepted(await http.get(f"{queue.path}/explain"))["reasons"]
+        assert gone["code"] != "blocked"

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from app.engine.triage import Holds, Lately, Level, lateness, rank, troubles
+from app.queue.holders import Long, Stuck
 
 GOAL = 60_000
 LATE_MS, VERY_LATE_MS = GOAL, 10 * GOAL
@@ -56,6 +57,15 @@ def holds(**changes: object) -> Holds:
         (holds(blocked=3), WORKS, []),
         (holds(blocked=3), CLAIMS, []),
         (holds(blocked=3), None, []),
+        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS, 1, 3, LATE_MS)), WORKS, ["stuck_groups watch"]),
+        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS, 1, 3, VERY_LATE_MS)), WORKS, ["stuck_groups bad"]),
+        (holds(blocked=3, stuck=Stuck(LATE_MS, 1, 3, LATE_MS)), QUIET, ["stuck_groups watch"]),
+        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS - 1)), WORKS, []),
+        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS)), WORKS, ["waiting watch"]),
+        (holds(blocked=3, in_flight=1, stuck=Stuck(VERY_LATE_MS)), WORKS, ["waiting bad"]),
+        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS), paused=True), WORKS, ["paused watch"]),
+        (holds(blocked=3, ready=1, oldest_ms=LATE_MS, stuck=Stuck(LATE_MS)), WORKS, ["waiting watch"]),
+        (holds(in_flight=1, long=Long(1, 3_600_000)), WORKS, ["long_leases watch"]),
         (IDLE, Lately(100, 99, 1, 0), ["failing watch"]),
         (IDLE, Lately(100, 90, 10, 0), ["failing bad"]),
         (IDLE, Lately(100, 90, 10, 9), ["dead_letters bad"]),
@@ -74,6 +84,12 @@ def test_its_sentences() -> None:
     for oldest_ms, last in ((78_000, "1 min 18 s"), (3_600_000, "10 min")):  # not longer than there were jobs
         (idle,) = troubles(holds(ready=5, oldest_ms=oldest_ms), QUIET)
         assert idle.text == f"5 jobs wait, and as far as is counted no worker claimed any in the last {last}."
+    (stuck,) = troubles(holds(blocked=9, in_flight=1, stuck=Stuck(1, 3, 3_026, 3_480_000)), WORKS)
+    many = "the first job of each has been running or failing for up to 58 min, and 3,026 jobs wait behind."
+    assert stuck.text == f"3 groups don't move: {many}"
+    (long,) = troubles(holds(in_flight=1, long=Long(2, 7_200_000), lease_ms=30_000), WORKS)
+    own = "where the topic's own length is 30 s. A worker that hangs keeps its jobs so long."
+    assert long.text == f"2 leases last for up to 2 h more, {own}"
     (late,) = troubles(holds(ready=1200, oldest_ms=LATE_MS, throughput_limit=5), WORKS)
     assert late.text == "1,200 jobs wait; throughput_limit lets 5 a second through."
 

@@ -11,16 +11,24 @@ import asyncpg
 from app.api.bounds import DAY_MS
 from app.db.pool import PLANNER
 from app.queue import consumer, holders, producer
+from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.topics import store
 from app.topics.asked import Asked, resolve
 from app.topics.config import DEFAULTS, Policy
 from tests.queue import plans, statements
-from tests.queue.calls import Session, batch, put, take
+from tests.queue.calls import Session, batch, held, put, take, until
 
 HELD, LOOKED_AT, GROUPS = 100, 50, 40
 # Pages that a look may take: about twice what was measured on 18.
-BOUNDS = {"holders": 800, "waiting_groups": 1_600, "lease_of_group": 20, "leases_of_node": 400}
+BOUNDS = {
+    "holders": 800,
+    "waiting_groups": 1_600,
+    "lease_of_group": 20,
+    "stuck_groups": 1_600,
+    "long_leases": 800,
+    "leases_of_node": 400,
+}
 
 
 async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[], Awaitable[str]]) -> None:
@@ -31,6 +39,8 @@ async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[]
         given: dict[str, tuple[object, ...]] = {
             "holders": (policy.topic.name, 1_000, 1_000, 10),
             "waiting_groups": (policy.topic.name, GROUPS, 5, LOOKED_AT),
+            "stuck_groups": ([policy.topic.name], [1], [""], [""], GROUPS, LOOKED_AT),
+            "long_leases": ([policy.topic.name], [1], 1_000, 1_000),
             "lease_of_group": (policy.topic.name, "", "g0001"),
             "leases_of_node": (policy.topic.name, [""], [0], [holders.NEVER], "worker", None, 50),
         }
@@ -90,11 +100,58 @@ async def test_a_workers_leases_are_found_look_by_look(new_database: Callable[[]
         await take(db, policy, 9, node="well")
         theirs += await take(db, policy, 2, node="hung", lease_ms=DAY_MS)
         lanes, found = await consumer.lanes(db, policy.topic), []
-        async for held in holders.leases_of_node(db, policy.topic, lanes, "hung", most=2):
-            found += held
+        async for some in holders.leases_of_node(db, policy.topic, lanes, "hung", most=2):
+            found += some
             await take(db, policy, 1, node="hung")
         assert sorted((one.seq, str(one.lease)) for one in found) == sorted((j.seq, str(UUID(j.lease))) for j in theirs)
         assert {one.node for one in found} == {"hung"}
+    finally:
+        await db.close()
+
+
+async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]]) -> None:
+    """Leased for longer than the goal; failing again and again; not one that waits to be claimed, or is delayed."""
+    url = await new_database()
+    db: Session = await asyncpg.connect(url, server_settings=PLANNER)
+    try:
+        policy = await _queue(url)
+        names: list[str | None] = [name for name in "abcdef" for _ in range(3)]
+        delays: list[int | None] = [60_000 if name == "e" else None for name in names]
+        made = Batch(payloads=[b"x"] * len(names), groups=names, delays_ms=delays)
+        await producer.add_lanes(db, policy.topic, list(made.lanes()))
+        await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=0)
+
+        async def stuck(goal_ms: int, most: int = 100) -> list[holders.Stuck]:
+            found, behind = [], dict[str, tuple[str, str]]()
+            while True:
+                one = (await holders.stuck_groups(db, [(policy.topic, goal_ms)], behind, most))[policy.topic.name]
+                found.append(one)
+                if one.last is None:
+                    return found
+                behind[policy.topic.name] = one.last
+
+        [none] = await stuck(1)
+        assert (none.groups, none.behind, none.oldest_ms is not None) == (0, 0, True)
+        _, b, c, d = await take(db, policy, 4, node="w")
+        for _ in range(2):
+            await consumer.nack(db, policy.topic, policy.budget, [held(b), held(c)], [Return(), Return()])
+            b, c = await take(db, policy, 2, node="w")
+        await consumer.nack(db, policy.topic, policy.budget, [held(b), held(c), held(d)], [Return()] * 3)
+
+        async def waited() -> bool:
+            [one] = await stuck(200)
+            return one.groups == 3
+
+        await until(waited, "a is leased for so long, and b and c have failed three times")
+        [one] = await stuck(200)
+        assert (one.behind, one.ms >= 200, (one.oldest_ms or 0) >= 200) == (6, True, True)
+        [hour], [none] = await stuck(3_600_000), await stuck(0)
+        assert (hour.groups, none.groups) == (0, 0)
+        parts = await stuck(200, most=2)
+        assert [part.groups for part in parts] == [2, 1, 0, 0][: len(parts)]
+        assert parts[0].also(parts[1]).behind == 6
+        assert await holders.long_leases(db, [(policy.topic, 120_000)]) == {}
+        assert (await holders.long_leases(db, [(policy.topic, 30_000)]))[policy.topic.name].leases == 1
     finally:
         await db.close()
 

@@ -30,7 +30,15 @@ class TroubleShown(msgspec.Struct):
     """Something that is wrong. bad hurts now, watch will if it stays, note is somebody's intention."""
 
     code: Literal[
-        "nobody_claims", "waiting", "dead_letters", "failing", "stuck_groups", "throttled", "paused", "draining"
+        "nobody_claims",
+        "waiting",
+        "dead_letters",
+        "failing",
+        "stuck_groups",
+        "long_leases",
+        "throttled",
+        "paused",
+        "draining",
     ]
     level: Literal["bad", "watch", "note"]
     text: str
@@ -61,6 +69,7 @@ class TopicSeen(msgspec.Struct):
     dead: Annotated[int, about("What failed in it and was kept, and what is in its dead-letter topic.")]
     exact: Annotated[bool, about("false: counts end at 10,000 of what is due or has failed.")]
     oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
+    oldest_blocked_age_ms: Annotated[int | None, about("Of jobs behind the heads of their groups. null: none waits.")]
     wait_goal_ms: Annotated[int | None, about("From what age on it is late; 0: from none. null: it is a log.")]
     paused: bool
     paused_tenants: Annotated[int, about("How many of its tenants are.")]
@@ -153,6 +162,7 @@ def _shown(one: Seen) -> TopicSeen:
         dead=looked.dead,
         exact=looked.exact,
         oldest_claimable_age_ms=looked.oldest_ms,
+        oldest_blocked_age_ms=looked.stuck.oldest_ms,
         wait_goal_ms=one.policy.config.wait_goal_ms if looked.is_queue else None,
         paused=control.paused,
         paused_tenants=len(control.paused_tenants),

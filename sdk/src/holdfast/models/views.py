@@ -60,6 +60,7 @@ class TopicOverview:
     dead: int
     exact: bool
     oldest_claimable_age_ms: int | None
+    oldest_blocked_age_ms: int | None
     wait_goal_ms: int | None
     paused: bool
     paused_tenants: int
