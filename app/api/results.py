@@ -16,7 +16,7 @@ from app.api.departure import while_connected
 from app.api.fields import check_text
 from app.api.openapi import query
 from app.edge.context import context_of
-from app.edge.payloads import check_depth
+from app.edge.payloads import check_json
 from app.edge.sight import as_seen
 from app.errors import InvalidRequest, RecordTooLarge, Unauthorized
 from app.keys import Key, covers
@@ -72,7 +72,7 @@ def result_of(given: Raw) -> str | None:
             f"A result is {len(result)} bytes; {MAX_BYTES} are the most.",
             {"bytes": len(result), "max_bytes": MAX_BYTES},
         )
-    check_depth(result)
+    check_json(result)
     return result.decode()
 
 

@@ -21,9 +21,12 @@ TYPE_PATTERN: Final = "^[!#$&^_.+A-Za-z0-9-]+/[!#$&^_.+A-Za-z0-9-]+( *;[ -~]*)?$
 _TYPE: Final = re.compile(TYPE_PATTERN[:-1] + r"\Z")
 
 MAX_DEPTH: Final = 128
+MAX_DIGITS: Final = 4_300  # Python reads no longer ones
+DIGITS: Final = b"0123456789"
 # An escape of U+0000 that is none of an escaped backslash.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_LONG_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[0-9]{4301}')
 
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -56,10 +59,11 @@ def kept(payload: bytes, content_type: str) -> str | None:
 
 
 def is_json(payload: bytes) -> bool:
-    """Whether bytes are JSON within the bounds of what a record may be: UTF-8, not too deep, without U+0000."""
+    """Whether bytes are JSON within the bounds of what a record may be: UTF-8, not too deep, without U+0000 and without
+    numbers that are too long."""
     try:
         _raw.decode(payload)
-        check_depth(payload)
+        check_json(payload)
     except (msgspec.DecodeError, RecursionError, InvalidRequest):
         return False
     return is_utf8(payload) and not has_nul(payload)
@@ -84,10 +88,37 @@ def has_nul(json: bytes) -> bool:
     return b"\\" in json and b"\\u0000" in json and _NUL.search(json) is not None
 
 
-def check_depth(json: bytes) -> None:
-    """Refuse JSON that is nested more than MAX_DEPTH levels deep. Raises InvalidRequest."""
-    if len(json) <= 2 * MAX_DEPTH or json.count(b"[") + json.count(b"{") <= MAX_DEPTH:
+def check_json(json: bytes) -> None:
+    """Refuse JSON that is nested more than MAX_DEPTH levels deep, or has a number of more than MAX_DIGITS digits.
+
+    Raises InvalidRequest."""
+    if len(json) <= 2 * MAX_DEPTH:
         return
+    if json.count(b"[") + json.count(b"{") > MAX_DEPTH:
+        _check_depth(json)
+    # So many digits in a row have one at each of these places, wherever they begin.
+    for place in range(MAX_DIGITS, len(json), MAX_DIGITS + 1):
+        if json[place] in DIGITS and _digits_around(json, place) > MAX_DIGITS:
+            _check_numbers(json)
+            return
+
+
+def _digits_around(json: bytes, place: int) -> int:
+    """How many digits in a row there are at a place, those that are more than twice MAX_DIGITS away left out."""
+    before = json[max(place - MAX_DIGITS, 0) : place]
+    behind = json[place : place + MAX_DIGITS + 1]
+    return len(before) - len(before.rstrip(DIGITS)) + len(behind) - len(behind.lstrip(DIGITS))
+
+
+def _check_numbers(json: bytes) -> None:
+    for token in _LONG_NUMBER.finditer(json):
+        if token.group()[:1] != b'"':
+            raise InvalidRequest(
+                f"A number has more than {MAX_DIGITS} digits, which many programs can't read. Send it as a text."
+            )
+
+
+def _check_depth(json: bytes) -> None:
     depth = 0
     for token in _STRUCTURE.finditer(json):
         mark = token.group()

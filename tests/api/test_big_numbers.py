@@ -10,6 +10,18 @@ from tests.api.watches import event_id, watching
 BIG = [2**63, 2**64, 10**400]
 
 
+@pytest.mark.parametrize("place", [0, 1, 4_299, 4_300, 4_301, 9_000])
+async def test_a_number_has_4300_digits_at_most_wherever_it_stands(queue: Topic, place: int) -> None:
+    """Python's json reads no longer ones; in a text there may be as many as fit."""
+    padding = " " * place
+    head = {"content-type": "application/json"}
+    for digits, status in ((4_300, 200), (4_301, 400), (20_000, 400)):
+        body = f'{{"records":[{{"data":[{padding}{"1" * digits}]}}]}}'
+        assert (await queue.http.post(queue.path, content=body, headers=head)).status_code == status, digits
+        await queue.append({"data": [padding, "1" * digits]})
+    assert [len(str(job["data"][-1])) for job in (await queue.claim(max=9))["claimed"]] == [4_300, 4_300, 4_301, 20_000]
+
+
 @pytest.fixture
 async def log(queue: Topic) -> Topic:
     made = Topic(queue.http, f"{queue.name}.log")

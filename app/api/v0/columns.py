@@ -18,7 +18,7 @@ from app.api.bounds import (
 from app.api.fields import check_text, time_of
 from app.api.users import with_user
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
-from app.edge.payloads import BYTES, JSON, check_depth, check_type, kept, of_base64
+from app.edge.payloads import BYTES, JSON, check_json, check_type, kept, of_base64
 from app.errors import InvalidRequest, RecordTooLarge
 from app.queue.forms import Form, form_of
 from app.queue.model import MAX_TAG_BYTES, Batch
@@ -53,7 +53,7 @@ def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -
                 f"Record {i}: data and meta are {weight} bytes together; {MAX_RECORD_BYTES} are the most.",
                 {"record": i, "bytes": weight, "max_bytes": MAX_RECORD_BYTES},
             )
-        check_depth(payload)
+        check_json(payload)
         size += weight
     producers = [
         body.node if record.node is None else check_text(record.node, "node", MAX_NODE_BYTES) for record in records
@@ -180,5 +180,5 @@ def _metadata(place: int, raw: msgspec.Raw) -> str | None:
         raise InvalidRequest(f"Record {place}: meta must be an object.")
     if len(_object.decode(text)) > MAX_META_KEYS:
         raise InvalidRequest(f"Record {place}: meta has more than {MAX_META_KEYS} keys.")
-    check_depth(text)
+    check_json(text)
     return text.decode()

@@ -34,7 +34,7 @@ from app.edge.events import (
     one_line,
     push,
 )
-from app.edge.payloads import check_depth
+from app.edge.payloads import check_json
 from app.engine.users import Listener, Users
 from app.errors import Forbidden, InvalidRequest, PayloadTooLarge, Unauthorized, Unavailable
 from app.keys import Scope
@@ -149,7 +149,7 @@ async def send(request: Request) -> Response:
     data = b"null" if isinstance(body.data, UnsetType) else bytes(body.data)
     if len(data) > MAX_EVENT_BYTES:
         raise PayloadTooLarge(f"data has at most {MAX_EVENT_BYTES} bytes.", {"max_bytes": MAX_EVENT_BYTES})
-    check_depth(data)
+    check_json(data)
     new = await context.engine.users.send(New(user_id, body.event, one_line(data).decode()))
     return answer(encode({"user_id": user_id, "id": new})[1:-1], began)
 
