@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -137,9 +137,7 @@ async def claim(
     places: list[tuple[int, bool, int, int, Seq]] = []
     # RETURNING promises no order; each row says whose it is.
     for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *shown, rare, more in rows:
-        part = seen.get(lane - 1)
-        if part is None:
-            part = seen[lane - 1] = Seen()
+        part = seen.get(lane - 1) or seen.setdefault(lane - 1, Seen())
         _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
@@ -163,20 +161,14 @@ async def claim(
             expired = True
         elif kind == "heavy":
             cut = True
-    jobs = _by_caller(taken, slots)
+    jobs: list[list[Job]] = [[] for _ in slots.nodes]
+    for slot in sorted(taken):
+        jobs[slots.callers[slot - 1]].append(taken[slot])
     if by_time:
         turns = sort_keys(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
     return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
-
-
-def _by_caller(taken: Mapping[int, Job], slots: Slots) -> list[list[Job]]:
-    """Each caller's jobs, in the order of their slots."""
-    jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    for slot in sorted(taken):
-        jobs[slots.callers[slot - 1]].append(taken[slot])
-    return jobs
 
 
 _LEFT: Final = {"lost", "heavy"}

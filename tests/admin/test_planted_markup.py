@@ -19,7 +19,7 @@ from app.admin.pages import PAGES
 from tests.admin.browser import Tab, signed_in, tab
 from tests.admin.conftest import BOSS
 from tests.api import minutes
-from tests.api.dialect import Topic, accepted
+from tests.api.dialect import Body, Topic, accepted
 from tests.api.keyring import Services, client
 from tests.api.people import add_user
 from tests.conftest import Running
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 MARKUP: Final = "'\"></script></textarea></title><img data-planted src=/x onerror=planted=1>"
 URL: Final = f"http://example.com/{quote(MARKUP, safe='<>=/')}?javascript:planted=1"
 EACH: Final = 2  # pages of a kind
-PAYLOADS: Final = [{"data": {MARKUP: [MARKUP]}}, {"data": MARKUP, "content_type": "text/html"}, {"data": MARKUP}]
+PAYLOADS: Final[list[Body]] = [
+    {"data": {MARKUP: [MARKUP]}},
+    {"data": MARKUP, "content_type": "text/html"},
+    {"data": MARKUP},
+]
 # What a page says by what is asked of it. /find is part of one.
 STARTS: Final = [
     "/admin/",
