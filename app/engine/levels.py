@@ -291,9 +291,10 @@ class Levels:
             so_far = self._rounds[name].also(part) if name in self._rounds else part
             if part.last is not None:
                 rounds[name] = so_far
-            known = before.get(name, so_far)
-            # Until its round is over, the last round's word stands where it was worse.
-            self._stuck[name] = max(so_far, known, key=lambda one: one.ms) if part.last is not None else so_far
+            known = before.get(name)
+            # The last whole round stands until the next one is over.
+            keeps = part.last is not None and known is not None and known.last is None
+            self._stuck[name] = known if known is not None and keeps else so_far
         self._rounds = rounds
 
     async def _read_depths(self) -> None:

@@ -86,3 +86,13 @@ async def test_long_names_have_room(browser: Browser, axe: Axe, service: Running
         await one.open(f"/admin/topics/{queue.name}")
         await one.wait_for("3 calls of this process wait for one")
         assert await one.looked_at(axe, "around-long-names") == []
+
+
+async def test_the_oldest_job_may_be_behind_another_of_its_group(queue: Topic) -> None:
+    await queue.put(wait_goal_ms=1)
+    await queue.add(3, group="g")
+    await queue.claim("hung", lease_ms=3_600_000)
+    page = (await queue.http.get(f"/admin/topics/{queue.name}")).text
+    assert re.search(r"<dt>Oldest</dt><dd>[^–]*very late", page.partition('<dl class="figures">')[2])
+    assert re.search(r"1 group doesn(&#39;|')t move: .* and 2 jobs wait behind\.", page)
+    assert "Groups that wait" in page

@@ -192,7 +192,7 @@ async def test_a_message_can_be_cancelled(http: httpx.AsyncClient, topic: str) -
     ids = [
         (await http.post("/api/messages", json={"topic": topic, "payload": text})).json()["id"] for text in ("a", "b")
     ]
-    [held] = (await http.post("/api/messages/dequeue", json={"topic": topic, "max_messages": 1})).json()["messages"]
+    [held] = (await http.post("/api/messages/dequeue", json={"topic": topic, "count": 1})).json()["messages"]
     assert held["id"] == ids[0]
     answers = [await http.post(f"/api/messages/{one}/cancel") for one in ids]
     assert [answer.json()["outcome"] for answer in answers] == ["marked", "cancelled"]

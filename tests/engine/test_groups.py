@@ -11,6 +11,7 @@ import pytest
 from app import tasks
 from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
+from app.engine import levels
 from app.errors import InvalidRequest, Throttled, TopicFull
 from app.queue.consumer import Return
 from app.queue.model import Batch
@@ -210,3 +211,31 @@ async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, q
     jobs = sorted(await machine.claim(queue, 1_000), key=lambda job: job.seq)
     assert len(await machine.engine.settlements.ack(queue, [held(job) for job in jobs])) == 1_000
     assert machine.log.refused == []
+
+
+async def test_of_many_groups_the_next_look_goes_on_where_the_last_one_ended(
+    machine: Machine, topic: str, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found stands until its round is over: five groups don't move, and two are looked at a time."""
+    monkeypatch.setattr(levels, "MOST_GROUPS", 2)
+    monkeypatch.setattr(levels, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(levels, "SHARE", 0)
+    late = await make_queue(topic, wait_goal_ms=1)
+    for name in "abcde":
+        await machine.enqueue(late, of(name, "1", "2"))
+    jobs = await machine.claim(late, 10, lease_ms=3_600_000)
+    assert len(jobs) == 5
+
+    counts: list[int] = []
+
+    async def all_are_found() -> bool:
+        await machine.engine.levels.refresh()
+        counts.extend(seen.stuck.groups for one, seen in machine.engine.levels.looked()[0] if one.topic == late.topic)
+        return 5 in counts
+
+    await until(all_are_found, "each look is at two more")
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 2
+    for _ in range(4):
+        await all_are_found()
+    assert min(counts[-4:]) == 5, "the next round does not begin at nothing"
