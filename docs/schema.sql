@@ -4455,6 +4455,12 @@ CREATE UNIQUE INDEX jobs_pending_key ON holdfast.jobs USING btree (topic, tenant
 CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DESC, "position") WHERE (state = 'ready'::holdfast.job_state);
 
 --
+-- Name: jobs_tagged; Type: INDEX; Schema: holdfast; Owner: -
+--
+
+CREATE INDEX jobs_tagged ON holdfast.jobs USING btree (topic, tag, tenant, priority DESC, "position") WHERE ((state = 'ready'::holdfast.job_state) AND (tag IS NOT NULL));
+
+--
 -- Name: lease_events_read; Type: INDEX; Schema: holdfast; Owner: -
 --
 

@@ -82,6 +82,11 @@ Tenants = Annotated[
     Annotated[list[Tenant], Meta(min_length=1, max_length=MAX_NAMED)] | None,
     about("Only jobs of these tenants. Absent: of all, shared fairly."),
 ]
+MAX_TAGS: Final = 32  # of one claim
+Tags = Annotated[
+    Annotated[list[Annotated[str, text("A tag.", most=MAX_TAG_BYTES)]], Meta(min_length=1, max_length=MAX_TAGS)] | None,
+    about("Only jobs with one of these tags. Absent: all jobs."),
+]
 Seqs = Annotated[list[Seq], about("The jobs.", maxItems=MAX_SEQS)]
 LeaseIds = Annotated[
     list[Annotated[str, Meta(extra_json_schema={"pattern": "^(lease_[0-9a-fA-F]{1,64})?$"})]],

@@ -17,7 +17,7 @@ Positions are the sequence's, times are in µs since 1970 by the database's cloc
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final
 
 import msgspec
@@ -226,10 +226,11 @@ _NO_LOWS: Final = Lows()
 
 
 class Cursors:
-    """Cursors by topic id."""
+    """Cursors by topic id. `followers`, by what they are for, learn what these learn from elsewhere."""
 
     def __init__(self) -> None:
         self._topics: dict[int, Cursor] = {}
+        self.followers: dict[Hashable, Cursors] = {}
 
     def of(self, topic: Topic) -> Cursor:
         """A topic's cursor, new where there was none."""
@@ -254,17 +255,23 @@ class Cursors:
         cursor = self._topics.get(topic_id)
         if cursor is not None:
             cursor.returned()
+        for follower in self.followers.values():
+            follower.returned(topic_id)
 
     def touched(self, topic_id: int, began: float) -> None:
         """See Cursor.touched."""
         cursor = self._topics.get(topic_id)
         if cursor is not None:
             cursor.touched(began)
+        for follower in self.followers.values():
+            follower.touched(topic_id, began)
 
     def reset(self) -> None:
         """See Cursor.reset: a connection was lost, and who knows to what the next one goes."""
         for cursor in self._topics.values():
             cursor.reset()
+        for follower in self.followers.values():
+            follower.reset()
 
     def used(self, topic_id: int) -> float:
         """When this process last moved a job of a topic, on the monotonic clock; 0 for never."""
@@ -278,3 +285,5 @@ class Cursors:
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
         self._topics.pop(topic_id, None)
+        for follower in self.followers.values():
+            follower.drop(topic_id)

@@ -238,7 +238,7 @@ class Enqueues:
         if new:
             self._shared.writes.note(topic_id)
         self._shared.moved(topic, ready=ready)
-        self._shared.waiters.added(topic_id, ready, batch.owners())
+        self._shared.waiters.added(topic_id, ready, batch.owners(), batch.tags)
         self._shared.readers.wake(topic_id)
         if delays:
             self._shared.waiters.due_in(topic_id, min(delays) / 1000)

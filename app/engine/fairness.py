@@ -18,7 +18,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -305,10 +305,11 @@ class Tenants:
 
 
 class Fairness:
-    """The tenants by topic id."""
+    """The tenants by topic id. `followers`, by what they are for, learn what these learn from elsewhere."""
 
     def __init__(self) -> None:
         self._topics: dict[int, Tenants] = {}
+        self.followers: dict[Hashable, Fairness] = {}
 
     def of(self, topic_id: int) -> Tenants:
         """A topic's, new where there were none."""
@@ -322,6 +323,8 @@ class Fairness:
         tenants = self._topics.get(topic_id)
         if tenants is not None:
             tenants.heard(names)
+        for follower in self.followers.values():
+            follower.heard(topic_id, names)
 
     def delayed(self, topic_id: int, batch: Batch) -> None:
         """A batch was enqueued, some of it with delays."""
@@ -330,6 +333,8 @@ class Fairness:
             for delay, owner in itertools.zip_longest(batch.delays_ms, batch.tenants):
                 if delay:
                     tenants.due([owner or ""], delay / 1000)
+        for follower in self.followers.values():
+            follower.delayed(topic_id, batch)
 
     def freed(self, topic_id: int) -> set[str]:
         """See Tenants.freed."""
@@ -345,3 +350,5 @@ class Fairness:
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
         self._topics.pop(topic_id, None)
+        for follower in self.followers.values():
+            follower.drop(topic_id)

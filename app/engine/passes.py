@@ -56,9 +56,12 @@ class _Next(Enum):
 class Passes:
     """Fills cohorts, each as far as there are jobs for it."""
 
-    def __init__(self, shared: Shared, exits: Exits) -> None:
+    def __init__(self, shared: Shared, exits: Exits, tags: Sequence[str] | None = None) -> None:
+        """`tags`: all claims are for jobs with one of these, and what `shared` remembers of lanes and tenants is of
+        these claims alone. Neither aging_ms nor retry_order count among them."""
         self._shared = shared
         self._exits = exits
+        self._tags = tags
         numbers = shared.metrics
         self.numbers = Verb(numbers, "claim")
         # By whether the pass was a sweep, and whether it took all seats.
@@ -79,7 +82,7 @@ class Passes:
         only where nobody got one."""
         began, idle, step = time.monotonic(), 0, _Next.AGAIN
         try:
-            if policy.config.aging_ms:
+            if policy.config.aging_ms and self._tags is None:
                 await self._overtake(policy, cohort, shares, lanes, most)
             while step in {_Next.AGAIN, _Next.OTHERS, _Next.IDLE} and idle < MOST_IDLE:
                 step = await self._pass(policy, cohort, shares, lanes, most, since=began)
@@ -251,7 +254,7 @@ class Passes:
     ) -> tuple[Plan, Claimed]:
         """One statement; and how it reached into the lanes."""
         cursor, began = self._shared.cursors.of(policy.topic), time.monotonic()
-        by_time = policy.config.retry_order == "back"
+        by_time = policy.config.retry_order == "back" and self._tags is None
         if by_time:
             plan = await ordering.by_time(db, cursor, plan, len(slots.callers))
         claimed = await consumer.claim(
@@ -264,6 +267,7 @@ class Passes:
             whole=whole,
             by_time=by_time,
             most_bytes=room,
+            tags=self._tags,
         )
         took = time.monotonic() - began
         cursor.learn(plan, claimed, len(slots.callers), took)
@@ -299,7 +303,7 @@ class Passes:
             cursor.bite = min(2 * cursor.bite, MAX_SLOTS)
         if moved or (bitten and claimed.met == wanted):
             return _Next.AGAIN
-        return _Next.IDLE if claimed.exhausted or claimed.expired else _Next.DONE
+        return _Next.IDLE if claimed.exhausted or claimed.expired or claimed.taken else _Next.DONE
 
     def _count(self, policy: Policy, claimed: Claimed) -> None:
         numbers = self._shared.metrics.topic(policy.topic.name)

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.db.pool import UNREACHABLE
 from app.queue import inspector
@@ -25,25 +25,40 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.5
 QUIET_SECONDS: Final = 0.8  # what the last look found holds a little longer than until the next
 MOST_MARKS: Final = 50_000
+MOST_TAGS: Final = 1_000  # of a topic, that somebody has named
 
 log = logging.getLogger(__name__)
 
 
+class _Named(NamedTuple):
+    """A caller that waits for jobs of some tenants, or with some tags; None: of all, with any."""
+
+    tenants: Collection[str] | None
+    tags: Collection[str] | None
+    node: str
+
+    def wants(self, tenants: Collection[str] | None, tags: Collection[str] | None) -> bool:
+        """Whether to look again for jobs of these tenants, with these tags; None: unknown ones."""
+        if self.tags is not None:
+            return tenants != () and (tags is None or not set(self.tags).isdisjoint(tags))
+        return tenants is None or not set(self.tenants or ()).isdisjoint(tenants)
+
+
 class _Topic:
     """A topic that is waited for: (future, jobs wanted, by whom), first come first served; those who wait for some
-    tenants, who are all told, (tenants, who); and the next look for it."""
+    tenants or tags, who are all told; and the next look for it."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.parked: deque[tuple[asyncio.Future[bool], int, str]] = deque()
-        self.named: dict[asyncio.Future[bool], tuple[Collection[str], str]] = {}
+        self.named: dict[asyncio.Future[bool], _Named] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.even = False  # its jobs are shared by all who want some, so all of them are woken
 
     def nodes(self) -> list[str]:
         """All who wait."""
         calls = [(future, node) for future, _, node in self.parked]
-        calls += [(future, node) for future, (_, node) in self.named.items()]
+        calls += [(future, named.node) for future, named in self.named.items()]
         return [node for future, node in calls if not future.done()]
 
 
@@ -58,6 +73,8 @@ class Waiters:
         self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
         # The same by tenant; None: for who knows whom.
         self._told: dict[tuple[int, str | None], int] = {}
+        # The same by tag; None: jobs with unknown tags. Only of topics where somebody has named tags.
+        self._tagged: dict[int, dict[str | None, int]] = {}
         self._base = 0
         self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
         self._poller: asyncio.Task[None] | None = None
@@ -67,8 +84,13 @@ class Waiters:
         # Told of (topic id, tenants, None for unknown ones) that have something to claim.
         self.on_claimable: Callable[[int, Collection[str] | None], None] = lambda _topic_id, _tenants: None
 
-    def mark(self, topic_id: int, tenants: Collection[str] | None = None) -> int:
+    def mark(self, topic_id: int, tenants: Collection[str] | None = None, tags: Collection[str] | None = None) -> int:
         """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
+        if tags is not None:
+            told = self._tagged.setdefault(topic_id, {})
+            if len(told) > MOST_TAGS:
+                told.clear()
+            return max(told.setdefault(tag, self._base) for tag in (None, *tags))
         if tenants is None:
             return self._changes.get(topic_id, self._base)
         return max(self._told.get((topic_id, name), self._base) for name in (None, *tenants))
@@ -91,13 +113,15 @@ class Waiters:
         *,
         even: bool = False,
         tenants: Collection[str] | None = None,
+        tags: Collection[str] | None = None,
         node: str = "",
     ) -> bool:
-        """Wait until there may be work, of these tenants if any are named: True; or until `seconds` have passed: False.
+        """Wait until there may be work, of these tenants or with these tags if any are named: True; or until `seconds`
+        have passed: False.
 
         `even`: whoever waits for this topic is woken together, to form one cohort. `node`: who waits.
         """
-        if mark != self.mark(topic.id, tenants):
+        if mark != self.mark(topic.id, tenants, tags):
             return True  # something came between the claim and now
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
@@ -106,10 +130,10 @@ class Waiters:
             waited = self._topics[topic.id] = _Topic(topic)
             self._look(waited)
         waited.even = even
-        if tenants is None:
+        if tenants is None and tags is None:
             waited.parked.append((woken, wanted, node))
         else:
-            waited.named[woken] = (tenants, node)
+            waited.named[woken] = _Named(tenants, tags, node)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
         # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
@@ -117,34 +141,51 @@ class Waiters:
         try:
             return await woken
         except asyncio.CancelledError:
-            if tenants is None and woken.done() and not woken.cancelled() and woken.result():
+            if tenants is None and tags is None and woken.done() and not woken.cancelled() and woken.result():
                 self.wake(topic.id, wanted)  # the next in line gets what this one was woken for
             raise
         finally:
             waited.named.pop(woken, None)
             timer.cancel()
 
-    def added(self, topic_id: int, jobs: int, tenants: Collection[str] | None = None) -> None:
-        """This process has made so many more jobs claimable, of these tenants where that is known: wake who wants them,
-        here and elsewhere."""
+    def added(
+        self,
+        topic_id: int,
+        jobs: int,
+        tenants: Collection[str] | None = None,
+        tags: Collection[str | None] | None = None,
+    ) -> None:
+        """This process has made so many more jobs claimable, of these tenants and with these tags where that is known:
+        wake who wants them, here and elsewhere."""
         if jobs:
             self.on_claimable(topic_id, tenants)
-            self.wake(topic_id, jobs, tenants)
+            self.wake(topic_id, jobs, tenants, tags)
             self.on_work(topic_id, jobs)
 
-    def wake(self, topic_id: int, jobs: int, tenants: Collection[str] | None = None) -> None:
-        """There are `jobs` more to claim, of these tenants where that is known: wake those who want them, no more; but
-        all who wait for one of the tenants."""
+    def wake(
+        self,
+        topic_id: int,
+        jobs: int,
+        tenants: Collection[str] | None = None,
+        tags: Collection[str | None] | None = None,
+    ) -> None:
+        """There are `jobs` more to claim, of these tenants and with these tags where that is known: wake those who want
+        them, no more; but all who wait for one of the tenants or tags."""
         if len(self._changes) + len(self._told) >= MOST_MARKS:
             self._forget_marks()
         now = self._changes[topic_id] = next(self._clock)
         for name in (None,) if tenants is None else tenants:
             self._told[topic_id, name] = now
+        told = self._tagged.get(topic_id)
+        names = None
+        if told is not None and tenants != ():
+            names = None if tags is None else {tag for tag in tags if tag is not None and tag in told}
+            told.update(dict.fromkeys((None,) if names is None else names, now))
         waited = self._topics.get(topic_id)
         if waited is None:
             return
-        for future, (named, _) in waited.named.items():
-            if not future.done() and (tenants is None or not set(named).isdisjoint(tenants)):
+        for future, named in waited.named.items():
+            if not future.done() and named.wants(tenants, names):
                 future.set_result(True)
         while waited.parked and jobs > 0:
             future, wanted, _ = waited.parked.popleft()
@@ -190,6 +231,7 @@ class Waiters:
     def _forget_marks(self) -> None:
         self._changes.clear()
         self._told.clear()
+        self._tagged.clear()
         self._quiet.clear()
         self._base = next(self._clock)  # a mark taken before is not taken for unchanged
 

@@ -21,6 +21,7 @@ from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach,
 from app.queue.turns import sort_keys
 
 _CLAIM = sql.load(__package__, "claim")
+_CLAIM_TAGGED = sql.load(__package__, "claim_tagged")
 _ACK = sql.load(__package__, "ack")
 _ACK_ARCHIVED = sql.load(__package__, "ack_archived")
 _ACK_RESULTS = sql.load(__package__, "ack_results")
@@ -57,9 +58,9 @@ class Seen(msgspec.Struct):
 class Claimed(msgspec.Struct, frozen=True):
     """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
     live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
-    left for their bytes. `waits_us`, in no order: for how long jobs could have been claimed; fresh dead letters are
-    left out. `crashes`: how many jobs' last delivery had
-    ended by its deadline; `suspects`: for how many of them that was the second time."""
+    left for their bytes; `taken`: others were met that somebody else had locked. `waits_us`, in no order: for how long
+    jobs could have been claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had ended by
+    its deadline; `suspects`: for how many of them that was the second time."""
 
     jobs: list[list[Job]]
     exhausted: bool
@@ -71,6 +72,7 @@ class Claimed(msgspec.Struct, frozen=True):
     waits_us: list[int] = msgspec.field(default_factory=list)
     crashes: int = 0
     suspects: int = 0
+    taken: bool = False
 
     @property
     def count(self) -> int:
@@ -94,13 +96,14 @@ async def claim(
     whole: bool = False,
     by_time: bool = False,
     most_bytes: int = MAX_BYTES,
+    tags: Sequence[str] | None = None,
 ) -> Claimed:
     """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`: with their
     `rest`. None follows behind `most_bytes` of payload, so that one comes whatever it weighs.
 
     `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
     are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
-    ones are next is for `reaches` to say (see turns.py).
+    ones are next is for `reaches` to say (see turns.py). `tags`: only jobs with one of these.
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
@@ -108,7 +111,7 @@ async def claim(
     noise = os.urandom(16 * wanted)
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
     rows = await db.fetch(
-        _CLAIM,
+        _CLAIM if tags is None else _CLAIM_TAGGED,
         topic.name,
         wanted,
         [reach.lane.tenant for reach in reaches],
@@ -127,9 +130,10 @@ async def claim(
         [share.most for share in shares],
         [reach.most_due for reach in reaches] if by_time else [],
         most_bytes,
+        *(() if tags is None else (tags,)),
     )
-    taken: dict[int, Job] = {}
-    exhausted = expired = cut = False
+    jobs_by_slot: dict[int, Job] = {}
+    kinds: set[str] = set()
     crashes = suspects = 0
     seen: dict[int, Seen] = {}
     at: int = rows.pop()["place"]
@@ -145,7 +149,7 @@ async def claim(
             columns = (*shown, more, of.tenant, of.priority, *(rare or ()))
             lease = noise[start : start + 16].hex()
             job = Job(seq, lease, deliveries, deadline_ms, round(created * 1000), *columns)
-            taken[slot] = job
+            jobs_by_slot[slot] = job
             if kind == "again":
                 crashes += 1
                 suspects += job.crashes == SUSPECTED_FROM
@@ -155,23 +159,20 @@ async def claim(
                 waits.append(at - job.created_ms * 1000)
             if by_time:
                 places.append((lane, due, place, round(created * 1_000_000), job.seq))
-        elif kind == "exhausted":
-            exhausted = True
-        elif kind == "expired":
-            expired = True
-        elif kind == "heavy":
-            cut = True
+        else:
+            kinds.add(kind)
     jobs: list[list[Job]] = [[] for _ in slots.nodes]
-    for slot in sorted(taken):
-        jobs[slots.callers[slot - 1]].append(taken[slot])
+    for slot in sorted(jobs_by_slot):
+        jobs[slots.callers[slot - 1]].append(jobs_by_slot[slot])
     if by_time:
         turns = sort_keys(places)
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects)
+    exhausted, expired, cut, taken = (kind in kinds for kind in ("exhausted", "expired", "heavy", "taken"))
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects, taken)
 
 
-_LEFT: Final = {"lost", "heavy"}
+_LEFT: Final = {"lost", "heavy", "taken"}
 
 
 def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:

@@ -66,6 +66,7 @@ TABLE = {
     ("GET", f"{T}/stats/history"): Row("read", 403),
     ("DELETE", f"{T}/failures/{{cluster}}"): Row("delete", 403),
     ("POST", f"{T}/claim"): Row("read+write", 403, {"node": "n"}),
+    ("POST", "/v0/claim"): Row("read+write", 403, {"node": "n", "topics": [FOREIGN]}),
     ("POST", f"{T}/ack"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/nack"): Row("write", 403, {"node": "n", "seqs": []}),
     ("POST", f"{T}/fail"): Row("write", 403, {"node": "n", "seqs": []}),
@@ -165,6 +166,7 @@ CONSUMES = {
     *(("POST", f"/api/messages/{verb}") for verb in ("dequeue", "ack")),
     *(("POST", f"/api/messages/{{id}}/{verb}") for verb in ("ack", "nack", "fail", "extend")),
     ("GET", f"{T}/work"),
+    ("POST", "/v0/claim"),
 }
 ANY_USER = {("GET", "/metrics"), ("GET", "/v0/metrics")}
 RIGHTS = {"read": "read", "write": "write", "delete": "admin", "admin": "admin"}

@@ -27,6 +27,7 @@ CONFINED = {
     ("POST", "/in/{topic}/{group}/{dedupe}"),
     ("POST", "/v0/topics/{topic}"),
     ("POST", "/v0/topics/{topic}/claim"),
+    ("POST", "/v0/claim"),
     ("POST", "/v0/topics/{topic}/ack"),
     ("POST", "/v0/topics/{topic}/nack"),
     ("POST", "/v0/topics/{topic}/fail"),

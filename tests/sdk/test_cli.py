@@ -129,6 +129,21 @@ async def test_claim_and_settle(cli: Cli, queue: AsyncTopic) -> None:
     assert (await cli("ack", queue.name, stdin="xx", code=Exit.USAGE)).err.startswith("error: bad_line: stdin")
 
 
+async def test_claim_from_several_topics(cli: Cli, client: AsyncClient, queue: AsyncTopic) -> None:
+    first = client.topic(f"{queue.name}.first")
+    await first.put()
+    await first.enqueue("a")
+    await queue.enqueue_many(["b", "c"])
+    taken = await cli("claim", first.name, queue.name, "-n", 2, "--json")
+    assert [(job["topic"], job["data"]) for job in taken.objects] == [(first.name, "a"), (queue.name, "b")]
+    # Each topic settles its own of them.
+    assert (await cli("ack", first.name, stdin=taken.out)).out == "1 acked.\n"
+    assert (await cli("ack", queue.name, stdin=taken.out)).out == "1 acked.\n"
+    shown = await cli("claim", first.name, queue.name)
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["topic", queue.name]
+    await first.delete()
+
+
 async def test_looking(cli: Cli, queue: AsyncTopic) -> None:
     await queue.enqueue_many(["\x1b[31mred\u202e", {"n": 2}])
     await queue.enqueue("later", delay_ms=3_600_000, tag="t")

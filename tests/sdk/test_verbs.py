@@ -113,7 +113,7 @@ async def api(request: pytest.FixtureRequest, alone: Running, asked: list[str]) 
 async def test_every_route_has_a_verb(api: Any, asked: list[str], topic: str) -> None:
     queue = api.topic(topic)
     await the_topic_itself(api, queue, topic)
-    await jobs_come_and_go(queue)
+    await jobs_come_and_go(api, queue, topic)
     await jobs_are_looked_after(api, queue)
     await schedules(api, topic)
     await logs_and_watches(api, f"{topic}.log")
@@ -157,7 +157,7 @@ async def the_topic_itself(api: Any, queue: Any, name: str) -> None:
     assert (await queue.resume()).paused is False
 
 
-async def jobs_come_and_go(queue: Any) -> None:
+async def jobs_come_and_go(api: Any, queue: Any, name: str) -> None:
     assert (await queue.claim()).jobs == ()
     at = datetime.now(UTC) - timedelta(seconds=5)
     one = await queue.enqueue({"to": "ada"}, tag="news", meta={"a": 1}, priority=9, user_id="ada")
@@ -189,6 +189,10 @@ async def jobs_come_and_go(queue: Any) -> None:
     assert (await queue.fail(raw, errors=["KeyError: 'x'"])).failed == 1
     assert (await queue.ack(models.Lease(moment.seq, moment.node))).acked == 1
     assert (await queue.ack(moment)).skipped == (moment.seq,)
+    await queue.enqueue("of any topic", tag="any")
+    [any_job] = (await api.topics.claim(name, max=2, wait_ms=5_000, tags=["any"])).jobs
+    assert (any_job.topic, any_job.data) == (name, "of any topic")
+    assert (await queue.ack(any_job)).acked == 1
     async with queue.work(max=2, lease_ms=30_000) as jobs:
         streamed = await queue.enqueue("streamed")
         async for job in jobs:

@@ -14,6 +14,7 @@ from app.api.bounds import (
     Holder,
     LeaseMs,
     Seq,
+    Tags,
     Tenants,
     Wait,
     about,
@@ -24,6 +25,7 @@ from app.db.horizon import Horizon
 from app.topics.config import PATTERN
 
 MAX_WATCHED = 256  # topics of one watch
+MAX_CLAIMED_TOPICS = 32  # topics of one claim
 _TAG_PATTERN = {"type": "string", "maxLength": 256}
 _MATCH: dict[str, Any] = {
     "oneOf": [
@@ -129,6 +131,26 @@ class ClaimBody(msgspec.Struct, forbid_unknown_fields=True):
     lease_ms: Annotated[LeaseMs | None, about("The topic's if absent.")] = None
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
     tenants: Tenants = None
+    tags: Tags = None
+
+
+class ClaimAnyBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who claims, from which topics, how many jobs in all and for how long."""
+
+    topics: Annotated[
+        list[Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})]],
+        Meta(
+            description="1 to 32 queues, in the order in which they are asked.",
+            min_length=1,
+            max_length=MAX_CLAIMED_TOPICS,
+        ),
+    ]
+    node: Holder
+    max: Annotated[Count | None, about("Most jobs in all, clamped to 1 to 1000.", 1)] = None
+    lease_ms: Annotated[LeaseMs | None, about("Each job's topic's if absent.")] = None
+    wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
+    tenants: Tenants = None
+    tags: Tags = None
 
 
 class Performance(msgspec.Struct, omit_defaults=True):
@@ -236,6 +258,22 @@ class ClaimAnswer(msgspec.Struct):
 
     topic: str
     claimed: list[JobClaimed]
+    count: int
+    performance: Performance
+    ready: int | UnsetType = UNSET
+
+
+class JobOfTopic(JobClaimed, kw_only=True):
+    """A leased job, and the topic that it is from."""
+
+    topic: str
+
+
+class ClaimAnyAnswer(msgspec.Struct):
+    """The jobs leased, by topic as they were named, ascending by $seq in each. order goes on from topic to topic; ready
+    is of all these topics."""
+
+    claimed: list[JobOfTopic]
     count: int
     performance: Performance
     ready: int | UnsetType = UNSET

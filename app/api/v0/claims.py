@@ -1,8 +1,9 @@
-"""POST /v0/topics/:topic/claim."""
+"""POST /v0/topics/:topic/claim and POST /v0/claim."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,17 +14,19 @@ from app.api import direct, tenancy
 from app.api.body import read_json
 from app.api.calls import LEFT, count_as, ended_with
 from app.api.departure import has_left, while_connected
-from app.api.fields import topic_in
+from app.api.fields import check_text, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.traced import claimed
 from app.api.traced import claims as begins
 from app.api.v0 import counts
-from app.api.v0.bodies import ClaimAnswer, ClaimBody
+from app.api.v0.bodies import ClaimAnswer, ClaimAnyAnswer, ClaimAnyBody, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
-from app.edge.context import context_of
+from app.edge.access import must_cover
+from app.edge.context import Context, context_of
 from app.engine.claims import MAX_CLAIM, Claimer
 from app.errors import Throttled, Unauthorized, Unavailable
 from app.keys import Scope
+from app.queue.model import MAX_TAG_BYTES, Job
 from app.topics.config import Policy, check_name, clamp_lease
 
 router = direct.router("jobs")
@@ -31,6 +34,7 @@ router = direct.router("jobs")
 NEEDED: Final = Scope.READ | Scope.WRITE  # put together once: that takes a microsecond
 
 _body = msgspec.json.Decoder(ClaimBody)
+_any_body = msgspec.json.Decoder(ClaimAnyBody)
 
 
 @router.post(
@@ -57,7 +61,9 @@ async def claim(request: Request) -> Response:
     policy = await context.policies.queue(name)
     begins(request, name)
     context.engine.reads.note(policy.topic.id)
-    claimer = claimer_of(policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants))
+    claimer = claimer_of(
+        policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants), tags=tags_of(body.tags)
+    )
     claims, settlements = context.engine.claims, context.engine.settlements
     if body.wait_ms:
         count_as(request, "claim_wait")  # its time is the wait's
@@ -90,9 +96,81 @@ async def claim(request: Request) -> Response:
     return answer(fields, began, b',"throttle_wait_ms":0.0')
 
 
+@router.post(
+    "/v0/claim",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[counts.COUNTS],
+        body=ClaimAnyBody,
+        answers={200: ClaimAnyAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def claim_any(request: Request) -> Response:
+    """Lease up to `max` jobs in all from several topics, in the order given; with `wait_ms`, wait so long for the
+    first."""
+    began = time.perf_counter()
+    context = context_of(request)
+    key = context.access.check(request, NEEDED, consumes=True, confines=True)
+    body = await read_json(request, _any_body, context.settings.max_body_bytes)
+    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
+    counted = counts.wanted(request)
+    names = list(dict.fromkeys(body.topics))
+    for name in names:
+        check_name(name)
+        must_cover(key, name)
+    check_node(body.node)
+    tenants, tags = tenancy.claimed_by(key, body.tenants), tags_of(body.tags)
+    policies = [await context.policies.queue(name) for name in names]
+    begins(request, names[0])
+    for policy in policies:
+        context.engine.reads.note(policy.topic.id)
+    claimers = [claimer_of(policy, body.node, body.max, body.lease_ms, tenants, tags=tags) for policy in policies]
+    if body.wait_ms:
+        count_as(request, "claim_wait")
+    claiming = context.engine.claims.claim_in_order(claimers, (body.wait_ms or 0) / 1000)
+    found = list(zip(policies, await while_connected(request, claiming) or [[] for _ in policies], strict=True))
+    try:
+        if not context.access.still_good(key):
+            raise Unauthorized("This key was revoked or has expired.")
+        context.quota.must_have_room(0)
+        ready = sum([(await tenancy.counts(context, key, policy))[0] for policy in policies]) if counted else 0
+    except (Throttled, Unauthorized, Unavailable):
+        await _give_back(context, body.node, found)
+        raise
+    if any(jobs for _, jobs in found) and has_left(request):
+        await _give_back(context, body.node, found)
+        ended_with(request, LEFT)
+        return Response(status_code=499)  # nobody reads it
+    shown: list[bytes] = []
+    for policy, jobs in found:
+        name, before = policy.topic.name, len(shown)
+        claimed(request, name, jobs)
+        for order, job in sorted(enumerate(jobs, before + 1), key=lambda one: one[1].seq):
+            shown.append(b'{"topic":"%b",%b,"order":%d}' % (name.encode(), job_fields(name, job), order))
+    fields = b'"claimed":[%b],"count":%d%b' % (b",".join(shown), len(shown), b',"ready":%d' % ready if counted else b"")
+    return answer(fields, began, b',"throttle_wait_ms":0.0')
+
+
+def tags_of(given: list[str] | None) -> frozenset[str] | None:
+    """The tags that a claim names; None: it names none. Raises InvalidRequest."""
+    return None if given is None else frozenset(check_text(tag, "tags", MAX_TAG_BYTES) for tag in given)
+
+
+async def _give_back(context: Context, node: str, found: Iterable[tuple[Policy, Sequence[Job]]]) -> None:
+    for policy, jobs in found:
+        await context.engine.settlements.give_back(policy, node, jobs)
+
+
 def claimer_of(
-    policy: Policy, node: str, most: int | None, lease_ms: int | None, tenants: frozenset[str] | None = None
+    policy: Policy,
+    node: str,
+    most: int | None,
+    lease_ms: int | None,
+    tenants: frozenset[str] | None = None,
+    *,
+    tags: frozenset[str] | None = None,
 ) -> Claimer:
     """A claimer with its bounds clamped; what is absent is the topic's, or one job."""
     lease = policy.config.lease_ms if lease_ms is None else clamp_lease(lease_ms)
-    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease, tenants=tenants)
+    return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease, tenants=tenants, tags=tags)

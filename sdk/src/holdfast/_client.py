@@ -22,8 +22,7 @@ from holdfast._resources.keys import Keys
 from holdfast._resources.operations import Operations
 from holdfast._resources.saved_views import SavedViews
 from holdfast._resources.schedules import Schedules
-from holdfast._resources.settings import Topics
-from holdfast._resources.topic import Topic
+from holdfast._resources.topic import AllTopics, Topic
 from holdfast._resources.users import Users
 from holdfast._resources.watches import Watches
 from holdfast._transport import LIMITS, Account, AsyncSender, SyncSender
@@ -45,9 +44,9 @@ class _Resources(Health[S]):
         return Topic(self._sender, name)
 
     @cached_property
-    def topics(self) -> Topics[S]:
+    def topics(self) -> AllTopics[S]:
         """All topics."""
-        return Topics(self._sender)
+        return AllTopics(self._sender)
 
     @cached_property
     def schedules(self) -> Schedules[S]:

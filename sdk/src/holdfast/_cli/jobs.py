@@ -12,7 +12,7 @@ import typer
 
 from holdfast import models
 from holdfast._cli.output import Output
-from holdfast._cli.params import Json, Node, TopicName, json_value, own_name, time_option
+from holdfast._cli.params import Json, Node, TopicName, json_value, own_name, time_option, topics_that_begin
 from holdfast._cli.session import Exit, Refused, session
 
 MAX_SETTLED: Final = 1_000  # jobs of a call
@@ -29,24 +29,37 @@ LeaseId = Annotated[str | None, typer.Option(help="Only under this lease; of one
 
 
 def claim(
-    topic: TopicName,
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC", help="Queues, in this order.", autocompletion=topics_that_begin, show_default=False
+        ),
+    ],
     *,
     max: Annotated[int, typer.Option("--max", "-n", min=1, max=1_000, help="At most so many.")] = 1,
     wait: Annotated[int | None, time_option("Wait so long for the first, 30 s at most.")] = None,
     lease: Annotated[int | None, time_option("For how long they are yours.")] = None,
     tenant: Annotated[list[str] | None, typer.Option(help="Only of this tenant. May be given again.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag. May be given again.")] = None,
     node: Node = None,
     as_json: Json = False,
 ) -> None:
-    """Lease jobs, to be settled by ack, nack or fail. Ends with 3 if there is none."""
+    """Lease jobs of one topic or several, to be settled by ack, nack or fail. Ends with 3 if there is none."""
     with session(as_json) as (client, out):
-        claimed = client.topic(topic).claim(
-            max=max, wait_ms=wait or 0, lease_ms=lease, tenants=tenant or None, node=node or own_name()
+        claimed = client.topics.claim(
+            *topics,
+            max=max,
+            wait_ms=wait or 0,
+            lease_ms=lease,
+            tenants=tenant or None,
+            tags=tag or None,
+            node=node or own_name(),
         )
         if not claimed.jobs:
-            out.note(f"There is nothing to claim in {topic}.")
+            out.note(f"There is nothing to claim in {', '.join(topics)}.")
             raise typer.Exit(Exit.NOTHING)
-        out.many(claimed.jobs, "seq", "deliveries", "deadline", "lease_id", "data")
+        of = ["topic"] if len(topics) > 1 else []
+        out.many(claimed.jobs, *of, "seq", "deliveries", "deadline", "lease_id", "data")
 
 
 def ack(
@@ -63,7 +76,7 @@ def ack(
     """Complete jobs that were claimed. Ends with 1 if one of them is not yours any more."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
-        batches = _held(seqs, lease_id, node)
+        batches = _held(topic, seqs, lease_id, node)
         _tell(out, "acked", (named.ack(*jobs, results=_beside(result, jobs)) for jobs in batches))
 
 
@@ -81,7 +94,7 @@ def nack(
     """Return jobs that were claimed, to be delivered again."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
-        batches = _held(seqs, lease_id, node)
+        batches = _held(topic, seqs, lease_id, node)
         returned = (named.nack(*jobs, delay_ms=delay, errors=_beside(error, jobs), refund=refund) for jobs in batches)
         _tell(out, "nacked", returned)
 
@@ -98,7 +111,7 @@ def fail(
     """Take out jobs that were claimed: they are not to be tried again."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
-        batches = _held(seqs, lease_id, node)
+        batches = _held(topic, seqs, lease_id, node)
         _tell(out, "failed", (named.fail(*jobs, errors=_beside(error, jobs)) for jobs in batches))
 
 
@@ -114,12 +127,13 @@ def extend(
     """Keep jobs that were claimed for longer."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
-        batches = _held(seqs, lease_id, node)
+        batches = _held(topic, seqs, lease_id, node)
         _tell(out, "extended", (named.extend(*jobs, lease_ms=LEASE_MS if lease is None else lease) for jobs in batches))
 
 
-def _held(seqs: list[int] | None, lease_id: str | None, node: str | None) -> Iterator[list[models.Lease]]:
-    """The jobs that were named, or are on stdin, call by call: those of one holder, as many as a call may have."""
+def _held(topic: str, seqs: list[int] | None, lease_id: str | None, node: str | None) -> Iterator[list[models.Lease]]:
+    """The jobs that were named, or the topic's on stdin, call by call: those of one holder, as many as a call may
+    have."""
     if lease_id and len(seqs or ()) != 1:
         raise typer.BadParameter("--lease-id goes with one SEQ.")
     if seqs:
@@ -127,18 +141,20 @@ def _held(seqs: list[int] | None, lease_id: str | None, node: str | None) -> Ite
     elif sys.stdin.isatty():
         raise typer.BadParameter("Name jobs by SEQ, or pipe `holdfast claim --json` in.")
     else:
-        leases = map(_lease, filter(str.strip, sys.stdin))
+        leases = filter(None, (_lease(line, topic) for line in sys.stdin if line.strip()))
     for _, same in itertools.groupby(leases, lambda lease: lease.node):
         while batch := list(itertools.islice(same, MAX_SETTLED)):
             yield batch
 
 
-def _lease(line: str) -> models.Lease:
-    """A job as `claim --json` prints it."""
+def _lease(line: str, topic: str) -> models.Lease | None:
+    """A job as `claim --json` prints it; None for a job of another topic."""
     try:
         job = json.loads(line)
+        if job.get("topic", topic) != topic:
+            return None
         return models.Lease(int(job["seq"]), str(job["node"]), str(job["lease_id"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"stdin: this is no job as claim --json prints it: {line.strip():.80}"
         raise Refused("bad_line", why, exit=Exit.USAGE) from error
 

@@ -10,8 +10,8 @@ from holdfast._decode import read
 from holdfast._resources.settings import NamedTopic
 from holdfast._sse import Frame
 from holdfast._streams import Stream
-from holdfast._verbs import S, stream, verb
-from holdfast._wire import Param, Repeat, Reply, Request, T, encode, reads, said
+from holdfast._verbs import Resource, S, stream, verb
+from holdfast._wire import Param, Repeat, Reply, Request, T, encode, path, reads, said
 from holdfast.errors import InvalidResponse
 
 _JOB: Final = {"$seq", "lease_id", "deliveries", "data"}
@@ -28,6 +28,42 @@ class Held(Protocol):
     def lease_id(self) -> str: ...
 
 
+class LeasesOfTopics(Resource[S]):
+    """Claims from several topics."""
+
+    @verb
+    def claim(
+        self,
+        *topics: str,
+        max: int = 1,
+        wait_ms: int = 0,
+        lease_ms: int | None = None,
+        tenants: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
+        node: str | None = None,
+        counts: bool = True,
+    ) -> Request[models.Claimed]:
+        """Lease up to `max` jobs in all from these topics (32 at most), in the order given. Each job has its `topic`,
+        whose `ack` settles it. The rest is as in `topic(…).claim`. Without `lease_ms`, each topic's own counts."""
+        node = node or self._sender.account.node
+        body: dict[str, Any] = {"topics": topics, "node": node, "max": max, "wait_ms": wait_ms or None}
+        body |= {"lease_ms": lease_ms, "tenants": listed(tenants), "tags": listed(tags)}
+
+        def claimed(reply: Reply) -> models.Claimed:
+            bodies, ready = found(reply)
+            return models.Claimed(tuple(read(models.ClaimedJob, body, node=node) for body in bodies), ready)
+
+        return Request(
+            "POST",
+            path("claim"),
+            claimed,
+            params=_counts(counts),
+            body=encode(said(body)),
+            repeat=Repeat.IF_REFUSED,
+            wait_ms=wait_ms,
+        )
+
+
 class TopicLeases(NamedTopic[S]):
     """What workers do. Jobs of one call have one holder; a call has up to 1,000."""
 
@@ -39,18 +75,19 @@ class TopicLeases(NamedTopic[S]):
         wait_ms: int = 0,
         lease_ms: int | None = None,
         tenants: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
         node: str | None = None,
         counts: bool = True,
     ) -> Request[models.Claimed]:
-        """Lease up to `max` jobs (1,000); with `wait_ms` (30,000 at most), wait so long for the first. An empty answer
-        is none of jobs, never an error. `node` is who claims, the client's if absent. Without `counts` the answer does
-        not say how many are ready, and comes sooner.
+        """Lease up to `max` jobs (1,000); with `wait_ms` (30,000 at most), wait so long for the first. With `tags`,
+        only jobs with one of these. An empty answer is none of jobs, never an error. `node` is who claims, the client's
+        if absent. Without `counts` the answer does not say how many are ready, and comes sooner.
 
         It is tried again only where nothing can have been leased: what a lost answer held comes back when its leases
         end."""
         node = node or self._sender.account.node
-        body = {"node": node, "max": max, "wait_ms": wait_ms or None, "lease_ms": lease_ms}
-        body["tenants"] = None if tenants is None else list(tenants)
+        body: dict[str, Any] = {"node": node, "max": max, "wait_ms": wait_ms or None, "lease_ms": lease_ms}
+        body |= {"tenants": listed(tenants), "tags": listed(tags)}
 
         def claimed(reply: Reply) -> models.Claimed:
             bodies, ready = found(reply)
@@ -160,6 +197,11 @@ def found(reply: Reply) -> tuple[list[dict[str, Any]], int | None]:
                 case _ if "ready" not in rest:
                     return jobs, None
     raise InvalidResponse(f"The answer is none to a claim: {reply.body!r:.200}")
+
+
+def listed(names: Sequence[str] | None) -> list[str] | None:
+    """Names as a body has them; None: they are left out."""
+    return None if names is None else list(names)
 
 
 def holders(jobs: Iterable[Held]) -> dict[str, Any]:

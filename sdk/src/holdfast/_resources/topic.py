@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast._resources.jobs import TopicJobs
-from holdfast._resources.leases import TopicLeases
+from holdfast._resources.leases import LeasesOfTopics, TopicLeases
 from holdfast._resources.records import TopicRecords
-from holdfast._resources.settings import TopicSettings
+from holdfast._resources.settings import Topics, TopicSettings
 from holdfast._resources.views import TopicViews
 from holdfast._verbs import S
 
@@ -15,3 +15,7 @@ class Topic(TopicSettings[S], TopicRecords[S], TopicLeases[S], TopicJobs[S], Top
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+class AllTopics(Topics[S], LeasesOfTopics[S]):
+    """All topics: `client.topics`."""

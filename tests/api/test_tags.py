@@ -1,0 +1,189 @@
+"""Claims that name tags: only jobs with one of these, in the usual order, found without a walk over the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.api.dialect import Body, Topic, accepted, eventually, refused, until_waiting
+from tests.conftest import Running
+
+if TYPE_CHECKING:
+    from tests.api.conftest import Serve
+
+
+def seqs(answer: Body) -> list[int]:
+    return [job["$seq"] for job in answer["claimed"]]
+
+
+async def test_a_claim_takes_jobs_with_one_of_its_tags(queue: Topic) -> None:
+    await queue.append(
+        {"data": 1, "tag": "a"}, {"data": 2}, {"data": 3, "tag": "b"}, {"data": 4, "tag": "c"}, {"data": 5, "tag": "a"}
+    )
+    answer = await queue.claim(max=9, tags=["a"])
+    assert seqs(answer) == [1, 5]
+    assert {job["$tag"] for job in answer["claimed"]} == {"a"}
+    assert answer["ready"] == 3
+    assert seqs(await queue.claim(max=9, tags=["a", "c", "b"])) == [3, 4]
+    assert (await queue.claim(max=9, tags=["a", "none"]))["claimed"] == []
+    assert seqs(await queue.claim(max=9)) == [2]
+    await queue.nack("n", [2, 3])
+    assert seqs(await queue.claim(max=9, tags=["b"])) == [3]
+
+
+async def test_they_come_in_claim_order(queue: Topic) -> None:
+    """One at a time: by priority, then what is due, then by place, whatever the tag."""
+    await queue.append(*({"data": 1, "tag": tag, "priority": p} for tag, p in (("a", 0), ("b", 5), ("a", 5), ("c", 9))))
+    await queue.append({"data": 1, "tag": "b", "delay_ms": 1}, {"data": 1, "tag": "b"}, {"data": 1, "tag": "a"})
+
+    async def is_due() -> bool:
+        return await queue.counts() == (7, 0)
+
+    await eventually(is_due)
+    taken = [(await queue.take(tags=["a", "b"]))["$seq"] for _ in range(6)]
+    assert taken == [2, 3, 5, 1, 6, 7]
+    assert seqs(await queue.claim(max=9)) == [4]
+
+
+async def test_expired_leases_and_spent_jobs(queue: Topic) -> None:
+    await queue.put(max_deliveries=2, on_exhausted="fail")
+    await queue.append({"data": 1, "tag": "a"}, {"data": 2, "tag": "b"}, {"data": 3, "tag": "a", "ttl_ms": 1})
+    for deliveries in (1, 2):
+        job = await queue.take(tags=["a"], lease_ms=100)
+        assert (job["$seq"], job["deliveries"]) == (1, deliveries)
+
+    async def has_failed() -> bool:
+        assert (await queue.claim(tags=["a"]))["claimed"] == []
+        return bool(accepted(await queue.http.get(f"{queue.path}/jobs", params={"state": "failed"}))["jobs"])
+
+    await eventually(has_failed)
+    assert seqs(await queue.claim(max=9)) == [2]
+
+
+async def test_tenants_take_turns_and_may_be_named(queue: Topic) -> None:
+    for tenant in ("a", "b", "c"):
+        await queue.add(20, tenant=tenant, tag="x")
+        await queue.add(20, tenant=tenant, tag="y")
+    shares = [job["tenant"] for job in (await queue.claim(max=9, tags=["x"]))["claimed"]]
+    assert sorted(shares) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+    answer = await queue.claim(max=50, tags=["y"], tenants=["b"])
+    assert {(job["tenant"], job["$tag"]) for job in answer["claimed"]} == {("b", "y")}
+    assert answer["count"] == 20
+    # Other claims' turns are as they were: nothing is remembered of a tenant without such jobs.
+    assert (await queue.claim(max=100))["count"] == 120 - 29
+
+
+async def test_pauses_limits_and_the_rate_hold(queue: Topic) -> None:
+    await queue.put(tenant_limits={"a": 2}, priority_order="lowest_first")
+    await queue.append(*({"data": 1, "tag": "x", "tenant": "a", "priority": p} for p in (5, 1, 3)))
+    assert seqs(await queue.claim(max=9, tags=["x"])) == [2, 3]
+    await queue.put()
+    await queue.post("pause")
+    assert (await queue.claim(tags=["x"]))["claimed"] == []
+    await queue.post("resume")
+    assert seqs(await queue.claim(tags=["x"])) == [1]
+    await queue.put(throughput_limit=5)
+    await queue.add(9, tag="x")
+    assert (await queue.claim(max=9, tags=["x"]))["count"] == 5
+
+
+async def test_groups_stay_in_order(queue: Topic) -> None:
+    await queue.append({"data": 1, "group": "g", "tag": "a"}, {"data": 2, "group": "g", "tag": "b"})
+    assert (await queue.claim(tags=["b"]))["claimed"] == []
+    job = await queue.take(tags=["a"])
+    waiting = asyncio.create_task(queue.take(tags=["b"]))
+    await queue.ack("n", [job["$seq"]])
+    assert (await waiting)["$seq"] == 2
+
+
+async def test_a_job_with_the_tag_ends_the_wait_and_another_does_not(service: Running, queue: Topic) -> None:
+    waiting = asyncio.create_task(queue.claim("a", max=5, wait_ms=20_000, tags=["x", "y"]))
+    await until_waiting(service, queue.name, 1)
+    await queue.add(3, tag="z")
+    await queue.add(2)
+    assert (await queue.claim("b", max=9))["count"] == 5
+    assert not waiting.done()
+    began = time.monotonic()
+    await queue.add(2, tag="y")
+    assert (await waiting)["count"] == 2
+    assert time.monotonic() - began < 1
+
+
+async def test_jobs_with_other_tags_do_not_keep_asking(service: Running, queue: Topic) -> None:
+    """A waiter looks again for a job with its tag, and twice a second by the poll: not for each job of others."""
+    engine = service.context.engine
+    waiting = asyncio.create_task(queue.claim("a", wait_ms=20_000, tags=["x"]))
+    await until_waiting(service, queue.name, 1)
+    topic_id = (await service.context.policies.queue(queue.name)).topic.id
+    before = engine.waiters.mark(topic_id, None, frozenset("x"))
+    for _ in range(20):
+        await queue.add(1, tag="z")
+        await queue.claim("b", tags=["z"])
+    await queue.add(1)
+    assert engine.waiters.mark(topic_id, None, frozenset("x")) - before <= 100  # by the poll alone
+    assert not waiting.done()
+    await queue.add(1, tag="x")
+    assert (await waiting)["count"] == 1
+
+
+async def test_what_another_process_adds_is_found(service: Running, serve: Serve, queue: Topic) -> None:
+    other = await serve()
+    waiting = asyncio.create_task(queue.claim("a", wait_ms=20_000, tags=["x"]))
+    await until_waiting(service, queue.name, 1)
+    async with httpx.AsyncClient(base_url=other.url) as http:
+        began = time.monotonic()
+        await queue.through(http).add(1, tag="x")
+    assert (await waiting)["count"] == 1
+    assert time.monotonic() - began < 1.5
+    await other.stop()
+
+
+async def test_a_waiter_for_a_tag_takes_no_wake_from_others(service: Running, queue: Topic) -> None:
+    for_tag = asyncio.create_task(queue.claim("a", wait_ms=3_000, tags=["x"]))
+    await until_waiting(service, queue.name, 1)
+    for_any = asyncio.create_task(queue.claim("b", wait_ms=20_000))
+    await until_waiting(service, queue.name, 2)
+    began = time.monotonic()
+    await queue.add(1)
+    assert (await for_any)["count"] == 1
+    assert time.monotonic() - began < 1
+    assert (await for_tag)["count"] == 0
+
+
+async def test_several_topics_and_tags(queue: Topic) -> None:
+    other = Topic(queue.http, f"{queue.name}.other")
+    await other.put()
+    for one in (queue, other):
+        await one.append({"data": 1, "tag": "a"}, {"data": 2, "tag": "b"})
+    body = {"node": "n", "topics": [other.name, queue.name], "max": 9, "tags": ["b"]}
+    answer = accepted(await queue.http.post("/v0/claim", json=body))
+    assert [(job["topic"], job["$seq"]) for job in answer["claimed"]] == [(other.name, 2), (queue.name, 2)]
+    await other.drop()
+
+
+async def test_claimers_of_two_processes_share_a_tag_without_a_job_twice(serve: Serve, queue: Topic) -> None:
+    """Each finds something for as long as there is something, though both look for the same jobs first."""
+    other = await serve()
+    async with httpx.AsyncClient(base_url=other.url) as http:
+        ways = (queue, queue.through(http))
+        await queue.add(1_000, tag="x")
+        await queue.add(1_000, tag="y")
+        found: list[int] = []
+
+        async def work(way: Topic, node: str) -> None:
+            while answer := (await way.claim(node, max=20, tags=["x", "y"]))["claimed"]:
+                found.extend(job["$seq"] for job in answer)
+
+        await asyncio.gather(*(work(way, f"w{i}{j}") for i, way in enumerate(ways) for j in range(3)))
+    assert sorted(found) == list(range(1, 2_001))
+    await other.stop()
+
+
+@pytest.mark.parametrize("tags", [[], "a", [1], ["x" * 257], ["a\0"], ["t"] * 33])
+async def test_tags_that_make_no_sense_are_refused(queue: Topic, tags: object) -> None:
+    answer = await queue.http.post(f"{queue.path}/claim", json={"node": "n", "tags": tags})
+    assert "tags" in refused(answer, 400, "invalid_request")["message"] or tags == ["a\0"]
