@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from app.api.bounds import MAX_NAMED
 from app.errors import InvalidRequest
@@ -49,7 +49,7 @@ def check_tenants(names: list[str]) -> list[str]:
     return names
 
 
-def known_parameters(request: Request, names: Collection[str]) -> None:
+def known_parameters(request: HTTPConnection, names: Collection[str]) -> None:
     """Refuse a parameter of the query that the route doesn't have. Raises InvalidRequest."""
     for name in request.query_params:
         if name not in names:

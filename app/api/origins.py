@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from app.edge.context import context_of
 
 
-def allow_origin(request: Request, *, exposed: str = "") -> dict[str, str]:
+def allow_origin(request: HTTPConnection, *, exposed: str = "") -> dict[str, str]:
     """The headers that let the page read the answer which has sent the request, if HOLDFAST_INGEST_ORIGINS names it;
     `exposed`: a header that it may read, too."""
     allowed = context_of(request).origins

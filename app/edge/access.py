@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from app.audit import trail
 from app.audit.trail import Actor
@@ -76,7 +76,7 @@ class Access:
 
     def check(
         self,
-        request: Request,
+        request: HTTPConnection,
         scopes: Scope,
         topic: str | None = None,
         *,
@@ -225,7 +225,7 @@ class Access:
             request.scope[_KEY] = whose
         return session
 
-    def _key(self, request: Request, scopes: Scope, *, consumes: bool, in_query: bool) -> Key:
+    def _key(self, request: HTTPConnection, scopes: Scope, *, consumes: bool, in_query: bool) -> Key:
         admitted: Key | None = request.scope.get(_KEY)
         if admitted is not None:
             return admitted
@@ -252,7 +252,7 @@ class Access:
         user, until = found
         return user.key(scopes, consumes=consumes, until=until)
 
-    def _must_be_no_strangers(self, request: Request) -> None:
+    def _must_be_no_strangers(self, request: HTTPConnection) -> None:
         """Where nobody signs in, refuse what a browser sends for a page of another site, whose names may lead here as
         well: whoever can reach the service is trusted, and no page that they happen to look at. Raises Forbidden."""
         host, by_browser = b"", False

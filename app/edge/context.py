@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
@@ -37,7 +37,7 @@ class Context(msgspec.Struct):
     started: float = msgspec.field(default_factory=time.monotonic)
 
 
-def context_of(request: Request) -> Context:
+def context_of(request: HTTPConnection) -> Context:
     """The context of the application that this request came to: what its lifespan yielded."""
     context: Context = request.scope["state"]["context"]
     return context

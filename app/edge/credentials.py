@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from app.settings import Network
 
 SESSION: Final = "holdfast_session"  # the cookie of the admin pages
 
 
-def authorization(request: Request) -> bytes:
+def authorization(request: HTTPConnection) -> bytes:
     """The header as it came; empty when there is none."""
     # From the scope: on every request, and a quarter of the time that a look by name takes.
     for name, value in request.scope["headers"]:
@@ -44,7 +44,7 @@ def basic(header: bytes) -> tuple[str, str] | None:
     return (name, password) if colon else None
 
 
-def from_another_site(request: Request) -> bool:
+def from_another_site(request: HTTPConnection) -> bool:
     """Whether a browser says that a page of another site has made this request. What is no browser says nothing."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -65,7 +65,7 @@ def names_this_machine(host: str) -> bool:
         return False
 
 
-def query_token(request: Request) -> bytes:
+def query_token(request: HTTPConnection) -> bytes:
     """The key or token of the query; of several, the first counts."""
     return next(iter(request.query_params.getlist("token")), "").strip().encode()
 

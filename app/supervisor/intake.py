@@ -86,3 +86,9 @@ class _Counted(BoundedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._intake.closed()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        socket = self.transport.get_protocol()
+        if socket is not self:
+            socket.ended = self._intake.closed  # type: ignore[attr-defined]  # it is a BoundedSocket from now on

@@ -8,6 +8,7 @@ once in a while, and remembers what it saw of each.
 from __future__ import annotations
 
 import asyncio
+import re
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ class Phase(Enum):
     END = auto()  # it was refused
 
 
+_SOCKET: Final = re.compile(rb"/v0/users/[^/?]+/events(\?|\Z)")  # targets that have a WebSocket
 NOTHING: Final = Phase.NOTHING  # looked at for every connection, and an enum's member is slow to find
 
 
@@ -94,7 +96,10 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.refuse(self._refusal or InvalidRequest("This is not HTTP/1.1."))
         except httptools.HttpParserUpgrade:
-            pass  # to a protocol that is not spoken here: the request is answered as it is
+            # To a protocol that is not spoken here: the request is answered as it is.
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
         if self._loose > self._loose_bytes:
             self.refuse(self._headers_too_large())
 
@@ -129,6 +134,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(cycle.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
         cycle.message_event.set()
+
+    def _should_upgrade(self) -> bool:
+        # After an answered request, and on the paths that have a WebSocket: all others answer as without an upgrade.
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and _SOCKET.match(self.url) is not None and super()._should_upgrade()
 
     def _check_headers(self) -> None:
         if len(self.headers) > MAX_HEADERS:

@@ -27,6 +27,8 @@ from app.supervisor.worker import NUMBERS, SLOT
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual proxies, so that they close first
 
+PING_SECONDS = 20.0  # between two pings of a WebSocket, and so long one waits for its answer
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -64,7 +66,9 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
         interface="asgi3",
         loop="uvloop" if find_spec("uvloop") else "asyncio",
         http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, settings)),  # uvicorn only calls it
-        ws="none",
+        ws=cast("type[asyncio.Protocol]", partial(make_socket, settings)),
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
         lifespan="on",
         access_log=False,
         log_config=None,
@@ -89,6 +93,13 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
             raise entry.refused from None
         return end.code if isinstance(end.code, int) else 1
     return 0
+
+
+def make_socket(settings: Settings, **protocol: Any) -> asyncio.Protocol:
+    """The protocol of a connection that goes on as a WebSocket."""
+    from app.supervisor.sockets import BoundedSocket  # noqa: PLC0415  (start time: a service without any loads none of it)
+
+    return BoundedSocket(settings, **protocol)
 
 
 class Entry:

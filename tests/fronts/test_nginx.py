@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import sys
 import time
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil  # type: ignore[import-untyped]
 import pytest
+from websockets.asyncio.client import connect
 
 from tests.api.dialect import Topic, accepted, refused
 from tests.api.events import HEARTBEAT, WorkStream, streaming, working
@@ -141,6 +143,14 @@ async def test_streams_are_heard_at_once_while_many_drip_their_headers(front: Fl
         assert silent.text == HEARTBEAT
         await queue.add(1)
         assert (await stream.job())["data"] == 1
+
+
+async def test_a_users_events_come_over_a_websocket(front: Fleet, http: httpx.AsyncClient) -> None:
+    token = accepted(await http.post("/v0/users/ada/token", json={}))["token"]
+    address = f"{front.url.replace('http://', 'ws://')}/v0/users/ada/events?token={token}"
+    async with connect(address, open_timeout=15) as stream:
+        accepted(await http.post("/v0/users/ada/events", json={"event": "packing"}))
+        assert json.loads(await asyncio.wait_for(stream.recv(), 15))["event"] == "packing"
 
 
 async def test_an_admin_page_moves(queue: Topic) -> None:

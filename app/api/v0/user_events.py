@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, Final
 
+import asyncpg
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.routing import WebSocketRoute
 from starlette.types import Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.api import direct
 from app.api.body import read_json
@@ -21,7 +24,9 @@ from app.api.openapi import events, header, operation, path, query
 from app.api.origins import allow_origin
 from app.api.users import MAX_USER_ID
 from app.api.v0.bodies import Performance
+from app.api.v0.errors import render
 from app.api.v0.fields import answer
+from app.db.pool import UNREACHABLE, as_unavailable
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, bearer, query_token
 from app.edge.events import (
@@ -36,7 +41,15 @@ from app.edge.events import (
 )
 from app.edge.payloads import check_json
 from app.engine.users import Listener, Users
-from app.errors import Forbidden, InvalidRequest, PayloadTooLarge, Unauthorized, Unavailable
+from app.errors import (
+    Forbidden,
+    HoldfastError,
+    InvalidRequest,
+    PayloadTooLarge,
+    ShuttingDown,
+    Unauthorized,
+    Unavailable,
+)
 from app.keys import Scope
 from app.queue.user_events import Event, New
 from app.signin.tokens import Listens
@@ -195,23 +208,94 @@ _described["responses"]["200"] = events(
 
 @router.get("/v0/users/{id}/events", response_class=Response, openapi_extra=_described)
 async def listen(request: Request) -> Response:
-    """The user's events, as server-sent events."""
+    """The user's events, as server-sent events; with `Upgrade: websocket`, as messages of a WebSocket."""
     context = context_of(request)
     claims = await _claims(request, context, request.path_params["id"])
     user_id = _user_in(request, {"token", "last_event_id"})
     must_accept_events(request.headers.get("accept"))
+    listener, missed, left = await _open(request, context, user_id, claims)
+    stream = UserStream(context.engine.users, listener, left, missed=missed)
+    stream.headers.update(allow_origin(request))
+    return stream
+
+
+async def _open(
+    request: HTTPConnection, context: Context, user_id: str, claims: Listens | None
+) -> tuple[Listener, bool, Callable[[], None]]:
+    """Listen as the request asks: the listener; whether it may have missed some; what calls off that it ends with the
+    token. Raises InvalidRequest, Throttled, Unavailable."""
     after = _after(request)
     context.quota.take_stream(request.scope, None)
-    users = context.engine.users
-    listener, missed = await users.open(user_id, after)
+    listener, missed = await context.engine.users.open(user_id, after)
     if claims is None:
         left = context.access.watch(None, listener.end)
     else:
         error = Unauthorized("This token has expired: ask for another.")
         left = asyncio.get_running_loop().call_later(claims.until - time.monotonic(), listener.end, error).cancel
-    stream = UserStream(users, listener, left, missed=missed)
-    stream.headers.update(allow_origin(request))
-    return stream
+    return listener, missed, left
+
+
+async def listen_by_socket(socket: WebSocket) -> None:
+    """The same over a WebSocket: each event is a text message. What the client sends is read and dropped."""
+    context = context_of(socket)
+    try:
+        claims = await _claims(socket, context, socket.path_params["id"])
+        if claims is None and "access-control-allow-origin" not in allow_origin(socket):
+            # A browser lets any page open a WebSocket, and read it.
+            context.access.check(socket, Scope(0))
+        user_id = _user_in(socket, {"token", "last_event_id"})
+        listener, missed, left = await _open(socket, context, user_id, claims)
+    except (HoldfastError, asyncpg.PostgresError, *UNREACHABLE) as error:
+        refusal = error if isinstance(error, HoldfastError) else as_unavailable(error)
+        if refusal is None:
+            raise
+        headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
+        await socket.send_denial_response(Response(render(refusal), refusal.status, headers, "application/json"))
+        return
+    leaving = asyncio.ensure_future(_left(socket))
+    leaving.add_done_callback(lambda _: listener.more.set())
+    try:
+        await socket.accept()
+        if missed:
+            await socket.send_text('{"event":"missed","data":{}}')
+        await _send_events(socket, context.engine.users, listener, leaving)
+    except WebSocketDisconnect:
+        pass  # the reader is gone, or as good as
+    finally:
+        leaving.cancel()
+        left()
+        context.engine.users.close(listener)
+
+
+async def _send_events(socket: WebSocket, users: Users, listener: Listener, leaving: asyncio.Future[None]) -> None:
+    while not leaving.done():
+        if (ending := listener.error) is not None:
+            await socket.send_text(_error_message(ending, ending.status))
+            await socket.close(1012 if isinstance(ending, ShuttingDown) else 1008)
+            return
+        try:
+            found = await users.next(listener, HEARTBEAT_SECONDS)
+        except Unavailable as error:  # advice: the stream goes on
+            await socket.send_text(_error_message(error, 429))
+            await asyncio.wait([leaving], timeout=ADVICE_SECONDS)
+            continue
+        for event in found:
+            await socket.send_text(f'{{"id":{event.id},"event":"{event.event}","data":{event.data}}}')
+        users.sent.add(len(found))
+
+
+async def _left(socket: WebSocket) -> None:
+    """Wait until the reader has left."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+def _error_message(error: HoldfastError, code: int) -> str:
+    data = {"code": code, "error": error.code, "message": error.message}
+    return encode({"event": "error", "data": data}).decode()
+
+
+router.routes.append(WebSocketRoute("/v0/users/{id}/events", listen_by_socket))
 
 
 class UserStream(EventStream):
@@ -258,7 +342,7 @@ def _frame(event: Event) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.id, event.event.encode(), event.data.encode())
 
 
-async def _claims(request: Request, context: Context, user_id: str) -> Listens | None:
+async def _claims(request: HTTPConnection, context: Context, user_id: str) -> Listens | None:
     """What the token says that the request shows; None where none is needed. Raises Unauthorized, Forbidden."""
     directory = context.access.directory
     if not directory.guarded:
@@ -272,7 +356,7 @@ async def _claims(request: Request, context: Context, user_id: str) -> Listens |
     return claims
 
 
-def _after(request: Request) -> int | None:
+def _after(request: HTTPConnection) -> int | None:
     given: Any = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
     if not given:
         return None
@@ -281,7 +365,7 @@ def _after(request: Request) -> int | None:
     return int(given)
 
 
-def _user_in(request: Request, parameters: Collection[str] = ()) -> str:
+def _user_in(request: HTTPConnection, parameters: Collection[str] = ()) -> str:
     """The user that the path names; the query may have these parameters. Raises InvalidRequest."""
     known_parameters(request, parameters)
     user_id: str = request.path_params["id"]

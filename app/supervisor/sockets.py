@@ -1,0 +1,62 @@
+"""A WebSocket, with bounds on what its client can send and on how long it can leave what was sent unread.
+
+Loaded with the first one: a service without any pays nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.server import ServerProtocol
+
+from app.settings import Settings
+
+MAX_MESSAGE_BYTES: Final = 4 * 1024  # of a client's: it has nothing to say
+MAX_UNREAD_BYTES: Final = 1024 * 1024  # answers to pings that a client does not read
+LAST_WORD_SECONDS: Final = 0.5  # for what the application says at a stop
+
+# uvicorn and the library log targets, which have tokens in them.
+log = logging.getLogger(__name__)
+log.setLevel(logging.WARNING)
+
+
+class BoundedSocket(WebSocketsSansIOProtocol):
+    """One connection after its upgrade. `ended` is called when it is lost."""
+
+    def __init__(self, limits: Settings, **protocol: Any) -> None:
+        super().__init__(**protocol)
+        self.ended: Callable[[], None] = lambda: None
+        self.logger = log
+        self.conn = ServerProtocol(max_size=MAX_MESSAGE_BYTES, logger=log)
+        self._limits = limits
+        self._unread = 0  # bytes that lay here at the last look
+        self._since = 0.0  # when a look last saw that its reader takes something
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.ended()
+
+    def shutdown(self) -> None:
+        # Its application has been told, says why, and closes it.
+        self.loop.call_later(LAST_WORD_SECONDS, self._shut)
+
+    def _shut(self) -> None:
+        if not self.disconnected:
+            super().shutdown()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self.transport.abort()
+        else:
+            super().data_received(data)
+
+    def look(self, now: float) -> None:
+        """Close the connection if its reader has taken nothing for too long. `now`: of the event loop's clock."""
+        before, self._unread = self._unread, self.transport.get_write_buffer_size()
+        if not before or self._unread < before:
+            self._since = now
+        elif now - self._since >= self._limits.write_seconds:
+            self.transport.abort()
