@@ -60,7 +60,7 @@ def test_the_files_are_those_that_some_module_loads() -> None:
 
 async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Awaitable[Session]]) -> None:
     """consumer.claim hands the columns from seq on to Job in their order, the lease behind the first and `created`
-    in ms; then `more`, the tenant, which is the lane's, and what `rare` has."""
+    in ms; then `more`, the lane's tenant and priority, and what `rare` has."""
     columns = await _columns(await connect(), "claim")
     assert columns[:5] == [("kind", str), ("lane", int), ("due", bool), ("place", int), ("slot", int)]
     made = [pair for pair in _fields(Job) if pair[0] != "lease"]
@@ -69,7 +69,7 @@ async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Await
     assert columns[5:-2] == [("created", float) if pair == ("created_ms", int) else pair for pair in made[:common]]
     assert [name for name, _ in columns[-2:]] == ["rare", "more"]
     [rare] = re.findall(r"THEN ROW\((j\.original_topic.*?)\) END AS rare", statements.named("claim").body)
-    assert [name.strip().removeprefix("j.").replace("grp", "group") for name in rare.split(",")] == names[common + 2 :]
+    assert [name.strip().removeprefix("j.").replace("grp", "group") for name in rare.split(",")] == names[common + 3 :]
 
 
 async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
