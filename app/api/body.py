@@ -48,8 +48,8 @@ class Few(Generic[T]):
 async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"", nul: bool = False) -> T:
     """The decoded body; `empty` stands in for none. With `nul` it may have U+0000, and the route sees to where.
 
-    Raises UnsupportedMediaType, PayloadTooLarge (without keeping more than `limit` bytes), Throttled (too many
-    bytes of bodies are held by all requests together) and InvalidRequest.
+    Raises UnsupportedMediaType (for compressed ones, too), PayloadTooLarge (without keeping more than `limit` bytes),
+    Throttled (too many bytes of bodies are held by all requests together) and InvalidRequest.
     """
     body = await read_bytes(request, limit)
     if not body and empty:
@@ -57,7 +57,18 @@ async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty:
     kind = request.headers.get("content-type", "")
     if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("The body must be JSON: content-type: application/json.")
-    return decoded(body, decoder, "The body", nul=nul)
+    try:
+        return decoded(body, decoder, "The body", nul=nul)
+    except InvalidRequest:
+        must_be_plain(request)  # looked at last: what is compressed is no JSON
+        raise
+
+
+def must_be_plain(request: Request) -> None:
+    """Refuse a body that is compressed. Raises UnsupportedMediaType."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMediaType(f"The body is compressed (content-encoding: {encoding[:80]}). Send it as it is.")
 
 
 def decoded(body: bytes, decoder: Decoder[T], what: str, *, nul: bool = False) -> T:

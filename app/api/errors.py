@@ -96,5 +96,6 @@ def _known(request: Request, error: Exception) -> HoldfastError | None:
             return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
         if in_topics and any(path.startswith(f"{start}/") for start in BEFORE_TOPICS):
             return InvalidRequest("A topic's name can't be empty.")
-        return NotFound(f"There is nothing at {request.url.path}.")
+        routers = " There are no routers here." if path.startswith("/v0/routers/") else ""
+        return NotFound(f"There is nothing at {request.url.path}.{routers}")
     return as_unavailable(error)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.api import direct, tenancy
-from app.api.body import read_bytes
+from app.api.body import must_be_plain, read_bytes
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
 from app.api.fields import encode
 from app.api.forms import FORM, MULTIPART, media_type, payload_of
@@ -115,6 +115,7 @@ async def ingest(request: Request) -> Response:
     )
     tenancy.enqueued_by(key, batch)
     check_groups(name, batch)
+    must_be_plain(request)
     body = await read_bytes(request, min(MAX_RECORD_BYTES, context.settings.max_body_bytes))
     payload, content_type = payload_of(body, media)
     size = len(payload) + sum(len(text.encode()) for text in batch.metadata if text)

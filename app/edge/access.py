@@ -265,7 +265,11 @@ class Access:
             raise Forbidden("Without sign-in, this is not for pages of other sites.")
         if self._local and host and host not in self._local_hosts:
             if not names_this_machine(host.decode("latin-1")):
-                raise Forbidden("Without sign-in, this is for this machine alone: by localhost, or by its address.")
+                named = host[:80].decode("latin-1")
+                raise Forbidden(
+                    f"Without sign-in, this is for this machine alone, and the request's Host is {named!r}. "
+                    "Use localhost or 127.0.0.1, or set HOLDFAST_API_KEYS and send a key."
+                )
             if len(self._local_hosts) < MOST_HOSTS:
                 self._local_hosts.add(host)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -97,6 +98,32 @@ async def test_a_topics_priority_is_clamped_when_it_is_read(queue: Topic, asked:
     assert (await queue.state())["effective_priority"] == counts
     page = accepted(await queue.http.get(f"/v0/topics?prefix={queue.name}"))
     assert page["topics"][0]["effective_priority"] == counts
+
+
+async def test_a_put_that_means_a_log_says_what_to_send_for_a_queue(queue: Topic) -> None:
+    error = refused(await queue.http.put(queue.path, json={"durable": True}), 409, "topic_exists_incompatible")
+    assert 'Send "type": "queue"' in error["message"]
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b'{"node": "n"}'), b"{}"], ids=["gzip", "as gzip"])
+async def test_a_compressed_body_is_refused_as_one(queue: Topic, body: bytes) -> None:
+    for path in (f"{queue.path}/claim", f"/in/{queue.name}"):
+        answer = await queue.http.post(path, content=body, headers=JSON | {"content-encoding": "gzip"})
+        assert "compressed (content-encoding: gzip)" in refused(answer, 415, "unsupported_media_type")["message"]
+    plain = await queue.http.post(f"{queue.path}/claim", json={"node": "n"}, headers={"content-encoding": "identity"})
+    assert accepted(plain)["count"] == 0
+
+
+async def test_another_host_name_is_told_what_to_set(queue: Topic) -> None:
+    error = refused(await queue.http.get(queue.path, headers={"host": "queue.internal"}), 403, "forbidden")
+    assert "'queue.internal'" in error["message"]
+    assert "HOLDFAST_API_KEYS" in error["message"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v0/routers"), ("PUT", "/v0/routers/a>b")])
+async def test_there_are_no_routers_and_the_answer_says_so(http: httpx.AsyncClient, method: str, path: str) -> None:
+    error = refused(await http.request(method, path, json={}), 404, "not_found")
+    assert "no routers" in error["message"]
 
 
 async def test_a_put_that_changes_nothing_is_a_200(queue: Topic) -> None:
