@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from holdfast import AsyncClient, AsyncTopic, Queue
+from holdfast import AsyncClient, AsyncTopic, Queue, TopicConfig
 from tests.conftest import Running
 from tests.sdk.proxy import Proxy
 
@@ -21,9 +21,9 @@ async def client(service: Running) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 async def queue(client: AsyncClient, topic: str) -> AsyncTopic:
-    """A durable queue with every default."""
+    """A durable queue whose jobs come again at once, for ever: with v0's defaults, and not the SDK's own."""
     made = client.topic(topic)
-    await made.put()
+    await made.put(TopicConfig(max_deliveries=None, dead_letter=None, backoff=None))
     return made
 
 

@@ -26,7 +26,7 @@ async def test_topics(cli: Cli, client: AsyncClient, topic: str) -> None:
     assert again.err.startswith("error: already_exists: There is a topic")
     assert (await client.topic(topic).get()).config.max_deliveries == 5
     assert (await cli("topics", "put", topic, "--replace")).out == f"{topic} is as you say.\n"
-    assert (await client.topic(topic).get()).config.max_deliveries == 0
+    assert (await client.topic(topic).get()).config.max_deliveries == 20
 
     listed = await cli("topics", "list", "--prefix", topic)
     assert listed.out.split()[:2] == ["topic", "count"]

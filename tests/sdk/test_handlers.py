@@ -98,7 +98,7 @@ async def test_what_was_not_run_is_not_done(client: AsyncClient, topic: str, ser
         handlers.handler(f"{topic}-b", retry=())(given)
         names = ["coroutine", "future", "generator", "async generator", "Retry", "Dead"]
         for name in handlers.handlers:
-            await client.topic(name).put()
+            await client.topic(name).put(TopicConfig(on_exhausted="fail"))
         thread = (await client.topic(f"{topic}-a").enqueue("wrapped")).seq
         seqs = (await client.topic(f"{topic}-b").enqueue_many(names)).seqs
         async with working(handlers):

@@ -17,7 +17,7 @@ from holdfast._cli.params import Json, TopicName
 from holdfast._cli.session import Exit, Refused, session
 from holdfast._jqueue.queues import checked
 from holdfast._jqueue.state import JobStatus
-from holdfast._jqueue.verbs import record_of
+from holdfast._jqueue.verbs import SETTINGS, record_of
 
 BATCH: Final = 1_000
 
@@ -31,10 +31,9 @@ def import_(
     window a second time does nothing."""
     with session(as_json) as (client, out):
         jobs, dead = _jobs_of(file)
-        config = models.TopicConfig(priority_order="lowest_first")
         taken = deduped = 0
         for batch in _batches(jobs):
-            done = client.topic(topic).enqueue_many(batch, config=config)
+            done = client.topic(topic).enqueue_many(batch, config=SETTINGS)
             taken += done.count
             deduped += len(done.duplicates)
         before = f", {deduped} of them before" if deduped else ""

@@ -80,7 +80,8 @@ def put(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a topic: a durable queue, unless it is said otherwise. One that is there is left alone without --replace."""
+    """Make a topic: a durable queue with 20 deliveries, growing pauses and a dead-letter topic, unless it is said
+    otherwise. One that is there is left alone without --replace."""
     said = _said(settings, file)
     with session(as_json) as (client, out):
         named = client.topic(topic)

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import cycle
@@ -34,6 +34,8 @@ from holdfast.errors import (
 log: Final = logging.getLogger("holdfast")
 
 NODE: Final = "jqueue"  # who holds the jobs, in all processes: whoever knows a job's id may settle it, as in jqueue
+# As jqueue has it, a job that is returned can be taken at once, and one that is DEAD stays in the queue.
+SETTINGS: Final = models.TopicConfig(priority_order="lowest_first", on_exhausted="fail", backoff=None)
 PRIORITY: Final = "$priority"  # in a job's metadata, as a claim's answer does not say it
 MAX_READ: Final = 10_000
 MAX_KNOWN: Final = 100_000
@@ -234,8 +236,7 @@ class Verbs:
             except Forbidden:
                 pass  # a producer's key, which may not look: whoever made the key has made the topic
             except TopicNotFound:
-                config = models.TopicConfig(lease_ms=self.lease_ms, priority_order="lowest_first")
-                await self._topic.put(config)
+                await self._topic.put(replace(SETTINGS, lease_ms=self.lease_ms))
             self._made = True
 
     async def _claim(self, entrypoint: str | None, most: int) -> list[Job]:

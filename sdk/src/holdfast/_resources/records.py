@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from holdfast import _trace, models
-from holdfast._body import fields_of, records_of
+from holdfast._body import records_of
 from holdfast._decode import read
 from holdfast._objects import Upload
-from holdfast._resources.settings import NamedTopic
+from holdfast._resources.settings import NamedTopic, settings_of
 from holdfast._verbs import S, verb
 from holdfast._wire import ALL_MS, Reply, Request, T, encode, reads, said
 
@@ -103,7 +103,7 @@ class TopicRecords(NamedTopic[S]):
         body = {
             "node": node,
             "create": config is not None,
-            "config": None if config is None else fields_of(config),
+            "config": None if config is None else settings_of(self.name, config),
             "idempotency_key": idempotency_key or uuid.uuid4().hex,
             "records": records_of(records, _trace.context(traceparent)),
         }

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Final, Literal
 
 from holdfast import models
 from holdfast._body import fields_of
 from holdfast._verbs import Resource, S, listing, verb
 from holdfast._wire import ALL_MS, Request, encode, path, reads, reads_page, said
+from holdfast.models.topics import DEAD_LETTERS
+
+_QUEUE: Final = models.TopicConfig()
+
+
+def settings_of(topic: str, config: models.TopicConfig) -> dict[str, Any]:
+    """A topic's settings as they are sent: without the defaults that make no sense for this one."""
+    settings = fields_of(config)
+    if config.type == "log":
+        for name in ("max_deliveries", "dead_letter", "backoff"):
+            if getattr(config, name) == getattr(_QUEUE, name):
+                del settings[name]
+    elif config.dead_letter == DEAD_LETTERS and (config.on_exhausted == "fail" or topic.endswith(DEAD_LETTERS)):
+        del settings["dead_letter"]
+    elif (config.dead_letter or "").startswith("."):
+        settings["dead_letter"] = f"{topic}{config.dead_letter}"
+    return settings
 
 
 class NamedTopic(Resource[S]):
@@ -26,8 +43,9 @@ class TopicSettings(NamedTopic[S]):
 
     @verb
     def put(self, config: models.TopicConfig | None = None) -> Request[models.TopicPut]:
-        """Make the topic, or replace its settings: what `config` leaves out goes back to its default."""
-        body = encode(fields_of(config or models.TopicConfig()))
+        """Make the topic, or replace its settings: what `config` leaves out goes back to the default of TopicConfig.
+        Without it a job is delivered 20 times with growing pauses, and then moves to the dead letters."""
+        body = encode(settings_of(self.name, config or _QUEUE))
         return Request("PUT", self._path(), reads(models.TopicPut), body=body)
 
     @verb

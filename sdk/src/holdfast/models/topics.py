@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from holdfast.models.marks import Named
 
 Durability = Literal["ephemeral", "memory", "disk", "fsync"]
+DEAD_LETTERS: Final = ".dlq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,8 @@ class Webhook:
 class TopicConfig:
     """The settings of a topic: what is None has the service's default. docs/semantics.md, section 24.
 
-    A topic is a queue, and durable, unless it is said otherwise.
+    A topic is a queue, and durable, unless it is said otherwise. A job of it that fails is tried 20 times with growing
+    pauses, and then moves to the dead letters. A `dead_letter` that begins with a dot is what follows the topic's name.
     """
 
     type: Literal["queue", "log"] = "queue"
@@ -43,10 +45,10 @@ class TopicConfig:
     durability: Durability | None = None
     lease_ms: int | None = None
     claim_jitter_ms: int | None = None
-    max_deliveries: int | None = None
-    dead_letter: str | None = None
+    max_deliveries: int | None = 20
+    dead_letter: str | None = DEAD_LETTERS
     on_exhausted: Literal["redeliver", "fail", "dead_letter"] | None = None
-    backoff: Backoff | None = None
+    backoff: Backoff | None = Backoff(kind="exponential", base_ms=1_000, cap_ms=600_000, jitter="full")
     ttl_ms: int | None = None
     cap_records: int | None = None
     cap_bytes: int | None = None
