@@ -26,7 +26,7 @@ from tests.races.weather import Storm
 MakeQueue = Callable[..., Awaitable[Policy]]
 SECONDS = 5.0
 GROUPS = 50
-DEPTH = {False: 120, True: 80}  # with keys, fewer jobs wait: a pending one is updated
+DEPTH = {False: 80, True: 60}  # with keys, fewer jobs wait: a pending one is updated
 MOST_LOST = 5  # races, with keys: see test_key_storm.py; and deletions lock by seq, producers by key
 WANTED = {"unblocked", "released", "acked", "dead_lettered", "deleted", "expired", "requeued", "cancelled"}
 OF_KEYS = {"updated", "superseded"}
