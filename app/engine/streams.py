@@ -112,7 +112,8 @@ class Streams:
             jobs = await self._claims.claim(replace(opened, policy=policy, max=free), RENEW_SECONDS)
             for job in jobs:
                 self._settled(topic.id, [job.seq])  # whoever had it before has lost it
-                stream.leased[job.seq] = job
+                # Without what may be large: a worker may take hours.
+                stream.leased[job.seq] = replace(job, payload=b"", metadata=None, more=None)
                 self._holders[topic.id, job.seq] = stream
             if jobs:
                 return jobs

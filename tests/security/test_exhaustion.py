@@ -164,3 +164,16 @@ async def test_a_million_of_everything_is_refused(queue: Topic, watched: Watched
     assert page.status_code == 200
     assert len(page.json()["topics"]) <= 1_000
     await alive(queue)
+
+
+async def test_what_a_stream_delivered_is_not_kept(running: tuple[str, int], queue: Topic, watched: Watched) -> None:
+    """320 MiB of jobs, on forty streams that hold them."""
+    async with contextlib.AsyncExitStack() as streams:
+        for number in range(40):
+            await queue.append(*[{"data": "x" * 1_000_000}] * 8, config={"type": "queue"})
+            stream = await streams.enter_async_context(raw(running[0]))
+            await stream.send(get(f"{queue.path}/work?node=n{number}&max=8", key="k"))
+            came = 0
+            while came < 7_000_000:
+                came += len(await stream.reader.read(MIB))
+        await queue.until_counts(1, 320)

@@ -155,6 +155,7 @@ class WorkStream(EventStream):
                     if self._traced is not None:
                         self._traced.pushed(topic, jobs, began)
                     sent["job"].add(len(jobs))
+                    del finished, jobs  # with their payloads: the next may be hours away
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
                     await push(send, HEARTBEAT)
