@@ -15,9 +15,9 @@ from starlette.responses import Response
 from app.admin.forms import instant_of, ms
 from app.admin.frame import tabs
 from app.admin.render import page
-from app.admin.topic import Holding, held_by
 from app.edge.context import Context, context_of
 from app.edge.jobs import whole
+from app.engine.levels import Looked
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
 from app.queue import ledger, shown
 from app.queue.ledger import PAST_STATES, Past, PastJob
@@ -96,7 +96,7 @@ async def show(request: Request) -> Response:
             at_ms = ms(instant)
             past = await context.engine.pasts.at(policy.topic, instant)
             (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
-            compared = _compared(past, await held_by(context, policy), statuses)
+            compared = _compared(past, await context.engine.levels.look_at(policy), statuses)
             if state := request.query_params.get("state", ""):
                 then = await _then(context, policy, instant, state, _behind(request))
         except (InvalidRequest, NotFound, TooMuchToRead) as error:
@@ -135,7 +135,7 @@ def _behind(request: Request) -> int:
     return behind
 
 
-def _compared(past: Past, holding: Holding, statuses: Statuses) -> Compared:
+def _compared(past: Past, holding: Looked, statuses: Statuses) -> Compared:
     exact = holding.exact
     rows = [
         Row("ready", "Ready", "ready", past.ready, holding.ready, exact),

@@ -8,15 +8,18 @@ import msgspec
 from starlette.requests import Request
 
 from app.admin.permissions import SEE, SEE_RIGHTS, SEE_SCHEDULES, SEE_SERVER, Permission, allows
+from app.engine.levels import Looked
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A way to a page. `go`: the key that leads there after g, "" for none; `here`: it is the page that is shown."""
+    """A way to a page. `go`: the key that leads there after g, "" for none; `here`: it is the page that is shown;
+    `looked`: what its topic holds, where the page shows failed jobs and they were counted."""
 
     href: str
     word: str
     go: str = ""
     here: bool = False
+    looked: Looked | None = None
 
 
 SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
@@ -31,10 +34,11 @@ SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
     (Link("/admin/users", "Users"), SEE_SERVER),
     (Link("/admin/audit", "Audit"), SEE_RIGHTS),
 )
+FAILED: Final = "/dead"
 TABS: Final[tuple[tuple[Link, Permission], ...]] = (  # what stands behind /admin/topics/{topic}
     (Link("", "Overview"), SEE),
     (Link("/jobs", "Jobs"), SEE),
-    (Link("/dead", "Dead letters"), SEE),
+    (Link(FAILED, "Failed"), SEE),
     (Link("/config", "Config"), SEE),
     (Link("/asof", "Time"), SEE),
 )
@@ -51,11 +55,17 @@ def side(request: Request) -> list[Link]:
     ]
 
 
-def tabs(request: Request, topic: str, *, is_log: bool = False) -> list[Link]:
-    """The pages of a topic that whoever asks may see; none where there is but one."""
+def tabs(request: Request, topic: str, *, is_log: bool = False, failed: Looked | None = None) -> list[Link]:
+    """The pages of a topic that the caller may see; none where there is but one. `failed`: what the topic holds, for
+    the number of failed jobs at their page."""
     path, base = request.url.path, f"/admin/topics/{topic}"
     found = [
-        msgspec.structs.replace(one, href=base + one.href, here=_below(path, base + one.href, leaf=not one.href))
+        msgspec.structs.replace(
+            one,
+            href=base + one.href,
+            here=_below(path, base + one.href, leaf=not one.href),
+            looked=failed if one.href == FAILED else None,
+        )
         for one, permission in TABS
         if allows(request, permission, topic) and (one.href in _OF_LOGS or not is_log)
     ]

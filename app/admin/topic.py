@@ -24,7 +24,7 @@ from app.edge.control import hold
 from app.edge.jobs import Leases, release
 from app.engine import triage
 from app.errors import InvalidRequest, TopicNotFound
-from app.queue import holders, inspector, log, stats
+from app.queue import log, stats
 from app.queue.failures import SILENCE, Failures
 from app.queue.model import Connection
 from app.queue.stats import Held, Step
@@ -61,35 +61,6 @@ class Chart(msgspec.Struct, frozen=True):
     nothing: str = ""
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """What a queue holds now."""
-
-    ready: int
-    in_flight: int
-    scheduled: int
-    blocked: int
-    dead: int
-    oldest_ms: int | None
-    exact: bool
-    bytes: int
-    oldest_blocked_ms: int | None
-
-    @property
-    def waited_ms(self) -> int | None:
-        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
-        return triage.longest(self.oldest_ms, self.oldest_blocked_ms)
-
-    @property
-    def parts(self) -> list[tuple[str, int]]:
-        """What is not finished, by state."""
-        return [
-            ("ready", self.ready),
-            ("in-flight", self.in_flight),
-            ("scheduled", self.scheduled),
-            ("blocked", self.blocked),
-        ]
-
-
 async def show(request: Request) -> Response:
     """The page. Raises InvalidRequest, TopicNotFound, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
@@ -106,7 +77,7 @@ async def show(request: Request) -> Response:
             request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
         )
     # One after the other: whoever has many pages open must not have all of the pool.
-    holding = await held_by(context, policy)
+    holding = await context.engine.levels.look_at(policy)
     charts = await _charts(context, policy, over)
     beside = await around.read(request, policy)
     _, verdict = await context.engine.explain.topic(policy)
@@ -117,7 +88,7 @@ async def show(request: Request) -> Response:
         "topic.html",
         title=name,
         topic=name,
-        tabs=tabs(request, name),
+        tabs=tabs(request, name, failed=holding),
         control=policy.control,
         may_control=allows(request, CONTROL, name),
         may_release=allows(request, CHANGE_JOBS, name),
@@ -161,31 +132,6 @@ async def _hold(request: Request, change: Callable[[control.Control], control.Co
     name = check_name(request.path_params["topic"])
     await hold(request, name, change, action)
     return RedirectResponse(f"/admin/topics/{name}", 303)
-
-
-async def held_by(context: Context, policy: Policy) -> Holding:
-    """What a queue holds, with BOUND due jobs counted at most. Raises TopicNotFound."""
-    db, topic = context.pools.rest, policy.topic
-    lows = context.engine.cursors.lows(topic.id)
-    depths = await inspector.depths(db, [(topic, policy.budget, lows)], BOUND)
-    depth = depths.get(topic.name)
-    state = (await inspector.states(db, [topic], BOUND)).get(topic.name)
-    if depth is None or state is None:
-        raise TopicNotFound(topic.name)
-    stuck = holders.Stuck()
-    if depth.blocked:
-        stuck = (await holders.stuck_groups(db, [(topic, policy.config.wait_goal_ms)], {}))[topic.name]
-    return Holding(
-        depth.ready,
-        depth.in_flight,
-        depth.scheduled,
-        depth.blocked,
-        state.dead_lettered,
-        depth.oldest_ms,
-        depth.looked < BOUND,
-        depth.bytes,
-        stuck.oldest_ms,
-    )
 
 
 async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:

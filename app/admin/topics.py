@@ -35,17 +35,6 @@ class Row(msgspec.Struct, frozen=True):
     came: float | None
     went: float | None
 
-    @property
-    def parts(self) -> list[tuple[str, int]]:
-        """What it holds, by state."""
-        one = self.seen.looked
-        return [
-            ("ready", one.ready),
-            ("in-flight", one.in_flight),
-            ("scheduled", one.scheduled),
-            ("blocked", one.blocked),
-        ]
-
 
 async def show(request: Request) -> Response:
     """A page of topics. What is asked for stands in the address. Raises InvalidRequest, Unavailable."""

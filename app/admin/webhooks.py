@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from app.admin.failures import largest_failures
 from app.admin.render import page
-from app.admin.topic import SECONDS, Holding, held_by
+from app.admin.topic import SECONDS
 from app.edge.context import context_of
+from app.engine.levels import Looked
 from app.queue import shown
 from app.queue.failures import SILENCE, Failures
 from app.topics import store
@@ -32,11 +33,11 @@ async def show(request: Request) -> Response:
     """The page. Raises Unavailable."""
     context = context_of(request)
     policy = await store.get(context.pools.rest, DELIVERIES, context.policies.defaults)
-    holding: Holding | None = None
+    holding: Looked | None = None
     failures: Failures | None = None
     given_up = 0
     if policy is not None:
-        holding = await held_by(context, policy)
+        holding = await context.engine.levels.look_at(policy)
         (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
         given_up = statuses.failed
         failures = await largest_failures(context, policy, SECONDS)

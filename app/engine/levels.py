@@ -15,7 +15,7 @@ from app import tasks
 from app.db import health
 from app.db.pool import UNREACHABLE
 from app.engine import triage
-from app.errors import HoldfastError
+from app.errors import HoldfastError, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Kind
 from app.queue import archive, holders, inspector, survey
@@ -47,9 +47,12 @@ log = logging.getLogger(__name__)
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """What a topic holds, as it was looked at. `count` is what is not finished, or a log's records; `dead` what failed,
-    there or as dead letters. `exact`: nothing was left uncounted. `takes_dead`: dead letters of
-    others come here."""
+    """What a topic holds, as it was looked at. `count` is what is not finished, or a log's records.
+
+    `dead` is its failed jobs: those kept in it, and those in its dead-letter topic that came from it.
+    `exact`: all jobs that are due were counted. `dead_exact`: all failed jobs were.
+    `takes_dead`: dead letters of other topics come here.
+    """
 
     is_queue: bool
     count: int
@@ -61,6 +64,7 @@ class Looked(msgspec.Struct, frozen=True):
     dead: int = 0
     oldest_ms: int | None = None
     exact: bool = True
+    dead_exact: bool = True
     takes_dead: bool = False
     stuck: Stuck = Stuck()
     long: Long = Long()
@@ -69,6 +73,16 @@ class Looked(msgspec.Struct, frozen=True):
     def waited_ms(self) -> int | None:
         """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
         return triage.longest(self.oldest_ms, self.stuck.oldest_ms)
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """What is not finished, by state."""
+        return [
+            ("ready", self.ready),
+            ("in-flight", self.in_flight),
+            ("scheduled", self.scheduled),
+            ("blocked", self.blocked),
+        ]
 
 
 class Levels:
@@ -98,7 +112,6 @@ class Levels:
         self._policies: list[Policy] = []
         self._depths: dict[str, Depth] = {}
         self._sights: dict[str, Sight] = {}
-        self._graves: dict[str, str | None] = {}  # where the queues' dead letters go
         self._takers: frozenset[str | None] = frozenset()
         self._goals: dict[str, int] = {}  # of the queues, in ms
         self._stuck: dict[str, Stuck] = {}
@@ -140,7 +153,7 @@ class Levels:
             name = policy.topic.name
             depth, state = self._depths.get(name), self._logs.get(name)
             if depth is not None:
-                found.append((policy, self._held(depth)))
+                found.append((policy, self._held(depth, self._sights.get(name))))
             elif state is not None:
                 found.append((policy, Looked(False, state.count, state.bytes)))
         found.sort(key=lambda one: one[0].topic.name)
@@ -150,20 +163,31 @@ class Levels:
         """Whether a queue that was looked at names this one for its dead letters."""
         return topic in self._takers
 
-    def _held(self, depth: Depth) -> Looked:
-        sight = self._sights.get(depth.topic)
-        failed = 0 if sight is None else sight.failed
+    async def look_at(self, queue: Policy) -> Looked:
+        """What a queue holds now. Raises TopicNotFound, and what asyncpg raises."""
+        depths = await self.depths([queue])
+        sights = await survey.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter)])
+        if queue.topic.name not in sights:
+            raise TopicNotFound(queue.topic.name)
+        depth, stuck = depths[queue.topic.name], Stuck()
+        if depth.blocked:
+            goals = [(queue.topic, queue.config.wait_goal_ms)]
+            stuck = (await holders.stuck_groups(self._pools.rest, goals, {}))[queue.topic.name]
+        return msgspec.structs.replace(self._held(depth, sights[queue.topic.name]), stuck=stuck)
+
+    def _held(self, depth: Depth, sight: Sight | None) -> Looked:
         return Looked(
             True,
-            self._live(depth.topic),
+            _live(depth),
             depth.bytes,
             depth.ready,
             depth.in_flight,
             depth.scheduled,
             depth.blocked,
-            failed + self._live(self._graves.get(depth.topic)),
+            0 if sight is None else sight.dead,
             depth.oldest_ms,
-            depth.looked < BOUND and failed < survey.FINISHED,
+            depth.looked < BOUND,
+            sight is None or sight.letters < survey.LETTERS,
             self.takes_dead(depth.topic),
             self._stuck.get(depth.topic, Stuck()),
             self._long.get(depth.topic, Long()),
@@ -212,9 +236,9 @@ class Levels:
             merged.level(catalogue.TOPIC_WAIT_GOAL, (name,), goal_ms / 1000)
         for name, sight in self._sights.items():
             merged.level(catalogue.TOPIC_HEAD, (name,), sight.head_seq)
-            if sight.earliest_seq is not None or self._live(name) == 0:
+            if sight.earliest_seq is not None or name not in self._depths or _live(self._depths[name]) == 0:
                 merged.level(catalogue.TOPIC_EARLIEST, (name,), sight.earliest_seq or sight.head_seq + 1)
-            merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.failed + self._live(self._graves[name]))
+            merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.dead)
         for name in self._depths.keys() & self._takers:
             merged.level(catalogue.TOPIC_TAKES_DEAD, (name,), 1)
         for name, state in self._logs.items():
@@ -222,11 +246,6 @@ class Levels:
             merged.level(catalogue.TOPIC_EARLIEST, (name,), state.earliest_seq)
             merged.level(catalogue.TOPIC_RECORDS, (name,), state.count)
             merged.level(catalogue.TOPIC_BYTES, (name,), state.bytes)
-
-    def _live(self, queue: str | None) -> int:
-        """Jobs of a queue that are not finished; 0 for one that is not shown."""
-        depth = self._depths.get(queue or "")
-        return 0 if depth is None else depth.ready + depth.in_flight + depth.scheduled + depth.blocked
 
     async def _refresh(self) -> None:
         began = time.monotonic()
@@ -300,10 +319,14 @@ class Levels:
     async def _read_depths(self) -> None:
         queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]
         self._depths, self._looked = await self.depths(queues), time.monotonic()
-        sights = await survey.survey(self._pools.rest, [queue.topic for queue in queues])
-        self._graves = {queue.topic.name: queue.config.dead_letter for queue in queues}
-        self._takers = frozenset(self._graves.values())
+        sights = await survey.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter) for queue in queues])
+        self._takers = frozenset(queue.config.dead_letter for queue in queues)
         self._goals = {queue.topic.name: queue.config.wait_goal_ms for queue in queues}
         self._sights = sights
         logs = [(p.topic, p.config.ttl_ms) for p in self._policies if p.config.type is TopicType.LOG]
         self._logs = await records.states(self._pools.rest, logs, BOUND)
+
+
+def _live(depth: Depth) -> int:
+    """Jobs that are not finished."""
+    return depth.ready + depth.in_flight + depth.scheduled + depth.blocked

@@ -274,7 +274,7 @@ TOPIC_BYTES: Final = _gauge(
 TOPIC_DEAD_NOW: Final = _gauge(
     "topic_dead",
     "topic",
-    "Jobs that failed and are kept, up to 1000, and those in the queue that it names for dead letters.",
+    "Failed jobs: those kept in the topic, and up to 10000 in its dead-letter topic that came from it.",
 )
 TOPIC_TAKES_DEAD: Final = _gauge(
     "topic_takes_dead_letters", "topic", "1 for a queue that another one names for its dead letters; absent for others."

@@ -257,7 +257,7 @@ async def test_a_list_has_pages_and_orders_by_its_address(boss: BrowserContext, 
         assert (await one.page.locator("[data-row]").all_inner_texts())[0] == "many.50"
         await one.open("/admin/topics")
         async with one.page.expect_navigation():
-            await one.page.get_by_role("link", name="Dead", exact=True).click()
+            await one.page.get_by_role("link", name="Failed", exact=True).click()
         assert one.page.url.endswith("?sort=dead")
         await one.keep("small-topics-1280-light")
         assert (await one.page.locator("[data-row]").all_inner_texts())[0] == "orders"

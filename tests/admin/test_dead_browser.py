@@ -133,7 +133,7 @@ async def test_task_which_error_grew_and_an_example_of_it(operator: BrowserConte
             '"note": "ring twice"',
         ]
         await expect(example).to_contain_text("completed")
-        assert await one.page.title() == "Dead letters of orders · Holdfast"
+        assert await one.page.title() == "Failed jobs of orders · Holdfast"
         assert await one.page.locator("script:not([src])").count() == 0
 
 

@@ -60,8 +60,8 @@ async def test_it_has_what_topics_hold_and_what_became_of_jobs(alone: Running) -
         await minutes.tell(alone.context.pools)
         found = {one["topic"]: one for one in (await look(http))["topics"]}
     orders = found["orders"]
-    counts = ("ready", "in_flight", "scheduled", "blocked", "dead", "count", "exact")
-    assert [orders[name] for name in counts] == [2, 2, 1, 0, 1, 5, True]
+    counts = ("ready", "in_flight", "scheduled", "blocked", "dead", "count", "exact", "dead_exact")
+    assert [orders[name] for name in counts] == [2, 2, 1, 0, 1, 5, True, True]
     assert orders["oldest_claimable_age_ms"] >= 0
     sums = {name: sum(minutes) for name, minutes in orders["minutes"].items()}
     assert sums == {"enqueued": 7, "claimed": 4, "completed": 1, "failed": 1, "dead_lettered": 1}

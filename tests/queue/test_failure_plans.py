@@ -1,4 +1,4 @@
-"""What a list of failures and a purge of one kind cost, however many jobs are out.
+"""What a list of failures, a purge of one kind and the counts of failed jobs cost, however many jobs are out.
 
 Rows are loaded in bulk: what is looked at here is how they lie there, not how they came.
 """
@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from app.db.pool import PLANNER
+from app.queue.model import Topic
 from app.topics import store
 from app.topics.asked import Asked, resolve
 from app.topics.config import DEFAULTS, Policy
@@ -22,7 +23,8 @@ from tests.queue.calls import Session
 N = 100  # jobs a call
 CLUSTERS = 120  # of those dead letters, in two sources; and one of what failed in place
 # Pages that a call may look at: about twice what was measured on 18.
-BOUNDS = {"failures": 1_500, "failure_places": 25, "purge_cluster": 2_000}
+BOUNDS = {"failures": 1_500, "failure_places": 25, "purge_cluster": 2_000, "survey": 300, "tenant_stats": 12_000}
+LETTERS = 5_000  # counted at most, in each of two topics
 COUNTED = 6_100  # jobs, at 100 a cluster: where nobody has vacuumed, each may take a page
 FILL = """
 INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, payload,
@@ -60,12 +62,14 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
         await db.close()
 
 
-async def measured(db: Session) -> dict[str, plans.Plan]:
+async def measured(db: Session, busy: Topic) -> dict[str, plans.Plan]:
     """Each statement's plan: 5,000 jobs counted at most, and N jobs purged."""
     arguments: dict[str, tuple[object, ...]] = {
         "failures": ("busy", "dead", EVER, 1_000, 5_000, 20),
         "failure_places": ("dead", None, 1_000),
         "purge_cluster": ("dead", "busy", "0" * 16, EVER, 0, datetime(2999, 1, 1, tzinfo=UTC), N),
+        "survey": (["busy"], [busy.sequence], [busy.id], ["dead"], N, LETTERS),
+        "tenant_stats": ("busy", "", N, None, LETTERS, False, 0, "dead", [], [], [], []),
     }
     found = {}
     for name, given in arguments.items():
@@ -76,18 +80,20 @@ async def measured(db: Session) -> dict[str, plans.Plan]:
 
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_it_costs_what_it_counts_or_changes(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
-    async with new_world(new_database) as (db, _):
+    async with new_world(new_database) as (db, busy):
         if not analyzed:
             for _ in range(7):  # plans are made, and kept, while there is nothing
-                await measured(db)
+                await measured(db, busy.topic)
         await db.execute(FILL, 40_000, CLUSTERS)
+        await db.execute("INSERT INTO holdfast.lanes (topic, tenant, priority) VALUES ('busy', '', 0)")
         await db.execute("ANALYZE" if analyzed else "VACUUM holdfast.jobs")
-        for name, plan in (await measured(db)).items():
+        for name, plan in (await measured(db, busy.topic)).items():
             assert not plan.kinds() & {"Seq Scan", "Hash Join", "Merge Join", "Bitmap Heap Scan"}, name
-            assert plan.indexes() <= {"jobs_failures", "jobs_pkey"}, name
+            states = {"jobs_ready", "jobs_due", "jobs_blocked"} if name == "tenant_stats" else set()
+            assert plan.indexes() <= {"jobs_failures", "jobs_pkey"} | states, name
             assert "jobs_failures" in plan.indexes(), name
             assert plan.sorted_rows() <= 2 * CLUSTERS, name
-            more = 2 * COUNTED if analyzed and name == "failures" else 0
+            more = {"failures": 2 * COUNTED, "survey": LETTERS}.get(name, 0) if analyzed else 0
             assert plan.pages() <= BOUNDS[name] + more, f"{name}: {plan.pages()}"
             if name == "purge_cluster":
                 assert plan.changed_by() == {"Tid Scan"}

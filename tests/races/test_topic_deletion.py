@@ -248,7 +248,7 @@ async def found_by(look: str, db: Session, topics: list[Topic]) -> set[str]:
     if look == "states":
         return set(await inspector.states(db, topics, 1))
     if look == "survey":
-        return set(await survey.survey(db, topics))
+        return set(await survey.survey(db, [(one, None) for one in topics]))
     ids = await log.newest(db, [], topics)
     return {topic.name for topic in topics if topic.id in ids}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from holdfast import AsyncClient, AsyncTopic
+from holdfast import AsyncClient, AsyncTopic, models
 from holdfast._cli.session import Exit
 from tests.conftest import Running
 from tests.sdk.cli import Cli
@@ -280,6 +281,22 @@ async def test_stats(cli: Cli, client: AsyncClient, queue: AsyncTopic) -> None:
     assert (one["topic"], one["ready"], one["scheduled"], one["dead"]) == (queue.name, 2, 1, 0)
     head, row = (await cli("stats", "--prefix", queue.name)).out.splitlines()
     assert (head.split()[:2], row.split()[:2]) == (["topic", "ready"], [queue.name, "2"])
+
+
+async def test_stats_of_a_deep_topic(cli: Cli, queue: AsyncTopic) -> None:
+    """Jobs that wait are counted at any depth. Where more are due than are looked at, the count says so."""
+    for _ in range(2):
+        await queue.enqueue_many([1] * 5_500)
+    one = (await cli("stats", queue.name, "--json")).object
+    assert one["ready"] == 11_000
+    assert (one["exact"], one["dead_exact"]) == (True, True)
+    assert (await cli("stats", queue.name)).out.splitlines()[1].split()[1] == "11000"
+    for _ in range(2):
+        await queue.enqueue_many([models.Record(data=1, delay_ms=1)] * 5_500)
+    await asyncio.sleep(0.01)  # until they are due
+    one = (await cli("stats", queue.name, "--json")).object
+    assert (one["ready"], one["exact"]) == (22_000, False)
+    assert (await cli("stats", queue.name)).out.splitlines()[1].split()[1] == "22000+"
 
 
 async def test_bench_says_what_it_did_and_leaves_nothing(cli: Cli, client: AsyncClient) -> None:

@@ -52,6 +52,7 @@ ANSWERS = {
     "RequeueAnswer": models.Matched,
     "OperationAnswer": models.Operation,
     "TenantStats": models.TenantStats,
+    "TopicStats": models.TopicStats,
     "StatsHistoryAnswer": models.StatsHistory,
     "StatsStep": models.StatsStep,
     "DepthStep": models.DepthStep,

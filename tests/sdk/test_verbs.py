@@ -221,6 +221,7 @@ async def jobs_are_looked_after(api: Any, queue: Any) -> None:
     [then] = [job async for job in queue.jobs_as_of(datetime.now(UTC), state="scheduled", limit=5)]
     assert (then.seq, then.deliveries, then.key) == (waiting.seq, waiting.deliveries, "k")
     assert {tenant.tenant for tenant in (await queue.stats().page()).items} == {"", "acme"}
+    assert (await queue.totals()).scheduled == 1
     assert (await queue.stats_history(step=120)).step_s == 120
     filtered = models.RequeueFilter(error="KeyError")
     assert (await queue.requeue(filter=filtered, dry_run=True)).id is None

@@ -38,13 +38,15 @@ async def show(request: Request) -> Response:
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await context.policies.queue(name)
     seen = may_see_letters(request, policy)
+    looked = await context.engine.levels.look_at(policy)
     deleted = request.query_params.get("deleted", "")
     return page(
         request,
         "dead.html",
-        title=f"Dead letters of {name}",
+        title=f"Failed jobs of {name}",
         topic=name,
-        tabs=tabs(request, name),
+        tabs=tabs(request, name, failed=looked),
+        looked=looked,
         seen=seen,
         clusters=await read(context, policy) if seen else None,
         operations=[one for one in await context.engine.redrives.of_topic(name, OPERATIONS) if not one.wanted.cancels],

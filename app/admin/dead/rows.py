@@ -68,7 +68,7 @@ async def show(request: Request) -> Response:
     return page(
         request,
         "dead_jobs.html",
-        title=f"Dead letters of {name}",
+        title=f"Failed jobs of {name}",
         topic=name,
         tabs=tabs(request, name),
         base=base,

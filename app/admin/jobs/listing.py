@@ -18,12 +18,12 @@ from app.admin.frame import tabs
 from app.admin.jobs import language
 from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed
 from app.admin.render import page
-from app.admin.topic import Holding, held_by
 from app.db.pool import TOO_SLOW
 from app.edge.context import Context, context_of
 from app.edge.jobs import STATES, match_of, path_of, whole
 from app.edge.sight import as_seen, must_see_what_it_asks
 from app.engine.changes import LIVE
+from app.engine.levels import Looked
 from app.errors import InvalidRequest
 from app.queue import forms, shown
 from app.queue.operations import Operation
@@ -115,7 +115,7 @@ async def show(request: Request) -> Response:
     policy = await context.policies.queue(name)
     found = Listed([], None) if asked.wrong else await _listed(context, policy, asked)
     jobs = [] if found is None else found.jobs
-    holding = None if found is None else await held_by(context, policy)
+    holding = None if found is None else await context.engine.levels.look_at(policy)
     dead = policy.config.dead_letter
     return page(
         request,
@@ -123,7 +123,7 @@ async def show(request: Request) -> Response:
         400 if asked.wrong else 200,
         title=f"Jobs of {name}",
         topic=name,
-        tabs=tabs(request, name),
+        tabs=tabs(request, name, failed=holding),
         asked=asked,
         base=address(name),
         ending=f"{address(name)}/cancel?{urlencode({'q': asked.text})}" if asked.may_end else "",
@@ -210,7 +210,7 @@ def _row(asked: Asked, job: Shown) -> Row:
     return Row(job, now_ms - job.created_ms, left_ms, said, narrower)
 
 
-def _choices(asked: Asked, holding: Holding | None) -> list[Choice]:
+def _choices(asked: Asked, holding: Looked | None) -> list[Choice]:
     counts = (
         {}
         if holding is None

@@ -171,11 +171,13 @@ class PutAnswer(msgspec.Struct):
 
 
 class QueueCounts(msgspec.Struct):
-    """ready and in_flight now; dead_lettered over the life of the topic."""
+    """ready and in_flight are how many there are now."""
 
     ready: int
     in_flight: int
-    dead_lettered: int
+    dead_lettered: Annotated[
+        int, about("How many became dead letters over the life of the topic. How many there are is dead in its stats.")
+    ]
 
 
 class StateAnswer(msgspec.Struct):

@@ -16,6 +16,7 @@ from app.api.openapi import operation, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
+from app.api.v0.stats import DEAD, DEAD_EXACT, EXACT
 from app.edge.context import context_of
 from app.engine.overview import Seen, Sort, page
 from app.errors import InvalidRequest
@@ -66,8 +67,9 @@ class TopicSeen(msgspec.Struct):
     in_flight: int
     scheduled: int
     blocked: int
-    dead: Annotated[int, about("What failed in it and was kept, and what is in its dead-letter topic.")]
-    exact: Annotated[bool, about("false: counts end at 10,000 of what is due or has failed.")]
+    dead: Annotated[int, DEAD]
+    exact: Annotated[bool, EXACT]
+    dead_exact: Annotated[bool, DEAD_EXACT]
     oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
     oldest_blocked_age_ms: Annotated[int | None, about("Of jobs behind the heads of their groups. null: none waits.")]
     wait_goal_ms: Annotated[int | None, about("From what age on it is late; 0: from none. null: it is a log.")]
@@ -161,6 +163,7 @@ def _shown(one: Seen) -> TopicSeen:
         blocked=looked.blocked,
         dead=looked.dead,
         exact=looked.exact,
+        dead_exact=looked.dead_exact,
         oldest_claimable_age_ms=looked.oldest_ms,
         oldest_blocked_age_ms=looked.stuck.oldest_ms,
         wait_goal_ms=one.policy.config.wait_goal_ms if looked.is_queue else None,

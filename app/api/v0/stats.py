@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_si
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.engine.levels import Looked
 from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.tenants import Stats
@@ -27,16 +28,36 @@ router = direct.router("topics")
 MOST = 100  # tenants of a page
 
 
+DEAD: Final = about(
+    "Failed jobs: those kept in the topic, and those in its dead-letter topic that came from it, if that is a queue."
+)
+EXACT: Final = about("false: more than 10,000 jobs are due, and there may be more of each state.")
+DEAD_EXACT: Final = about("false: there may be more failed jobs: 10,000 in the dead-letter topic are counted.")
+
+
 class TenantStats(msgspec.Struct):
-    """What a tenant has. What is dead is failed, or a dead letter."""
+    """What a tenant has."""
 
     tenant: str
     ready: int
     scheduled: int
     in_flight: int
     blocked: int
-    dead: int
+    dead: Annotated[int, DEAD]
     at_least: Annotated[bool, about("Whether there may be more: counts end at 10000 of a priority.")]
+    oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
+
+
+class TopicStats(msgspec.Struct):
+    """What the whole topic has now."""
+
+    ready: int
+    scheduled: int
+    in_flight: int
+    blocked: int
+    dead: Annotated[int, DEAD]
+    exact: Annotated[bool, EXACT]
+    dead_exact: Annotated[bool, DEAD_EXACT]
     oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
 
 
@@ -46,6 +67,9 @@ class TenantStatsAnswer(msgspec.Struct):
     topic: str
     tenants: list[TenantStats]
     performance: Performance
+    total: Annotated[
+        TopicStats | msgspec.UnsetType, about("On the first page, and not for a key that is for one tenant.")
+    ] = msgspec.UNSET
     next_cursor: str | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -64,7 +88,7 @@ class TenantStatsAnswer(msgspec.Struct):
     ),
 )
 async def stats(request: Request) -> Response:
-    """What each tenant of a queue has."""
+    """What each tenant of a queue has, and the whole queue."""
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
@@ -82,6 +106,8 @@ async def stats(request: Request) -> Response:
         policy, begin=begin, limit=size + 1, only=None if key is None else key.tenant
     )
     fields: dict[str, object] = {"topic": name, "tenants": [_shown(one) for one in found[:size]]}
+    if place is None and (key is None or key.tenant is None):
+        fields["total"] = _total(await context.engine.levels.look_at(policy))
     if len(found) > size:
         fields["next_cursor"] = cursor_to({"from": found[size].tenant})
     return answer(encode(fields)[1:-1], began)
@@ -90,4 +116,17 @@ async def stats(request: Request) -> Response:
 def _shown(one: Stats) -> TenantStats:
     return TenantStats(
         one.tenant, one.ready, one.scheduled, one.in_flight, one.blocked, one.dead, one.at_least, one.oldest_ms
+    )
+
+
+def _total(looked: Looked) -> TopicStats:
+    return TopicStats(
+        ready=looked.ready,
+        scheduled=looked.scheduled,
+        in_flight=looked.in_flight,
+        blocked=looked.blocked,
+        dead=looked.dead,
+        exact=looked.exact,
+        dead_exact=looked.dead_exact,
+        oldest_claimable_age_ms=looked.oldest_ms,
     )

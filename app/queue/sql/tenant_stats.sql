@@ -1,11 +1,12 @@
 -- What a topic's tenants have.   $1 topic  $2 tenants from this name on  $3 most tenants  $4 only this one, or NULL
---   $5 most entries to count of each lane and kind, and of all that is dead  $6 whether deliveries run out here
+--   $5 most entries to count of each lane and kind, and of what failed in either topic  $6 whether deliveries run out here
 --   $7 the topic's max_deliveries  $8 where its dead letters go, or NULL
 --   low marks of lanes that have one:  $9 tenants  $10 priorities  $11 positions  $12 times in µs since 1970
 -- One row a tenant, by name: tenant; ready (fresh, or their time has come; not what has outlived its time or has no
--- delivery left), scheduled, in_flight, blocked; dead, the failed ones and dead letters; at_least, whether there may be
+-- delivery left), scheduled, in_flight, blocked; dead, those that failed in the topic, and are kept in it or are in its
+-- dead-letter topic; at_least, whether there may be
 -- more of any; and oldest_ms, for how long the oldest could have been claimed (NULL: there is none).
--- Indexes: primary key of lanes, jobs_ready, jobs_due, jobs_blocked, jobs_finished, jobs_dead.
+-- Indexes: primary key of lanes, jobs_ready, jobs_due, jobs_blocked, jobs_failures.
 WITH name AS MATERIALIZED (
     SELECT DISTINCT l.tenant FROM holdfast.lanes l
     WHERE l.topic = $1 AND l.tenant >= $2 AND ($4::text IS NULL OR l.tenant = $4::text)
@@ -43,20 +44,16 @@ WITH name AS MATERIALIZED (
         ) one
     ) due
 ), dead AS MATERIALIZED (
-    SELECT f.tenant FROM (
-        SELECT j.tenant, j.state::text AS state FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.state IN ('failed', 'expired') ORDER BY j.updated_at DESC LIMIT $5::integer
-    ) f WHERE f.state = 'failed'
+    (SELECT j.tenant FROM holdfast.jobs j
+     WHERE j.topic = $1 AND j.failed_in = $1 AND j.cluster IS NOT NULL ORDER BY j.cluster LIMIT $5::integer)
     UNION ALL
-    SELECT d.tenant FROM (SELECT $8::text AS topic) t CROSS JOIN LATERAL (
-        SELECT coalesce(j.original_tenant, j.tenant) AS tenant, j.original_topic FROM holdfast.jobs j
-        WHERE j.topic = t.topic AND j.dlq_moved_at IS NOT NULL ORDER BY j.dlq_moved_at DESC, j.seq DESC LIMIT $5::integer
-    ) d WHERE d.original_topic = $1
+    (SELECT coalesce(j.original_tenant, j.tenant) FROM (SELECT $8::text AS topic) t JOIN holdfast.jobs j ON true
+     WHERE j.topic = t.topic AND j.failed_in = $1 AND j.cluster IS NOT NULL ORDER BY j.cluster LIMIT $5::integer)
 ), letters AS MATERIALIZED (
     SELECT d.tenant, count(*) AS n FROM dead d GROUP BY d.tenant
 )
 SELECT p.tenant, p.ready, p.scheduled, p.in_flight, blocked.n AS blocked, coalesce(l.n, 0) AS dead,
-       p.more OR blocked.n >= $5 OR coalesce(l.n, 0) >= $5 AS at_least,
+       p.more OR blocked.n >= $5 OR (SELECT count(*) FROM dead) >= $5 AS at_least,
        (date_part('epoch', now() - p.since) * 1000)::bigint AS oldest_ms
 FROM (
     SELECT tenant, sum(ready)::bigint AS ready, sum(scheduled)::bigint AS scheduled, sum(held)::bigint AS in_flight,

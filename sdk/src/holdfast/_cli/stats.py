@@ -22,6 +22,7 @@ EVERY_SECONDS: Final = 2.0
 MOST: Final = 50  # topics that are asked about again and again
 HELD: Final = ("ready", "scheduled", "blocked", "in_flight", "dead")
 HAPPENED: Final = ("enqueued", "completed", "retried", "failed")
+EXACT: Final = ("exact", "dead_exact")
 COLUMNS: Final = ("topic", *HELD, "oldest_ms", *HAPPENED, "wait_p95_ms", "run_p95_ms")
 
 
@@ -69,22 +70,30 @@ def _rows(client: Client, out: Output, names: list[str] | None, prefix: str | No
         names = found[:MOST]
     for name in names:
         try:
-            yield _row(client.topic(name))
+            row = _row(client.topic(name))
+            yield row if out.as_json else _marked(row)
         except errors.TopicNotFound:
             if len(names) == 1:
                 raise
 
 
+def _marked(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for people: a count that may be higher has a + behind it."""
+    inexact = ["dead"] if row["dead_exact"] is False else []
+    if row["exact"] is False:
+        inexact += ["ready", "scheduled", "in_flight"]
+    return row | {name: f"{row[name]}+" for name in inexact}
+
+
 def _row(topic: SyncTopic) -> dict[str, Any]:
     """What a topic has, and how it did. A log has neither."""
-    row: dict[str, Any] = dict.fromkeys(("at", *COLUMNS))
+    row: dict[str, Any] = dict.fromkeys(("at", *COLUMNS, *EXACT))
     row |= {"at": datetime.now(UTC), "topic": topic.name}
-    if topic.get(touch=False).queue is None:
+    try:
+        totals = topic.totals()
+    except errors.NotAQueue:
         return row
-    tenants = list(topic.stats())
-    row |= {name: sum(getattr(tenant, name) for tenant in tenants) for name in HELD}
-    ages = [age for tenant in tenants if (age := tenant.oldest_claimable_age_ms) is not None]
-    row["oldest_ms"] = max(ages, default=None)
+    row |= {name: getattr(totals, name) for name in (*HELD, *EXACT)} | {"oldest_ms": totals.oldest_claimable_age_ms}
     told = topic.stats_history()
     row |= dict.fromkeys(HAPPENED, 0)
     if told.steps and (told.told_to - (last := told.steps[-1]).at).total_seconds() <= told.step_s:

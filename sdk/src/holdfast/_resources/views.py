@@ -6,6 +6,7 @@ from datetime import datetime
 
 from holdfast import models
 from holdfast._body import moment_of
+from holdfast._decode import read
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, listing, verb
 from holdfast._wire import ALL_MS, Request, reads, reads_page
@@ -24,6 +25,16 @@ class TopicViews(NamedTopic[S]):
             self._path("stats"),
             reads_page(models.TenantStats, "tenants"),
             params={"by": "tenant", "page_size": page_size, "cursor": cursor},
+        )
+
+    @verb
+    def totals(self) -> Request[models.TopicStats]:
+        """What the topic has: its jobs by state, and its failed jobs."""
+        return Request(
+            "GET",
+            self._path("stats"),
+            lambda reply: read(models.TopicStats, reply.body["total"]),
+            params={"by": "tenant", "page_size": 1},
         )
 
     @verb

@@ -91,6 +91,7 @@ from holdfast.models.views import (
     Times,
     TopicExplanation,
     TopicOverview,
+    TopicStats,
     Trouble,
 )
 
@@ -179,6 +180,7 @@ __all__ = [
     "TopicPut",
     "TopicRemoved",
     "TopicState",
+    "TopicStats",
     "TopicSummary",
     "Trouble",
     "UserEvent",

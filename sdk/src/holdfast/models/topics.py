@@ -92,7 +92,8 @@ class TopicPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many jobs can be claimed and are leased; `dead_lettered`: how many went out over the topic's life."""
+    """How many jobs can be claimed and are leased. `dead_lettered`: how many became dead letters over the topic's
+    life; `topic.totals().dead` is how many failed jobs there are."""
 
     ready: int
     in_flight: int

@@ -25,6 +25,21 @@ class TenantStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStats:
+    """What a topic has now. `dead`: failed jobs, those kept in the topic and those in its dead-letter topic that came
+    from it. There may be more of them where `dead_exact` is false, and of the others where `exact` is."""
+
+    ready: int
+    scheduled: int
+    in_flight: int
+    blocked: int
+    dead: int
+    exact: bool
+    dead_exact: bool
+    oldest_claimable_age_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """Something that is wrong with a topic: bad hurts now, watch will if it stays, note is somebody's intention."""
 
@@ -59,6 +74,7 @@ class TopicOverview:
     blocked: int
     dead: int
     exact: bool
+    dead_exact: bool
     oldest_claimable_age_ms: int | None
     oldest_blocked_age_ms: int | None
     wait_goal_ms: int | None
