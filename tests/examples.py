@@ -57,6 +57,7 @@ _PAGES = (
     ("/v0/topics/{topic}/jobs/{seq}/", "docs/explain.md"),
     ("/v0/topics/{topic}/jobs", "docs/jobs.md"),
     ("/v0/topics/{topic}/cancel", "docs/jobs.md"),
+    ("/v0/topics/{topic}/release", "docs/jobs.md"),
     ("/api/messages/{id}/cancel", "docs/jobs.md"),
     ("/v0/topics/{topic}/explain", "docs/explain.md"),
     ("/v0/topics/{topic}/operations", "docs/jobs.md"),

@@ -80,6 +80,13 @@ PANELS = [
         alerts=["HoldfastQueueFull"],
     ),
     timeseries("Claims that throughput_limit held back", "ops", *by_topic("throttled"), alerts=["HoldfastThrottled"]),
+    timeseries(
+        "Groups that don't move",
+        "short",
+        ("max(holdfast_topic_stuck_groups)", "stuck"),
+        about="The job at their head has been leased, delayed or failing for longer than the topic's wait_goal_ms.",
+        alerts=["HoldfastGroupsStuck"],
+    ),
     timeseries("Leases extended", "ops", *by_topic("extended")),
     row("Data"),
     timeseries("Payloads", "bytes", ("max(holdfast_topic_bytes)", "held")),

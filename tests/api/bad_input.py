@@ -14,10 +14,8 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A request on a topic, and its refusal. `{topic}` in `path` is a queue with one job leased to "n".
-
-    `chunks`: the body is sent chunked, in so many pieces of `body`. `detail`: what the error's detail must hold.
-    """
+    """A request on a topic, and its refusal. `{topic}` in `path` is a queue with one job leased to "n". `chunks`: the
+    body is sent chunked, in so many pieces of `body`. `detail`: what the error's detail must hold."""
 
     name: str
     path: str
@@ -97,9 +95,6 @@ RECORDS = [
     _record(r'"data":{"a\udfff":1}', "lone surrogate in a key of data"),
     _record(r'"data":1,"meta":{"a":"\ud800"}', "lone surrogate in meta"),
     _record(r'"data":1,"meta":{"\ud800":1}', "lone surrogate in a key of meta"),
-    _record(b'"data":' + b"9" * 4_301, "integer of 4,301 digits"),
-    _record(b'"data":{"a":[-' + b"1" * 5_000 + b"]}", "integer of 5,000 digits"),
-    _record(b'"data":1,"meta":{"a":' + b"1" * 5_000 + b"}", "integer of 5,000 digits in meta"),
     _record(b'"data":["' + b"7" * 5_000 + b'",' + b"1" * 5_000 + b"]", "integer of 5,000 digits behind a text of such"),
     _record(b'"data":' + _nested(129), "129 deep"),
     _record(b'"data":' + _nested(200), "200 deep"),
