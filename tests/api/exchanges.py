@@ -85,6 +85,12 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
     accepted(await http.get(f"{queue.path}/jobs/1"))
     await http.get(f"{queue.path}/jobs/2")
     await http.patch(f"{strict.path}/jobs/1", json={"data": "no number"})
+    for name in (topic, log, f"{topic}.none"):
+        await http.post("/v0/claim", json={"node": "n", "topics": [name]})
+    for headers in (NOBODY, limited):
+        await http.post("/v0/claim", json={"node": "n", "topics": [topic]}, headers=headers)
+    for content, kind in ((b"{}", JSON), (b"x" * 3_000, JSON), (b"{}", {"content-type": "text/plain"})):
+        await http.post("/v0/claim", content=content, headers=kind)
 
 
 async def every_exchange_about_views(http: httpx.AsyncClient, limited: dict[str, str]) -> None:
