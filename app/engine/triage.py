@@ -155,10 +155,12 @@ def longest(*waits_ms: int | None) -> int | None:
 def stuck_sentence(stuck: Stuck) -> str:
     """What is wrong with groups that don't move."""
     many = "1 group doesn't" if stuck.groups == 1 else f"{stuck.groups:,} groups don't"
-    first = "its first job" if stuck.groups == 1 else "the first job of each"
+    ago = f"{duration(stuck.ms)} ago"
+    first = f"its first job was claimed {ago}"
+    if stuck.groups > 1:
+        first = f"the first job of each was claimed up to {ago}"
     return (
-        f"{many} move: {first} has been running or failing for up to {duration(stuck.ms)}, and {_jobs(stuck.behind)} "
-        f"{_wait(stuck.behind)} behind."
+        f"{many} move: {first} and is leased or delayed still, and {_jobs(stuck.behind)} {_wait(stuck.behind)} behind."
     )
 
 

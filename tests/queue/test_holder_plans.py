@@ -110,7 +110,8 @@ async def test_a_workers_leases_are_found_look_by_look(new_database: Callable[[]
 
 
 async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]]) -> None:
-    """Leased for longer than the goal; failing again and again; not one that waits to be claimed, or is delayed."""
+    """Leased for longer than the goal, or returned with a delay; not one that waits to be claimed, is delayed as it was
+    asked, or fails again and again within less."""
     url = await new_database()
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
@@ -136,24 +137,56 @@ async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]])
         for _ in range(2):
             await consumer.nack(db, policy.topic, policy.budget, [held(b), held(c)], [Return(), Return()])
             b, c = await take(db, policy, 2, node="w")
-        await consumer.nack(db, policy.topic, policy.budget, [held(b), held(c), held(d)], [Return()] * 3)
+        returns = [Return(), Return(delay_ms=60_000), Return()]
+        await consumer.nack(db, policy.topic, policy.budget, [held(b), held(c), held(d)], returns)
 
         async def waited() -> bool:
             [one] = await stuck(200)
-            return one.groups == 3
+            return one.groups >= 2
 
-        await until(waited, "a is leased for so long, and b and c have failed three times")
+        await until(waited, "a is leased for so long, and c is delayed")
         [one] = await stuck(200)
-        assert (one.behind, one.ms >= 200, (one.oldest_ms or 0) >= 200) == (6, True, True)
+        assert (one.groups, one.behind, one.ms >= 200, (one.oldest_ms or 0) >= 200) == (2, 4, True, True)
         [hour], [none] = await stuck(3_600_000), await stuck(0)
         assert (hour.groups, none.groups) == (0, 0)
         parts = await stuck(200, most=2)
-        assert [part.groups for part in parts] == [2, 1, 0, 0][: len(parts)]
-        assert parts[0].also(parts[1]).behind == 6
+        assert [part.groups for part in parts] == [1, 1, 0, 0][: len(parts)]
+        assert parts[0].also(parts[1]).behind == 4
         assert await holders.long_leases(db, [(policy.topic, 120_000)]) == {}
         assert (await holders.long_leases(db, [(policy.topic, 30_000)]))[policy.topic.name].leases == 1
     finally:
         await db.close()
+
+
+async def test_a_busy_head_has_not_waited_for_as_long_as_the_jobs_behind_it(
+    new_database: Callable[[], Awaitable[str]],
+) -> None:
+    """One that fails twice at once after an hour in which nobody claimed; and one that is delayed as it was asked."""
+    url = await new_database()
+    db: Session = await asyncpg.connect(url, server_settings=PLANNER)
+    try:
+        policy = await _queue(url)
+        later = Batch(payloads=[b"x"] * 2, groups=["later"] * 2, delays_ms=[DAY_MS, None])
+        await producer.add_lanes(db, policy.topic, list(later.lanes()))
+        await producer.upsert(db, policy.topic, policy.budget, later, ttl_ms=0)
+        await _an_hour_passes(db)
+        seen = (await holders.stuck_groups(db, [(policy.topic, 60_000)], {}))[policy.topic.name]
+        assert seen == holders.NONE_STUCK, "a delay that was asked for is no wait"
+        await producer.upsert(db, policy.topic, policy.budget, Batch(payloads=[b"x"] * 5, groups=["g"] * 5), ttl_ms=0)
+        await _an_hour_passes(db)
+        for _ in range(2):
+            [job] = await take(db, policy)
+            await consumer.nack(db, policy.topic, policy.budget, [held(job)], [Return()])
+        await take(db, policy)
+        seen = (await holders.stuck_groups(db, [(policy.topic, 60_000)], {}))[policy.topic.name]
+        assert (seen.groups, seen.ms, (seen.oldest_ms or 0) >= 3_600_000) == (0, 0, True)
+    finally:
+        await db.close()
+
+
+async def _an_hour_passes(db: Session) -> None:
+    """For jobs that are blocked."""
+    await db.execute("UPDATE holdfast.jobs SET visible_at = visible_at - interval '1 hour' WHERE state = 'blocked'")
 
 
 async def _queue(url: str) -> Policy:

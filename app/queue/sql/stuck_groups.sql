@@ -2,10 +2,11 @@
 --   $1 topics  $2 how long their jobs may wait, in ms (0: for ever)  behind these groups:  $3 tenants  $4 groups; one each
 --   $5 most groups of a topic to look at, by tenant and name  $6 most jobs of a group to count
 -- One row a topic: looked, how many groups; the last of them, tenant and grp; oldest_ms, for how long the first job behind
--- a head has waited; and of groups that don't move: stuck, how many; behind, how many jobs wait in them; stuck_ms, for how
--- long at most.
--- A group doesn't move where the job that is out was claimed so long ago, and is leased or delayed still; or where it failed
--- twice or more, and the first job behind it has waited so long. A head that only nobody claims is no such one.
+-- a head has waited, where that is not delayed as its producer asked; and of groups that don't move: stuck, how many; behind,
+-- how many jobs wait in them; stuck_ms, how long ago the job that is out was claimed, at most.
+-- A group doesn't move where the job that is out was claimed so long ago, and is leased or delayed still. For how long one
+-- has failed whose tries are short is not known from its row, nor does it follow from how long others have waited.
+-- A head that only nobody claims is no such one.
 -- One look into an index finds a group's first job, wherever the one before ends. Indexes: jobs_blocked, jobs_group_out.
 SELECT t.topic, g.looked, g.tenant, g.grp, g.oldest_ms, g.stuck, g.behind, g.stuck_ms
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS t(topic, goal_ms, tenant, grp)
@@ -23,7 +24,7 @@ CROSS JOIN LATERAL (
     )
     SELECT count(*) AS looked, (array_agg(one.tenant ORDER BY one.tenant DESC, one.grp DESC))[1] AS tenant,
            (array_agg(one.grp ORDER BY one.tenant DESC, one.grp DESC))[1] AS grp,
-           max(one.waited_ms) AS oldest_ms, count(*) FILTER (WHERE o.stuck_ms IS NOT NULL) AS stuck,
+           max(one.waited_ms) FILTER (WHERE o.put_off IS NOT TRUE) AS oldest_ms, count(*) FILTER (WHERE o.stuck_ms IS NOT NULL) AS stuck,
            coalesce(sum(b.behind), 0)::bigint AS behind, coalesce(max(o.stuck_ms), 0) AS stuck_ms
     FROM (
         SELECT f.tenant, f.grp,
@@ -31,20 +32,16 @@ CROSS JOIN LATERAL (
         FROM first f LIMIT $5::integer
     ) one
     LEFT JOIN LATERAL (
-        SELECT CASE
-                   WHEN x.visible_at >= now() AND x.claimed_ms >= t.goal_ms THEN x.claimed_ms
-                   WHEN x.failures >= 2 AND one.waited_ms >= t.goal_ms
-                        AND x.visible_at >= now() - t.goal_ms * interval '1 ms' THEN one.waited_ms
-               END AS stuck_ms
+        SELECT x.deliveries = 0 AND x.visible_at > now() AS put_off,
+               CASE WHEN t.goal_ms > 0 AND x.deliveries > 0 AND x.visible_at >= now() AND x.claimed_ms >= t.goal_ms
+                    THEN x.claimed_ms END AS stuck_ms
         FROM (
-            SELECT j.visible_at, (date_part('epoch', now() - j.leased_at) * 1000)::bigint AS claimed_ms,
-                   j.deliveries - (j.state::text = 'leased' AND j.visible_at >= now())::integer AS failures
+            SELECT j.deliveries, j.visible_at, (date_part('epoch', now() - j.leased_at) * 1000)::bigint AS claimed_ms
             FROM holdfast.jobs j
             WHERE j.topic = t.topic AND j.tenant = one.tenant AND j.grp = one.grp AND j.grp IS NOT NULL
-              AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'leased') AND j.deliveries > 0
+              AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'leased')
             LIMIT 1
         ) x
-        WHERE t.goal_ms > 0
     ) o ON true
     LEFT JOIN LATERAL (
         SELECT count(*) AS behind FROM (
