@@ -126,6 +126,13 @@ async def test_a_seq_names_a_job_to_cancel(queue: AsyncTopic) -> None:
     assert (await queue.result(seq)).state == "cancelled"
 
 
+async def test_a_seq_names_a_job_to_release(queue: AsyncTopic) -> None:
+    seq = (await queue.enqueue(1)).seq
+    assert [job.seq for job in (await queue.claim(node="n")).jobs] == [seq]
+    assert (await queue.release(seq)).released == 1
+    assert (await queue.job(seq)).state == "ready"
+
+
 class NoBucket(BaseHTTPRequestHandler):
     """Answers as S3 does for a bucket that is not there."""
 

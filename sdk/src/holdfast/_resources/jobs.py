@@ -143,17 +143,17 @@ class TopicJobs(NamedTopic[S]):
     @verb
     def release(
         self,
-        seqs: Iterable[int] | None = None,
+        seqs: int | Iterable[int] | None = None,
         *,
         group: str | None = None,
         tenant: str | None = None,
         node: str | None = None,
         refund: bool = False,
     ) -> Request[models.Released]:
-        """Take leases back, so that the jobs are claimable at once and late acks change nothing: of up to 1,000 seqs,
-        of a group's job, or of all jobs that `node` holds. Beside seqs or a group, `node` means: only if it holds them.
-        With `refund`, the deliveries are given back."""
-        which = {"seqs": None if seqs is None else list(seqs), "group": group, "tenant": tenant, "node": node}
+        """Take leases back, so that the jobs are claimable at once and late acks change nothing: of a seq, up to 1,000
+        seqs, a group's job, or of all jobs that `node` holds. Beside seqs or a group, `node` means: only if it holds
+        them. With `refund`, the deliveries are given back."""
+        which = {"seqs": _listed(seqs), "group": group, "tenant": tenant, "node": node}
         body = encode(said(which | {"refund": refund or None}))
         return Request("POST", self._path("release"), reads(models.Released), body=body, repeat=Repeat.IF_REFUSED)
 
@@ -192,6 +192,8 @@ def _which(seqs: int | Iterable[int] | None, chosen: Any) -> dict[str, Any]:
     """Jobs by a seq, by seqs or by filter. Raises ValueError for both, or neither."""
     if (seqs is None) == (chosen is None):
         raise ValueError("jobs are named by seqs or by a filter: give one of the two")
-    if isinstance(seqs, int):
-        seqs = [seqs]
-    return {"seqs": list(seqs)} if seqs is not None else {"filter": fields_of(chosen)}
+    return {"filter": fields_of(chosen)} if seqs is None else {"seqs": _listed(seqs)}
+
+
+def _listed(seqs: int | Iterable[int] | None) -> list[int] | None:
+    return [seqs] if isinstance(seqs, int) else None if seqs is None else list(seqs)
