@@ -126,8 +126,7 @@ async def put(
                 continue  # deleted between the two
             if existing["type"] != config.type.value:
                 raise TopicExistsIncompatible(
-                    f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed. "
-                    f'Send "type": "{existing["type"]}": without it, a log is meant.',
+                    f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
                     {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
                 )
             before = _settings(existing["before"])

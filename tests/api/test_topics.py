@@ -168,6 +168,7 @@ async def test_the_type_of_a_topic_stays(http: httpx.AsyncClient, topic: str, fi
     await Topic(http, topic).put(type=first, lease_ms=777)
     error = refused(await http.put(f"/v0/topics/{topic}", json={"type": second}), 409, "topic_exists_incompatible")
     assert error["detail"] == {"topic": topic, "existing_type": first, "requested_type": second}
+    assert error["message"] == f"Topic {topic!r} is a {first}; a topic's type can't be changed."
     config = (await Topic(http, topic).state())["config"]
     assert (config["type"], config["lease_ms"]) == (first, 777)
 

@@ -28,7 +28,7 @@ from app.api.v0.fields import answer
 from app.edge.configs import check_dead_letter, check_hook
 from app.edge.context import Context, context_of
 from app.engine.uses import priority_of
-from app.errors import InvalidRequest, TopicNotFound
+from app.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
 from app.keys import Scope
 from app.queue import inspector, log
 from app.queue.inspector import State
@@ -212,9 +212,15 @@ async def configure(
     check_dead_letter(request, config.dead_letter)
     schema = None if asked.schema is None else await asyncio.to_thread(_schema_asked, asked)
     store_it = store.put if replace else store.create
-    created = await store_it(
-        context.pools.rest, name, config, context.access.actor(request), schema=schema, secret=secret
-    )
+    try:
+        created = await store_it(
+            context.pools.rest, name, config, context.access.actor(request), schema=schema, secret=secret
+        )
+    except TopicExistsIncompatible as error:
+        if asked.type is not None:
+            raise
+        hint = 'Send "type": "queue": without a type, a PUT is for a log.'
+        raise TopicExistsIncompatible(f"{error.message} {hint}", error.detail) from None
     context.policies.changed(name)
     return config, schema, created
 
