@@ -49,6 +49,7 @@ def kept(payload: bytes, content_type: str) -> str | None:
     match form_of(content_type):
         case Form.JSON:
             if not is_json(payload):
+                check_json(payload)  # whose message names the bound
                 raise InvalidRequest(f"The payload is no JSON that can be kept, which {content_type} says.")
         case Form.TEXT:
             if not is_utf8(payload):

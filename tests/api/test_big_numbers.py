@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.api.dialect import Topic, accepted
+from tests.api.dialect import Topic, accepted, refused
 from tests.api.watches import event_id, watching
 
 BIG = [2**63, 2**64, 10**400]
@@ -20,6 +20,17 @@ async def test_a_number_has_4300_digits_at_most_wherever_it_stands(queue: Topic,
         assert (await queue.http.post(queue.path, content=body, headers=head)).status_code == status, digits
         await queue.append({"data": [padding, "1" * digits]})
     assert [len(str(job["data"][-1])) for job in (await queue.claim(max=9))["claimed"]] == [4_300, 4_300, 4_301, 20_000]
+
+
+async def test_a_long_number_is_refused_with_the_bound_by_whichever_way_it_comes(queue: Topic) -> None:
+    head, long = {"content-type": "application/json"}, "1" * 5_000
+    await queue.put(ingest="key")
+    sent = {"topic": queue.name, "payload": long, "content_type": "application/json"}
+    for answer in (
+        await queue.http.post(f"/in/{queue.name}", content=long, headers=head),
+        await queue.http.post("/api/messages", json=sent),
+    ):
+        assert "more than 4300 digits" in refused(answer, 400, "invalid_request")["message"]
 
 
 @pytest.fixture
