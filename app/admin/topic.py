@@ -23,7 +23,7 @@ from app.edge.context import Context, context_of
 from app.edge.control import hold
 from app.edge.jobs import Leases, release
 from app.engine import triage
-from app.errors import InvalidRequest, TopicNotFound
+from app.errors import InvalidRequest, NotFound, TopicNotFound
 from app.queue import log, stats
 from app.queue.failures import SILENCE, Failures
 from app.queue.model import Connection
@@ -118,13 +118,16 @@ async def resume(request: Request) -> Response:
 
 async def take_back(request: Request) -> Response:
     """Take leases back: of a group's job, or all that a worker holds. Raises TopicNotFound, NotAQueue,
-    InvalidRequest."""
+    InvalidRequest, and NotFound where there are none."""
     fields, name = await fields_of(request), check_name(request.path_params["topic"])
     group, node = fields.get("group") or None, fields.get("node") or None
     if node is None:
         raise InvalidRequest("The form names no worker.")
     policy = await context_of(request).policies.queue(name)
-    await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
+    released, _ = await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
+    if not released:
+        held = "job" if group is None else f"job of group {group}"
+        raise NotFound(f"There was no lease to take back: {node} holds no {held} in {name}. It may have just ended.")
     return RedirectResponse(f"/admin/topics/{name}", 303)
 
 

@@ -16,6 +16,7 @@ from playwright.async_api import Browser
 from tests.admin.browser import tab, visitor
 from tests.api.dialect import Topic, until_waiting
 from tests.api.events import working
+from tests.api.keyring import client
 from tests.conftest import Running
 
 HOSTILE = "<u>worker</u>"
@@ -48,6 +49,24 @@ async def told(queue: Topic) -> str:
     assert "<u>" not in page
     section = page.partition("<h2>Workers</h2>")[2].partition("<h2>")[0].partition("</div>")[0]
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", section)).split())
+
+
+async def test_a_release_that_finds_no_lease_says_so(small: Running, topic: str) -> None:
+    async with client(small, "root") as http:
+        queue = Topic(http, topic)
+        await queue.put()
+        await queue.append({"data": 1, "group": "g"})
+        await queue.take("w")
+
+        async def release(**fields: str) -> httpx.Response:
+            return await http.post(f"/admin/topics/{topic}/release", data=fields)
+
+        for fields, held in (({"node": "v"}, "job"), ({"node": "v", "group": "g"}, "job of group g")):
+            answer = await release(**fields)
+            assert answer.status_code == 404
+            assert f"There was no lease to take back: v holds no {held} in {topic}." in answer.text
+        assert (await release(node="w", group="g")).status_code == 303
+        assert (await release(node="w")).status_code == 404
 
 
 async def test_it_names_those_that_wait_in_claims_and_streams(service: Running, queue: Topic) -> None:
