@@ -32,7 +32,7 @@ PANELS = [
         "Dead letters",
         "short",
         ("max(holdfast_topic_dead)", ""),
-        about="Failed and kept, up to 1000, and dead letters.",
+        about="Failed and kept, and dead letters, up to 10,000 of those.",
         alerts=["HoldfastDeadLettersGrow"],
     ),
     row("Jobs"),

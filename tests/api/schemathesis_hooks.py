@@ -42,6 +42,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             body[name] = [*body[name], *[NOTHING.get(name)] * len(seqs)][: len(seqs)]
     if case.path == "/v0/keys" and body.get("tenant") is not None:
         body["scopes"] = ["read", "write"]  # more such a key can't have
+    if case.path == "/api/users/{id}/grants" and body.get("action") == "consume":
+        body.pop("payloads", None)  # who takes jobs sees them
     if "schedule" in body:
         body["schedule"] = "*/5 3 * * 1-5"
     _measured(case, body)
@@ -164,6 +166,18 @@ def _job_change(case: Any, body: dict[str, Any]) -> None:
             body["filter"] = {"older_than_ms": 0}
         if body.get("filter", {}).get("data"):
             body["filter"]["data"] = ["order.id=17"]
+    if case.path == "/v0/topics/{topic}/release":
+        _release(body)
+
+
+def _release(body: dict[str, Any]) -> None:
+    """Leases are named by seqs or by group; a tenant goes with a group."""
+    if body.get("seqs") is not None:
+        body.pop("group", None)
+    if body.get("group") is None:
+        body.pop("tenant", None)
+        if body.get("seqs") is None:
+            body["node"] = "n"
 
 
 def _record(record: Any) -> None:
@@ -171,6 +185,8 @@ def _record(record: Any) -> None:
         return
     if record.get("run_at") is not None:
         record["run_at"] = RUN_AT
+    if record.get("priority") is not None:
+        record["priority"] %= 10  # more levels are for topics whose priority_order is lowest_first
     if record.get("content_type") is not None:
         record["content_type"] = "application/json"  # which any data is
 

@@ -59,8 +59,8 @@ async def test_the_answers_about_jobs_have_their_fields(queue: Topic) -> None:
     has(appended, "topic first_seq last_seq seqs head_seq count created deduped performance")
     claimed = has(await queue.claim("n", max=2), "topic claimed count ready performance")
     plain, full = claimed["claimed"]
-    has(plain, JOB, more="token")
-    has(full, JOB + " $tag meta", more="token")
+    has(plain, JOB, more="token order")
+    has(full, JOB + " $tag meta", more="token order")
     assert re.fullmatch("lease_[0-9a-f]+", plain["lease_id"])
     assert plain["data"] is None
     assert plain["deadline"] - plain["$ts"] >= 30_000

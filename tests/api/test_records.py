@@ -70,7 +70,7 @@ async def test_data_comes_back_byte_for_byte(queue: Topic, data: bytes) -> None:
     body = b'{"records":[{"data":  %b  ,"tag":"t"},{"data":2}]}' % data
     assert (await queue.http.post(queue.path, content=body, headers=JSON)).status_code == 200
     answer = await queue.http.post(f"{queue.path}/claim", json={"node": "n"})
-    assert b'"data":%b}' % data in answer.content
+    assert b'"data":%b,"order":1}' % data in answer.content
     json.loads(answer.content)
 
 

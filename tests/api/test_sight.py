@@ -60,7 +60,7 @@ async def jobs(service: Running) -> dict[str, int]:
     topic, a log, and a schedule: by name, their seqs."""
     async with client(service, "root") as http:
         topic = Topic(http, "mail")
-        await topic.put(replayable=True, max_retries=0, dead_letter="mail.dlq")
+        await topic.put(replayable=True, dead_letter="mail.dlq")
         record = {"data": {"card": SECRET}, "meta": {"of": SECRET}}
         done, failed, waits = (await topic.append(record, record, record))["seqs"]
         await topic.claim(max=2)

@@ -55,7 +55,7 @@ async def test_what_is_made_without_settings(client: AsyncClient, cli: Cli, topi
         (TopicConfig(max_deliveries=0), {"max_deliveries": 0}),
         (TopicConfig(max_deliveries=3), {"max_deliveries": 3}),
         (TopicConfig(dead_letter="mail.dead"), {"dead_letter": "mail.dead"}),
-        (TopicConfig(dead_letter=None), {"dead_letter": None, "on_exhausted": "redeliver"}),
+        (TopicConfig(dead_letter=None), {"dead_letter": None, "on_exhausted": "fail"}),
         (TopicConfig(on_exhausted="fail"), {"dead_letter": None, "on_exhausted": "fail"}),
         (TopicConfig(on_exhausted="redeliver"), {"on_exhausted": "redeliver"}),
         (TopicConfig(backoff=None), {"backoff": None}),

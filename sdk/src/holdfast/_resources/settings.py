@@ -22,7 +22,11 @@ def settings_of(topic: str, config: models.TopicConfig) -> dict[str, Any]:
                 del settings[name]
     elif config.dead_letter == DEAD_LETTERS and (config.on_exhausted == "fail" or topic.endswith(DEAD_LETTERS)):
         del settings["dead_letter"]
-    elif (config.dead_letter or "").startswith("."):
+    elif config.dead_letter is None:
+        # Else the service would deliver the job again, however often it failed.
+        if config.max_deliveries and config.on_exhausted is None:
+            settings["on_exhausted"] = "fail"
+    elif config.dead_letter.startswith("."):
         settings["dead_letter"] = f"{topic}{config.dead_letter}"
     return settings
 
