@@ -24,7 +24,7 @@ def test_a_handler_without_brackets_has_its_functions_name() -> None:
         ("mail", mail, "thread"),
         ("sms", sms, "async"),
     ]
-    with pytest.raises(ValueError, match="mail has a handler"):
+    with pytest.raises(ValueError, match="topic 'mail' already has a handler, the function "):
         queue.handler(mail)
 
 
@@ -45,6 +45,12 @@ def test_a_handler_without_brackets_has_its_functions_name() -> None:
         ({"schedule": "*/0 * * * *"}, ValueError, r"'\*/0' is no minute"),
         ({"schedule": "* * * * 1#6"}, ValueError, "'1#6' is no day of week"),
         ({"schedule": "1- * * * *"}, ValueError, "'1-' is no minute"),
+        ({"schedule": "5-1 * * * *"}, ValueError, "'5-1' is no minute"),
+        ({"schedule": "* * * * SAT-SUN"}, ValueError, "'SAT-SUN' is no day of week"),
+        ({"schedule": "0 0 30 2 *"}, ValueError, "never due: no month that it names has such a day"),
+        ({"schedule": "0 0 31 apr,06 *"}, ValueError, "never due"),
+        ({"isolate": "yes"}, TypeError, "isolate is an Isolation, and not 'yes'"),
+        ({"concurrency": "x"}, TypeError, "concurrency is a whole number, and not 'x'"),
     ],
 )
 def test_nonsense_is_refused_where_a_handler_is_declared(
@@ -66,15 +72,37 @@ def test_nonsense_is_refused_where_a_handler_is_declared(
         "0 12 * * 5L,1#2",
         "5/10 * * * SUN",
         "0 0 1 1 7",
+        "0 0 29 2 *",
+        "0 0 30 2 1",
+        "0 0 30-31,L 2 *",
+        "0 0 31 2,3 *",
+        "0 0 31 */2 *",
+        "0 0 * * 5-7",
     ],
 )
 def test_a_schedule_that_makes_sense_is_taken(cron: str) -> None:
     assert Schedule(cron).cron == cron
 
 
+def test_what_becomes_of_missed_times_is_one_of_three() -> None:
+    missed: Any = "sometimes"
+    with pytest.raises(ValueError, match="missed is 'skip', 'once' or 'all', and not 'sometimes'"):
+        Schedule("* * * * *", missed=missed)
+
+
+def test_a_handler_of_too_many_or_no_payloads_is_told_how_it_is_called() -> None:
+    def none() -> None: ...
+    def three(a: int, b: int, c: int) -> None: ...
+
+    for function in (none, three):
+        with pytest.raises(TypeError, match="must take a payload, and may take a context after it"):
+            Queue(NOWHERE).handler("t")(function)
+
+
 def test_a_context_by_keyword_alone_is_refused() -> None:
     def required(_: str, *, context: AsyncContext) -> None: ...
     def optional(_: str, *, context: AsyncContext | None = None) -> None: ...
+    def short(_: str, *, ctx: AsyncContext | None = None) -> None: ...
     def other(_: str, *, more: int) -> None: ...
     def harmless(_: str, *, more: int = 1) -> None: ...
 
@@ -82,6 +110,8 @@ def test_a_context_by_keyword_alone_is_refused() -> None:
     for function in (required, optional):
         with pytest.raises(TypeError, match=r"takes context by keyword alone: a handler is called as handler\(payload"):
             queue.handler("t")(function)
+    with pytest.raises(TypeError, match="takes ctx by keyword alone"):
+        queue.handler("t")(short)
     with pytest.raises(TypeError, match="takes more by keyword alone"):
         queue.handler("t")(other)
     queue.handler("t")(harmless)

@@ -254,7 +254,7 @@ def test_what_makes_no_sense_is_refused_when_it_is_declared() -> None:
         with pytest.raises(TypeError, match="generator"):
             queue.handler("t")(function)
     queue.handler("t")(lambda _: None)
-    with pytest.raises(ValueError, match="has a handler"):
+    with pytest.raises(ValueError, match="topic 't' already has a handler, the function "):
         queue.handler("t")
     with pytest.raises(ValueError, match="no handlers for u"):
         Worker(queue, topics=["u"])

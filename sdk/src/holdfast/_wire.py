@@ -109,7 +109,7 @@ def encode(value: Any) -> bytes:
         raise TypeError(TOO_DEEP) from None
 
 
-TOO_DEEP: Final = "It has no JSON: it contains itself, or is nested too deep."
+TOO_DEEP: Final = "The value can't be sent: a list or an object in it contains itself, or it is nested too deeply."
 
 
 def _encode_other(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -14,6 +14,8 @@ _FIELDS: Final[Sequence[tuple[str, int, int, Sequence[str]]]] = (
     ("month", 1, 12, _MONTHS),
     ("day of week", 0, 7, _DAYS),
 )
+_SHORT: Final = {"2": 29, "FEB": 29} | dict.fromkeys(("4", "APR", "6", "JUN", "9", "SEP", "11", "NOV"), 30)
+_BEYOND: Final = 100  # more than any value
 
 
 def check(cron: str) -> None:
@@ -24,13 +26,25 @@ def check(cron: str) -> None:
             f"a cron expression has five fields (minute hour day month weekday), and {cron!r} has {len(fields)}"
         )
     for field, (name, least, most, names) in zip(fields, _FIELDS, strict=True):
-        values = {*map(str, range(least, most + 1)), *names}
+        values = {str(value): value for value in range(least, most + 1)}
+        values |= {word: value for value, word in enumerate(names, least)}
         for item in field.split(","):
             if not _fits(item, name, values):
                 raise ValueError(f"{item!r} is no {name} in the cron expression {cron!r}")
+    if _has_no_day(*fields[2:]):
+        raise ValueError(f"the cron expression {cron!r} is never due: no month that it names has such a day")
 
 
-def _fits(item: str, name: str, values: set[str]) -> bool:
+def _has_no_day(days: str, months: str, weekdays: str) -> bool:
+    """Whether it is never due, as on February 30. Only lists of months are checked; the service checks the others."""
+    if not weekdays.startswith("*"):
+        return False  # due on either
+    firsts = [day.partition("/")[0].partition("-")[0] for day in days.split(",")]
+    first = min(int(day) if day.isdecimal() else 1 for day in firsts)
+    return first > max(_SHORT.get(_value(month), 31) for month in months.split(","))
+
+
+def _fits(item: str, name: str, values: Mapping[str, int]) -> bool:
     term, slash, step = item.partition("/")
     if slash and not (step.isdecimal() and int(step) > 0):
         return False
@@ -39,7 +53,9 @@ def _fits(item: str, name: str, values: set[str]) -> bool:
     if name == "day of week" and (term.endswith("L") or term[-2:-1] == "#"):  # the last, or the nth of the month
         return term.removesuffix("L").partition("#")[0] in values and (term[-1] in "L12345")
     first, dash, last = term.partition("-")
-    return _value(first) in values and (not dash or _value(last) in values)
+    if not dash:
+        return _value(first) in values
+    return values.get(_value(first), _BEYOND) <= values.get(_value(last), -1)
 
 
 def _value(text: str) -> str:

@@ -39,6 +39,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         cron.check(self.cron)
+        if self.missed not in (None, *typing.get_args(Missed)):
+            raise ValueError(f"missed is 'skip', 'once' or 'all', and not {self.missed!r:.100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,16 @@ class Queue:
         many threads or processes. `timeout`: seconds until a job is given up, and returned. `retry`: seconds before
         each new try of a job that failed, after which it is a dead letter; as the topic says if absent. `schedule`: a
         cron expression, or a Schedule, which the worker puts. `isolate`: how suspected poison pills are run."""
+        if not isinstance(concurrency, int):
+            raise TypeError(f"concurrency is a whole number, and not {concurrency!r:.100}")
         if not 1 <= concurrency <= MAX_CONCURRENCY:
             raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, and not {concurrency}")
         if not timeout > 0:
             raise ValueError("a timeout is more than 0 seconds")
         if pool not in ("thread", "process"):
             raise ValueError(f"a pool is 'thread' or 'process', and not {pool!r}")
+        if not isinstance(isolate, Isolation | None):
+            raise TypeError(f"isolate is an Isolation, and not {isolate!r:.100}")
         if isinstance(topic, str):
             self._must_be_free(topic)
         pauses = pauses_of(retry)
@@ -159,7 +165,9 @@ class Queue:
 
     def _must_be_free(self, topic: str) -> None:
         if topic in self.handlers:
-            raise ValueError(f"{topic} has a handler: {self.handlers[topic].function.__qualname__}")
+            raise ValueError(
+                f"topic {topic!r} already has a handler, the function {self.handlers[topic].function.__qualname__}"
+            )
 
     @property
     def client(self) -> AsyncClient:
@@ -213,7 +221,7 @@ def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
     every = inspect.signature(function).parameters.values()
     for parameter in every:
         if parameter.kind is parameter.KEYWORD_ONLY and (
-            parameter.default is parameter.empty or parameter.name == "context"
+            parameter.default is parameter.empty or parameter.name in {"context", "ctx"}
         ):
             raise TypeError(
                 f"{function.__qualname__} takes {parameter.name} by keyword alone: a handler is called as "
@@ -226,7 +234,10 @@ def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
     ]
     required = [parameter for parameter in positional if parameter.default is parameter.empty]
     if not positional or len(required) > 2:
-        raise TypeError(f"{function.__qualname__} is to take a payload, and a context if it wants one")
+        raise TypeError(
+            f"{function.__qualname__} must take a payload, and may take a context after it: a handler is called as "
+            "handler(payload, context)"
+        )
     # Only the payload's: the context's may be imported for type checkers alone.
     payload = types.SimpleNamespace(__annotations__={"payload": positional[0].annotation})
     hints = typing.get_type_hints(payload, inspect.unwrap(function).__globals__, include_extras=True)
