@@ -16,6 +16,7 @@ from app.times import duration
 
 VERY_LATE: Final = 10  # times a topic's goal
 RECENT: Final = 10  # minutes that count as lately
+UNTOLD_MS: Final = 120_000  # within which what became of jobs may not be told yet
 LONG: Final = 10  # times the length of a topic's lease, after which one ends late
 MANY_FAIL: Final = 0.1  # of those that ended
 
@@ -102,13 +103,17 @@ def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
         found.append(Trouble(Code.PAUSED, Level.WATCH if late or behind else Level.NOTE, f"It is paused. {rest}"))
     if holds.draining:
         found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
-    moves = holds.in_flight > 0 or (lately is not None and lately.claimed + lately.completed + lately.failed > 0)
+    happened = lately is not None and lately.claimed + lately.completed + lately.failed > 0
+    moves = holds.in_flight > 0 or happened
     if holds.ready and late and not holds.paused:
         waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
-        if not moves and lately is not None:
-            since = duration(min(holds.oldest_ms or 0, RECENT * 60_000))
+        waited_ms = holds.oldest_ms or 0
+        if lately is not None and not happened and (not holds.in_flight or waited_ms >= UNTOLD_MS):
+            since = duration(min(waited_ms, RECENT * 60_000))
             text = f"{waiting}, and as far as is counted no worker claimed any in the last {since}."
-            found.append(Trouble(Code.NOBODY_CLAIMS, Level.BAD, text))
+            if holds.in_flight:
+                text += f" {_jobs(holds.in_flight)} {'is' if holds.in_flight == 1 else 'are'} in flight since before."
+            found.append(Trouble(Code.NOBODY_CLAIMS, late if holds.in_flight else Level.BAD, text))
         elif holds.throughput_limit:
             text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."
             found.append(Trouble(Code.THROTTLED, late, text))

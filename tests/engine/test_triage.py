@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.engine.triage import Holds, Lately, Level, lateness, rank, troubles
+from app.engine.triage import UNTOLD_MS, Holds, Lately, Level, lateness, rank, troubles
 from app.queue.holders import Long, Stuck
 
 GOAL = 60_000
@@ -27,6 +27,10 @@ def holds(**changes: object) -> Holds:
         (IDLE, None, []),
         (holds(ready=9, oldest_ms=LATE_MS - 1), QUIET, []),
         (holds(ready=9, oldest_ms=LATE_MS), QUIET, ["nobody_claims bad"]),
+        (holds(ready=9, oldest_ms=UNTOLD_MS - 1, in_flight=1), QUIET, ["waiting watch"]),
+        (holds(ready=9, oldest_ms=UNTOLD_MS, in_flight=1), QUIET, ["nobody_claims watch"]),  # one may hang
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, in_flight=1), QUIET, ["nobody_claims bad"]),
+        (holds(ready=9, oldest_ms=VERY_LATE_MS, in_flight=1), CLAIMS, ["waiting bad"]),
         (holds(ready=9, oldest_ms=LATE_MS), None, ["waiting watch"]),  # it is not known that nobody does
         (holds(ready=9, oldest_ms=LATE_MS, in_flight=1), QUIET, ["waiting watch"]),
         (holds(ready=9, oldest_ms=LATE_MS), WORKS, ["waiting watch"]),
@@ -84,6 +88,9 @@ def test_its_sentences() -> None:
     for oldest_ms, last in ((78_000, "1 min 18 s"), (3_600_000, "10 min")):  # not longer than there were jobs
         (idle,) = troubles(holds(ready=5, oldest_ms=oldest_ms), QUIET)
         assert idle.text == f"5 jobs wait, and as far as is counted no worker claimed any in the last {last}."
+    (hung,) = troubles(holds(ready=5, oldest_ms=480_000, in_flight=1), QUIET)
+    claimed = "as far as is counted no worker claimed any in the last 8 min"
+    assert hung.text == f"5 jobs wait, and {claimed}. 1 job is in flight since before."
     (stuck,) = troubles(holds(blocked=9, in_flight=1, stuck=Stuck(1, 3, 3_026, 3_480_000)), WORKS)
     many = "the first job of each was claimed up to 58 min ago and is leased or delayed still"
     assert stuck.text == f"3 groups don't move: {many}, and 3,026 jobs wait behind."
