@@ -13,6 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 
+from app.admin import render
 from tests.admin.browser import tab, visitor
 from tests.api.dialect import Topic, until_waiting
 from tests.api.events import working
@@ -115,3 +116,12 @@ async def test_the_oldest_job_may_be_behind_another_of_its_group(queue: Topic) -
     assert re.search(r"<dt>Oldest</dt><dd>[^–]*very late", page.partition('<dl class="figures">')[2])
     assert re.search(r"1 group doesn(&#39;|')t move: .* and 2 jobs wait behind\.", page)
     assert "Groups that wait" in page
+
+
+def test_a_release_says_whose_word_counts_later() -> None:
+    """In the messages dialect all consumers are one node, and an ack may name no lease."""
+    ui = render._templates().get_template("macros.html").module
+    late_word = vars(ui)["late_word"]
+    assert str(late_word(HOSTILE)) == f"what {html.escape(HOSTILE)} says of it later changes nothing"
+    beside = "where it names the lease_id: all consumers of the messages dialect are this one"
+    assert str(late_word("messages", "them")) == f"what messages says of them later changes nothing, {beside}"
