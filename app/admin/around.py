@@ -51,7 +51,7 @@ async def read(request: Request, policy: Policy) -> Around:
         async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
             await db.execute(f"SET LOCAL statement_timeout = {PATIENCE_MS}")
             workers = await holders.holders(db, topic, MOST + 1)
-            groups = await holders.waiting_groups(db, topic, MOST + 1)
+            groups = await holders.waiting_groups(db, topic, MOST + 1, policy.config.wait_goal_ms)
     except TOO_SLOW:
         pass
     tenants = await _tenants(context, policy)

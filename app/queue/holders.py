@@ -59,10 +59,10 @@ async def holders(db: Connection, topic: Topic, limit: int) -> list[Holder]:
     return [Holder(**dict(row)) for row in rows]
 
 
-async def waiting_groups(db: Connection, topic: Topic, limit: int) -> list[WaitingGroup]:
-    """Up to `limit` groups with the most jobs that wait, among the first GROUPS by tenant and name; COUNTED of each are
-    counted."""
-    rows = await db.fetch(_WAITING_GROUPS, topic.name, GROUPS, limit, COUNTED)
+async def waiting_groups(db: Connection, topic: Topic, limit: int, goal_ms: int = 0) -> list[WaitingGroup]:
+    """Up to `limit` groups in which jobs wait, first those that don't move, by how long their jobs may wait; then those
+    with the most jobs. Among the first GROUPS by tenant and name; COUNTED of each are counted."""
+    rows = await db.fetch(_WAITING_GROUPS, topic.name, GROUPS, limit, COUNTED, goal_ms)
     return [WaitingGroup(**dict(row)) for row in rows]
 
 

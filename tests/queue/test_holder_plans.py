@@ -38,7 +38,7 @@ async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[]
         policy = await _queue(url)
         given: dict[str, tuple[object, ...]] = {
             "holders": (policy.topic.name, 1_000, 1_000, 10),
-            "waiting_groups": (policy.topic.name, GROUPS, 5, LOOKED_AT),
+            "waiting_groups": (policy.topic.name, GROUPS, 5, LOOKED_AT, 1),
             "stuck_groups": ([policy.topic.name], [1], [""], [""], GROUPS, LOOKED_AT),
             "long_leases": ([policy.topic.name], [1], 1_000, 1_000),
             "lease_of_group": (policy.topic.name, "", "g0001"),
@@ -146,6 +146,8 @@ async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]])
 
         await until(waited, "a is leased for so long, and c is delayed")
         [one] = await stuck(200)
+        groups = await holders.waiting_groups(db, policy.topic, 9, 200)
+        assert [group.grp for group in groups] == list("acbdef"), "those that don't move come first"
         assert (one.groups, one.behind, one.ms >= 200, (one.oldest_ms or 0) >= 200) == (2, 4, True, True)
         [hour], [none] = await stuck(3_600_000), await stuck(0)
         assert (hour.groups, none.groups) == (0, 0)
