@@ -13,6 +13,7 @@ import pytest
 from tests.api.conftest import Serve
 from tests.api.dialect import accepted
 from tests.api.keyring import Services, client
+from tests.conftest import Running
 
 COMMAND = re.compile(r'<pre id="command"[^>]*>(.*?)</pre>', re.DOTALL)
 
@@ -45,3 +46,16 @@ async def test_it_makes_a_queue_with_a_job(
         "orders.dlq",
         "exponential",
     )
+
+
+async def test_behind_tls_the_command_is_for_tls(empty: Running) -> None:
+    host = empty.url.removeprefix("http://")
+    async with client(empty) as http:
+        for referer, scheme in (
+            (f"https://{host}/admin/sign-in", "https"),
+            (f"http://{host}/admin/sign-in", "http"),
+            (f"https://{host}.elsewhere.example/", "http"),
+        ):
+            found = COMMAND.search((await http.get("/admin/topics", headers={"referer": referer})).text)
+            assert found is not None
+            assert f"curl {scheme}://{host}/v0/topics/orders" in html.unescape(found[1])

@@ -78,8 +78,10 @@ def first(request: Request) -> str:
 
 
 def base_of(request: Request) -> str:
-    """The address of the service, as the browser has it."""
-    return f"{request.url.scheme}://{request.url.netloc}"
+    """The address of the service, as the browser has it. Where a proxy ends TLS, the page that led here tells."""
+    host = request.url.netloc
+    is_secure = request.headers.get("referer", "").startswith(f"https://{host}/")
+    return f"{'https' if is_secure else request.url.scheme}://{host}"
 
 
 def _post(base: str, topic: str, body: str, *, guarded: bool) -> str:
