@@ -15,7 +15,7 @@ from playwright.async_api import Browser
 
 from app.admin import render
 from tests.admin.browser import tab, visitor
-from tests.api.dialect import Topic, until_waiting
+from tests.api.dialect import Topic, eventually, until_waiting
 from tests.api.events import working
 from tests.api.keyring import client
 from tests.conftest import Running
@@ -125,3 +125,16 @@ def test_a_release_says_whose_word_counts_later() -> None:
     assert str(late_word(HOSTILE)) == f"what {html.escape(HOSTILE)} says of it later changes nothing"
     beside = "where it names the lease_id: all consumers of the messages dialect are this one"
     assert str(late_word("messages", "them")) == f"what messages says of them later changes nothing, {beside}"
+
+
+async def test_the_list_shows_the_wait_that_it_sorts_by(queue: Topic) -> None:
+    """Of a topic of which no job can be had, as all are behind one."""
+    await queue.add(3, group="g")
+    await queue.claim("hung", lease_ms=3_600_000)
+
+    async def shown() -> bool:
+        page = (await queue.http.get("/admin/topics", params={"q": queue.name})).text
+        oldest = re.search(r'data-label="Oldest">(?:<span[^>]*>)?([^<]*)<', page)
+        return oldest is not None and oldest[1] not in ("", "–")
+
+    assert await eventually(shown)
