@@ -5,7 +5,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples wheel bench figures docs docs-serve reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -27,6 +27,9 @@ check: ## lint, format, types, import rules, pins, bandit
 format: ## format the code, and fix what the linter can fix
 	$(PYTHON) -m ruff check --fix-only --quiet
 	$(PYTHON) -m ruff format
+
+house: ## count what there should be one of, and what is generated, beside the goals; NAMED="loops caches" says where they are
+	$(PYTHON) -m tests.house $(NAMED)
 
 pins: ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --upgrade pyproject.toml -o deploy/requirements/run.txt
