@@ -21,7 +21,7 @@ Format = Literal["text", "json"]
 
 REQUEST_ID: Final = b"x-request-id"
 ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,128}"  # what is taken of a caller
-TOPIC_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}"  # as app.topics.config has it
+TOPIC_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}"  # as app.topics.settings has it
 # In a request's scope: its id, what is known of it by now, and the event loop's clock when it came.
 ID: Final = "holdfast.request_id"
 KEY: Final = "holdfast.key_id"

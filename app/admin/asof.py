@@ -22,7 +22,8 @@ from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
 from app.queue import ledger, shown
 from app.queue.ledger import PAST_STATES, Past, PastJob
 from app.queue.shown import Statuses
-from app.topics.config import BIGINT_MAX, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX
 
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
 MOST: Final = 50

@@ -20,7 +20,7 @@ from app.db.pool import TOO_SLOW
 from app.edge.context import context_of
 from app.errors import InvalidRequest
 from app.keys import Scope
-from app.topics.config import BIGINT_MAX
+from app.topics.settings import BIGINT_MAX
 
 MOST: Final = 50
 SECONDS: Final = 3  # that looking for them may take

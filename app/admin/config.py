@@ -24,7 +24,8 @@ from app.edge import configs
 from app.edge.context import Context, context_of
 from app.errors import Forbidden, InvalidRequest, NotFound, TopicNotFound
 from app.topics import hooks, store
-from app.topics.config import BIGINT_MAX, Chosen, Policy, TopicType, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX, Chosen, TopicType
 
 PAST: Final = 20  # changes of a page
 SECONDS: Final = 3  # that looking for them may take

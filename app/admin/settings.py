@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from app.errors import InvalidRequest
 from app.times import duration
 from app.topics.asked import Asked, AskedOfEither, resolve
-from app.topics.config import FIELDS, Chosen, Config, Defaults, OnExhausted, Policy, TopicType, in_effect
+from app.topics.config import Defaults, Policy, in_effect
+from app.topics.settings import FIELDS, Chosen, Config, OnExhausted, TopicType
 
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "Limits": ("max_depth", "throughput_limit", "tenant_limits", "cap_records", "cap_bytes", "discard"),

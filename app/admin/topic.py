@@ -30,7 +30,8 @@ from app.queue.model import Connection
 from app.queue.stats import Held, Step
 from app.times import EPOCH
 from app.topics import control, store
-from app.topics.config import Policy, TopicType, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import TopicType
 
 CLUSTERS: Final = 5  # that are shown
 BOUND: Final = 10_001  # due jobs that are counted one by one

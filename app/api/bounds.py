@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from app.edge.jobs import MAX_PATH, MAX_VALUE
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
-from app.topics.config import BIGINT_MAX, Tenant
+from app.topics.settings import BIGINT_MAX, Tenant
 
 MAX_RECORDS: Final = 10_000
 MAX_SEQS: Final = 1_000

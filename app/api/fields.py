@@ -15,7 +15,7 @@ from app.api.bounds import MAX_NAMED
 from app.errors import InvalidRequest
 from app.queue.backoff import suspected
 from app.queue.model import LeaseId
-from app.topics.config import MAX_TENANT
+from app.topics.settings import MAX_TENANT
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
 _NO_LEASE: Final = UUID(bytes(16))  # never given out

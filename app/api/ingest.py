@@ -28,8 +28,9 @@ from app.queue.ids import id_of
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, Batch
 from app.queue.producer import Placed
 from app.signin.people import UserKey
-from app.topics.config import NAME, Policy, TopicType
+from app.topics.config import Policy
 from app.topics.fifo import check_groups
+from app.topics.settings import NAME, TopicType
 
 router = direct.router("ingest")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from app.log import ID_PATTERN
-from app.topics.config import PATTERN
+from app.topics.settings import PATTERN
 
 _JSON: Final = "application/json"
 _REF = "#/components/schemas/{name}"

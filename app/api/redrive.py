@@ -23,7 +23,8 @@ from app.keys import Scope
 from app.queue.model import MAX_JOB_KEY, MAX_TAG_BYTES
 from app.queue.operations import Canary, Matched, Operation, Wanted
 from app.queue.redrive import Filter
-from app.topics.config import TEN_YEARS_MS, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import TEN_YEARS_MS
 
 MAX_ERROR_PART: Final = 1_024  # bytes
 MAX_TENANT: Final = 128

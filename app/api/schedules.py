@@ -20,7 +20,8 @@ from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.model import Batch
 from app.queue.schedules import Missed, Schedule, Wanted
-from app.topics.config import PATTERN, check_name
+from app.topics.config import check_name
+from app.topics.settings import PATTERN
 
 MOST_ZONE: Final = 64
 NAME_IN_PATH: Final = {**path("name", "The schedule's name.", NAME_SCHEMA), "example": "nightly"}

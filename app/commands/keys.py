@@ -18,7 +18,7 @@ from app.signin import store
 from app.signin.store import Asked, Changer, Kept
 from app.times import UNITS_MS, parse_length
 from app.topics import bus
-from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS
+from app.topics.settings import SEVEN_DAYS_MS, TEN_YEARS_MS
 
 if TYPE_CHECKING:
     from app.db.pool import Pool

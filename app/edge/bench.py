@@ -22,7 +22,7 @@ from app.queue import benches
 from app.queue.benches import Bench, Figures, Measured
 from app.queue.model import Batch, Held, Job
 from app.topics import store
-from app.topics.config import Chosen, TopicType
+from app.topics.settings import Chosen, TopicType
 
 MOST_JOBS: Final = 20_000
 MOST_BATCH: Final = 1_000

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from app.edge.context import context_of
 from app.topics import hooks, store
-from app.topics.config import Chosen
+from app.topics.settings import Chosen
 from app.topics.webhook import Webhook
 
 

@@ -17,7 +17,8 @@ from app.errors import NotAQueue, NotFound, TopicNotFound
 from app.keys import Key
 from app.queue.operations import Operation
 from app.queue.shown import Status
-from app.topics.config import OnExhausted, Policy
+from app.topics.config import Policy
+from app.topics.settings import OnExhausted
 
 MAX_RATE: Final = 100_000  # jobs a second
 

@@ -18,7 +18,8 @@ from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Held, Seq
 from app.queue.operations import Wanted
 from app.queue.redrive import First, Outcome
 from app.queue.shown import Datum, Match
-from app.topics.config import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS, Policy
+from app.topics.config import Policy
+from app.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 
 STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")
 MAX_NODE: Final = 128

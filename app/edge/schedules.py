@@ -18,7 +18,8 @@ from app.errors import InvalidRequest, InvalidSchedule
 from app.keys import Key, Scope, covers
 from app.queue.model import Batch
 from app.queue.schedules import Schedule, Wanted, of_record
-from app.topics.config import NAME, check_name
+from app.topics.config import check_name
+from app.topics.settings import NAME
 
 NEXT: Final = 5
 

@@ -13,7 +13,8 @@ from app.errors import TopicNotFound
 from app.metrics import catalogue
 from app.queue import inspector, log
 from app.queue.log import Ask, Extent, Records
-from app.topics.config import Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared

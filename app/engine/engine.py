@@ -54,7 +54,7 @@ from app.queue.log import Match
 from app.queue.shown import Status
 from app.topics import store
 from app.topics.checks import Checks
-from app.topics.config import TopicType
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.audit.trail import Actor

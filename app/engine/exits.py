@@ -13,8 +13,9 @@ from app.queue import consumer, exits, log
 from app.queue.exits import Spent
 from app.queue.model import Lane
 from app.topics import store
-from app.topics.config import Config, OnExhausted, Policy, TopicType
+from app.topics.config import Policy
 from app.topics.hooks import told
+from app.topics.settings import Config, OnExhausted, TopicType
 
 if TYPE_CHECKING:
     from app.db.pool import Pool

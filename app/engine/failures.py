@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from app.engine.group import tried_again
 from app.errors import TopicNotFound
 from app.queue import failures
-from app.topics.config import Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared

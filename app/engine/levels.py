@@ -22,7 +22,8 @@ from app.queue import archive, holders, inspector, survey
 from app.queue import log as records
 from app.queue.holders import Long, Stuck
 from app.topics import store
-from app.topics.config import Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.db.health import Sample

@@ -15,7 +15,8 @@ from app.metrics.numbers import Verb
 from app.queue import exits, inspector, log
 from app.queue.log import Appended, Limits, Match, Outcome, Part, Place
 from app.queue.model import Batch, merge
-from app.topics.config import Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.engine.shared import Shared

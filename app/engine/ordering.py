@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.engine.cursors import Cursor, Plan
     from app.queue.inspector import Head
     from app.queue.model import Connection
-    from app.topics.config import Config
+    from app.topics.settings import Config
 
 OVERTAKE_SHARE: Final = 4  # one in so many jobs handed out may be one that overtakes
 LOOK_SECONDS: Final = 0.1  # how often the ages of lanes are looked at

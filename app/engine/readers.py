@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.db.pool import UNREACHABLE
 from app.queue import log as core
-from app.topics.config import TopicType
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.db.pool import Pools

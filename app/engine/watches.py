@@ -25,7 +25,8 @@ from app.queue import inspector
 from app.queue import log as core
 from app.queue.log import Ask, Extent
 from app.topics import watches as store
-from app.topics.config import Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import TopicType
 from app.topics.watches import Options, Place, Taken
 
 if TYPE_CHECKING:

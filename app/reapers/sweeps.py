@@ -19,7 +19,8 @@ from app.reapers.pace import Pace
 from app.signin import limiter
 from app.topics import store
 from app.topics import watches as watched
-from app.topics.config import Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,9 @@ from msgspec import Meta
 
 from app.errors import InvalidRequest
 from app.queue.backoff import Backoff
-from app.topics.config import (
+from app.topics.config import check_name, clamp_lease, clamp_window
+from app.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_types
+from app.topics.settings import (
     BIGINT_MAX,
     FIELDS,
     FOURTEEN_DAYS_MS,
@@ -25,11 +27,7 @@ from app.topics.config import (
     RetryOrder,
     Tenant,
     TopicType,
-    check_name,
-    clamp_lease,
-    clamp_window,
 )
-from app.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_types
 from app.topics.webhook import Webhook
 
 MOST_TENANTS: Final = 1_000  # that a topic's settings name

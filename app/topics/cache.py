@@ -16,7 +16,8 @@ from app.errors import NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import store
-from app.topics.config import DEFAULTS, Defaults, Policy, TopicType, of_messages
+from app.topics.config import DEFAULTS, Defaults, Policy, of_messages
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.db.pool import Pool

@@ -15,9 +15,10 @@ from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, Topic
 from app.keys import OWN
 from app.queue.model import Connection, Topic
 from app.topics import hooks
-from app.topics.config import DEFAULTS, FIELDS, OBJECTS, Chosen, Defaults, Policy, TopicType, in_effect
+from app.topics.config import DEFAULTS, Defaults, Policy, in_effect
 from app.topics.control import Control
 from app.topics.schemas import Text
+from app.topics.settings import FIELDS, OBJECTS, Chosen, TopicType
 from app.topics.webhook import Webhook
 
 if TYPE_CHECKING:

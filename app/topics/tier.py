@@ -33,7 +33,8 @@ from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import cache
 from app.topics.cache import NOTHING, Found
-from app.topics.config import NAME, Policy
+from app.topics.config import Policy
+from app.topics.settings import NAME
 
 if TYPE_CHECKING:
     from app.db.pool import Pool

@@ -11,7 +11,8 @@ from app.audit import trail
 from app.queue.backoff import Backoff
 from app.queue.model import Topic
 from app.topics.asked import AskedOfEither
-from app.topics.config import DEFAULTS, FIELDS, Chosen, OnExhausted, Policy, TopicType, in_effect, of_messages
+from app.topics.config import DEFAULTS, Policy, in_effect, of_messages
+from app.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
 from app.topics.webhook import Webhook
 
 NAME = "orders"

@@ -14,7 +14,7 @@ import pytest
 from app.audit import trail
 from app.audit.trail import Action
 from app.topics import store
-from app.topics.config import Config, TopicType
+from app.topics.settings import Config, TopicType
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
 

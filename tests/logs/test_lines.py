@@ -26,7 +26,7 @@ from app.api.calls import Service
 from app.keys import Key, Scope
 from app.main import ERRORS
 from app.metrics.slots import Metrics
-from app.topics.config import PATTERN
+from app.topics.settings import PATTERN
 
 PAGE = Path(__file__).parents[2] / "docs/operations/logs.md"
 MARK = "c4n4ry"

@@ -15,7 +15,7 @@ import pytest
 from app.queue.inspector import Counts, Probe, State
 from app.queue.model import Batch, Job, Lane
 from app.queue.producer import Placed
-from app.topics.config import FIELDS
+from app.topics.settings import FIELDS
 from tests.queue import statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement

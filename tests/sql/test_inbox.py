@@ -19,7 +19,8 @@ from app.engine.engine import Engine
 from app.queue.model import Batch
 from app.topics import store
 from app.topics.cache import Policies
-from app.topics.config import DEFAULTS, Chosen, Defaults, Policy, TopicType, of_messages
+from app.topics.config import DEFAULTS, Defaults, Policy, of_messages
+from app.topics.settings import Chosen, TopicType
 from tests.queue.calls import Session, events, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

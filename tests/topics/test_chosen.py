@@ -11,7 +11,8 @@ import msgspec
 from app.db import schema
 from app.topics import store
 from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Defaults, OnExhausted, in_effect, of_messages
+from app.topics.config import DEFAULTS, Defaults, in_effect, of_messages
+from app.topics.settings import OnExhausted
 
 BEFORE = "0006"
 

@@ -13,7 +13,8 @@ from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.queue.log import Ask
 from app.topics import cache, store
 from app.topics.asked import Asked, resolve
-from app.topics.config import OnExhausted, Policy, TopicType
+from app.topics.config import Policy
+from app.topics.settings import OnExhausted, TopicType
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 

@@ -14,7 +14,8 @@ from app.queue.backoff import Backoff
 from app.queue.model import Batch
 from app.topics import store
 from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Config, OnExhausted, Policy, TopicType
+from app.topics.config import DEFAULTS, Policy
+from app.topics.settings import Config, OnExhausted, TopicType
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]

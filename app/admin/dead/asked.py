@@ -16,7 +16,8 @@ from app.edge.dead_letters import queue_of_letters
 from app.errors import InvalidRequest
 from app.queue.operations import Canary, Wanted
 from app.queue.redrive import Filter
-from app.topics.config import BIGINT_MAX, Policy
+from app.topics.config import Policy
+from app.topics.settings import BIGINT_MAX
 
 MOST_CHARACTERS: Final = 1_024  # of a part of an error, a tag, a key or a tenant
 MOST_SEQS: Final = 1_000

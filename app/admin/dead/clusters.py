@@ -16,7 +16,8 @@ from app.admin.permissions import PURGE, REQUEUE, SEE, allows
 from app.admin.render import page
 from app.edge.context import Context, context_of
 from app.queue.failures import SILENCE, Failure
-from app.topics.config import Policy, TopicType, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import TopicType
 
 OPERATIONS: Final = 10
 PATIENCE_SECONDS: Final = 3.0  # for each of two readings

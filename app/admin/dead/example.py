@@ -17,7 +17,8 @@ from app.queue import archive, ledger, shown
 from app.queue.archive import Part
 from app.queue.failures import SILENCE
 from app.queue.shown import Match, Place, Shown
-from app.topics.config import BIGINT_MAX, Policy
+from app.topics.config import Policy
+from app.topics.settings import BIGINT_MAX
 
 MOST_CHARACTERS: Final = 20_000  # of an error
 EVENTS: Final = 20  # that are looked at for who had it last

@@ -26,7 +26,8 @@ from app.queue.failures import SILENCE
 from app.queue.model import Connection, Seq
 from app.queue.redrive import THE_BEGINNING, Place
 from app.queue.shown import Shown
-from app.topics.config import BIGINT_MAX, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX
 
 MOST: Final = 50
 _BEHIND: Final = re.compile(r"([0-9])\.([0-9]{1,17})\.([0-9]{1,19})\Z")

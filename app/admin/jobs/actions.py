@@ -23,7 +23,8 @@ from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.queue.changes import Change, Payload
 from app.queue.model import MAX_TAG_BYTES, Seq
 from app.queue.producer import Placed
-from app.topics.config import TEN_YEARS_MS, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import TEN_YEARS_MS
 
 _LINES: Final = re.compile("[\r\n]+")
 

@@ -28,7 +28,8 @@ from app.errors import InvalidRequest
 from app.queue import forms, shown
 from app.queue.operations import Operation
 from app.queue.shown import Listed, Match, Shown
-from app.topics.config import BIGINT_MAX, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX
 
 MOST: Final = 50
 SECONDS: Final = 3  # that a page may take to find

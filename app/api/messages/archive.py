@@ -30,7 +30,8 @@ from app.keys import Scope
 from app.queue import archive
 from app.queue.archive import Archived, Part, Place, Replay
 from app.queue.ids import id_of
-from app.topics.config import BIGINT_MAX, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX
 
 router = direct.router("messages")
 

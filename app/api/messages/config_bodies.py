@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from app.api.bounds import about
 from app.queue.backoff import Backoff
 from app.topics.asked import Asked, Deliveries, DlqThreshold, MaxRetries, Unbounded
-from app.topics.config import PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
+from app.topics.settings import PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
 from app.topics.webhook import Webhook
 
 Seconds = Annotated[int, Meta(ge=0)]

@@ -10,19 +10,9 @@ from msgspec import UNSET, UnsetType
 from app.api.messages.config_bodies import PAIRS, TopicConfig, TopicConfigBody
 from app.errors import InvalidRequest, NotAQueue
 from app.topics.asked import check_leases, to_stored
-from app.topics.config import (
-    BIGINT_MAX,
-    DEAD_LETTERS,
-    SEVEN_DAYS_MS,
-    Chosen,
-    Durability,
-    OnExhausted,
-    TopicType,
-    check_name,
-    clamp_lease,
-    clamp_window,
-)
+from app.topics.config import check_name, clamp_lease, clamp_window
 from app.topics.ingestion import media_types
+from app.topics.settings import BIGINT_MAX, DEAD_LETTERS, SEVEN_DAYS_MS, Chosen, Durability, OnExhausted, TopicType
 
 T = TypeVar("T")
 

@@ -28,8 +28,9 @@ from app.log import TOPIC
 from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
-from app.topics.config import DEAD_LETTERS, Policy, check_name
+from app.topics.config import Policy, check_name
 from app.topics.fifo import check_groups
+from app.topics.settings import DEAD_LETTERS
 from app.topics.webhook import check_url
 
 router = direct.router("messages")

@@ -8,7 +8,7 @@ from typing import Final
 from app.errors import NotFound
 from app.queue.ids import LOW, id_of
 from app.queue.model import Seq
-from app.topics.config import BIGINT_MAX
+from app.topics.settings import BIGINT_MAX
 
 _SHAPE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 _MOST: Final = 1 << 31

@@ -27,7 +27,8 @@ from app.keys import Key, Scope
 from app.queue import shown as jobs
 from app.queue.shown import Place, Status
 from app.topics import store
-from app.topics.config import BIGINT_MAX, TopicType, check_name
+from app.topics.config import check_name
+from app.topics.settings import BIGINT_MAX, TopicType
 
 router = direct.router("messages")
 

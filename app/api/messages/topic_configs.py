@@ -22,12 +22,8 @@ from app.edge.context import context_of
 from app.errors import InvalidRequest, NotAQueue, NotFound, TopicNotFound
 from app.keys import Scope
 from app.topics import store
-from app.topics.config import (
-    Chosen,
-    TopicType,
-    check_name,
-    of_messages,
-)
+from app.topics.config import check_name, of_messages
+from app.topics.settings import Chosen, TopicType
 
 router = direct.router("messages")
 

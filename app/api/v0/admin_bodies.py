@@ -15,7 +15,7 @@ from app.audit.trail import Entry
 from app.db.horizon import Horizon
 from app.signin import store
 from app.signin.store import Kept, State
-from app.topics.config import SEVEN_DAYS_MS, TEN_YEARS_MS, Tenant
+from app.topics.settings import SEVEN_DAYS_MS, TEN_YEARS_MS, Tenant
 
 ScopeWord = Literal["read", "write", "delete", "admin"]
 

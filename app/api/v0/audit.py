@@ -20,7 +20,7 @@ from app.audit import trail
 from app.audit.trail import Action
 from app.edge.context import context_of
 from app.keys import Scope
-from app.topics.config import BIGINT_MAX
+from app.topics.settings import BIGINT_MAX
 
 router = direct.router("audit")
 

@@ -22,7 +22,7 @@ from app.api.bounds import (
 )
 from app.api.v0.config_bodies import ResolvedConfig
 from app.db.horizon import Horizon
-from app.topics.config import PATTERN
+from app.topics.settings import PATTERN
 
 MAX_WATCHED = 256  # topics of one watch
 MAX_CLAIMED_TOPICS = 32  # topics of one claim

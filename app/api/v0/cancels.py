@@ -26,7 +26,8 @@ from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Scope
 from app.queue.model import MAX_GROUP, MAX_TAG_BYTES, Seq
 from app.queue.shown import Match
-from app.topics.config import TEN_YEARS_MS, check_name
+from app.topics.config import check_name
+from app.topics.settings import TEN_YEARS_MS
 
 router = direct.router("jobs")
 

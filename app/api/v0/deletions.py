@@ -23,7 +23,8 @@ from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.log import Match
 from app.queue.model import MAX_TAG_BYTES
-from app.topics.config import Policy, TopicType, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import TopicType
 
 router = direct.router("records")
 

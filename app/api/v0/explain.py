@@ -29,7 +29,8 @@ from app.queue import ledger
 from app.queue.explained import COUNTED
 from app.queue.ledger import MAX_EVENTS, PAST_STATES, Event
 from app.queue.model import MAX_GROUP
-from app.topics.config import BIGINT_MAX, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX
 
 router = direct.router("jobs")
 

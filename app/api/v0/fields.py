@@ -11,7 +11,7 @@ from app.api.fields import check_text, encode, history, lease_of
 from app.errors import BatchTooLarge, InvalidRequest
 from app.queue.forms import as_json
 from app.queue.model import Held, Job, LeaseId, Seq
-from app.topics.config import BIGINT_MAX
+from app.topics.settings import BIGINT_MAX
 
 
 def check_node(node: str) -> str:

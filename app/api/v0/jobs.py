@@ -40,7 +40,8 @@ from app.queue.changes import Change, Payload
 from app.queue.forms import as_json
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
 from app.queue.shown import Shown
-from app.topics.config import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS, Policy, check_name
+from app.topics.config import Policy, check_name
+from app.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 
 router = direct.router("jobs")
 

@@ -13,7 +13,7 @@ from app.api.users import UserId
 from app.api.v0.bodies import Performance
 from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.topics.asked import AskedInFull
-from app.topics.config import TEN_YEARS_MS, Tenant
+from app.topics.settings import TEN_YEARS_MS, Tenant
 from app.topics.webhook import MAX_URL_BYTES
 
 _META = about(

@@ -29,8 +29,9 @@ from app.queue.model import Batch, Seq
 from app.queue.producer import Placed
 from app.topics import hooks, store
 from app.topics.asked import resolve
-from app.topics.config import NAME, Config, Policy, TopicType, check_name
+from app.topics.config import Policy, check_name
 from app.topics.fifo import check_groups
+from app.topics.settings import NAME, Config, TopicType
 
 router = direct.router("records")
 

@@ -24,7 +24,8 @@ from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue import stats
 from app.queue.stats import Step
-from app.topics.config import MAX_TENANT, check_name
+from app.topics.config import check_name
+from app.topics.settings import MAX_TENANT
 
 router = direct.router("topics")
 

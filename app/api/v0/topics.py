@@ -35,8 +35,9 @@ from app.queue.inspector import State
 from app.queue.log import LogState
 from app.topics import schema_store, store
 from app.topics.asked import AskedInFull, resolve
-from app.topics.config import Config, Policy, TopicType, check_name
+from app.topics.config import Policy, check_name
 from app.topics.schemas import Format, Text, text_of
+from app.topics.settings import Config, TopicType
 
 router = direct.router("topics")
 

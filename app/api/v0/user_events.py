@@ -53,7 +53,7 @@ from app.errors import (
 from app.keys import Scope
 from app.queue.user_events import Event, New
 from app.signin.tokens import Listens
-from app.topics.config import BIGINT_MAX, ONE_DAY_MS
+from app.topics.settings import BIGINT_MAX, ONE_DAY_MS
 
 router = direct.router("users' events")
 
