@@ -125,8 +125,8 @@ async def take_back(request: Request) -> Response:
     if node is None:
         raise InvalidRequest("The form names no worker.")
     policy = await context_of(request).policies.queue(name)
-    released, _ = await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
-    if not released:
+    taken = await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
+    if not taken.released:
         held = "job" if group is None else f"job of group {group}"
         raise NotFound(f"There was no lease to take back: {node} holds no {held} in {name}. It may have just ended.")
     return RedirectResponse(f"/admin/topics/{name}", 303)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import msgspec
 from starlette.requests import Request
@@ -152,29 +152,40 @@ def must_be_live(match: Match) -> Match:
 
 class Leases(msgspec.Struct, frozen=True):
     """Leases to take back: of jobs by seq, else of a tenant's group, else all that `node` holds. Beside seqs or a
-    group, `node` means: only if this worker holds the lease."""
+    group, `node` means: only if this worker holds the lease; beside seqs, `visible_at` means: only if the lease still
+    ends then, in ms since 1970."""
 
     seqs: Sequence[int] | None = None
+    visible_at: Sequence[int] = ()
     group: str | None = None
     tenant: str = ""
     node: str | None = None
 
 
-async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> tuple[int, list[int]]:
-    """Take leases back: how many, and the seqs among `leases.seqs` that were left. An entry goes into the audit trail
-    ahead of it. Checking the caller's permission comes before this."""
+class TakenBack(NamedTuple):
+    """Leases that were taken back; how many of their jobs ended; and the seqs that were left."""
+
+    released: int
+    ended: int
+    skipped: list[int]
+
+
+async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> TakenBack:
+    """Take leases back. An entry goes into the audit trail ahead of it. Checking the caller's permission comes before
+    this."""
     context, releases = context_of(request), context_of(request).engine.releases
     detail = {name: value for name, value in msgspec.structs.asdict(leases).items() if value} | {"refund": refund}
     by = context.access.actor(request)
     await trail.record(context.pools.rest, by, Action.LEASES_RELEASED, policy.topic.name, detail)
     if leases.seqs is not None:
         held = [Held(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
-        done = await releases.release(policy, held, refund=refund)
-        return len(done), [seq for i, seq in enumerate(leases.seqs) if i not in done]
+        done, ended = await releases.release(policy, held, refund=refund, until_ms=leases.visible_at)
+        return TakenBack(len(done), ended, [seq for i, seq in enumerate(leases.seqs) if i not in done])
     if leases.group is not None:
-        return await releases.release_group(policy, leases.tenant, leases.group, leases.node, refund=refund), []
+        counts = await releases.release_group(policy, leases.tenant, leases.group, leases.node, refund=refund)
+        return TakenBack(*counts, [])
     assert leases.node is not None, "the caller names jobs, a group or a worker"
-    return await releases.release_node(policy, leases.node, refund=refund), []
+    return TakenBack(*await releases.release_node(policy, leases.node, refund=refund), [])
 
 
 async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequence[str]) -> First | None:

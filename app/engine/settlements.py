@@ -30,14 +30,15 @@ log = logging.getLogger(__name__)
 
 class _Call(msgspec.Struct, frozen=True):
     """One caller's jobs; `returns`, `leases_ms`, and, unless they are empty, `results` (texts of JSON) and `progress`
-    stand beside `held`. What a nack has given back is added to `refunded`, what an extend finds cancelled to
-    `cancelled`."""
+    stand beside `held`. What a nack has given back is added to `refunded`, what it has taken out to `ended`, what an
+    extend finds cancelled to `cancelled`."""
 
     policy: Policy
     held: Sequence[Held]
     returns: Sequence[Return] = msgspec.field(default_factory=tuple)
     leases_ms: Sequence[int] = msgspec.field(default_factory=tuple)
     refunded: set[int] = msgspec.field(default_factory=set)
+    ended: set[int] = msgspec.field(default_factory=set)
     cancelled: set[int] = msgspec.field(default_factory=set)
     results: Sequence[str | None] = ()
     progress: Sequence[Progress | None] = ()
@@ -79,13 +80,25 @@ class Settlements:
         return await self._acks.submit(policy.topic.id, _Call(policy, held, results=results)) if held else set()
 
     async def nack(
-        self, policy: Policy, held: Sequence[Held], returns: Sequence[Return], refunded: set[int] | None = None
+        self,
+        policy: Policy,
+        held: Sequence[Held],
+        returns: Sequence[Return],
+        refunded: set[int] | None = None,
+        ended: set[int] | None = None,
     ) -> set[int]:
         """Return jobs to the queue, or take them out where their deliveries are spent: the places that were held. Adds
-        to `refunded` those whose delivery was given back to who asked for it."""
+        to `refunded` those whose delivery was given back to who asked for it, to `ended` those that can't be claimed
+        again."""
         if not held:
             return set()
-        call = _Call(policy, held, returns, (), set() if refunded is None else refunded)
+        call = _Call(
+            policy,
+            held,
+            returns,
+            refunded=set() if refunded is None else refunded,
+            ended=set() if ended is None else ended,
+        )
         return await self._nacks.submit(policy.topic.id, call)
 
     async def fail(self, policy: Policy, held: Sequence[Held], errors: Sequence[str | None]) -> set[int]:
@@ -200,6 +213,8 @@ class Settlements:
             self._shared.waiters.due_in(policy.topic.id, min(delay for delay in delays if delay) / 1000)
         for i in refunded:
             calls[entries[i].call].refunded.add(entries[i].place)
+        for i in out | more.ended:
+            calls[entries[i].call].ended.add(entries[i].place)
         shares = _shares(calls, entries, done)
         for places, error in ((result.spent.keys() - out, error_out), (set(keyed) - more.done, error_keyed)):
             if error is not None:
@@ -221,7 +236,7 @@ class Settlements:
             return _NONE, shown(error)
         done, ended, refunded = ({keyed[i] for i in places} for places in (back.done, back.ended, back.refunded))
         out, failure = await self._end_cancelled(policy, [i for i in keyed if i not in done], entries, returns)
-        return ReturnedKeyed(done | out, ended, refunded, back.delays_ms), failure
+        return ReturnedKeyed(done | out, ended | out, refunded, back.delays_ms), failure
 
     async def _end_cancelled(
         self, policy: Policy, left: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]

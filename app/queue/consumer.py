@@ -238,10 +238,11 @@ class Return(msgspec.Struct, frozen=True):
 
 
 class Ending(NamedTuple):
-    """The lease under which a job goes out, and whether that is since the job was cancelled."""
+    """A lease: whether its job was cancelled, and the deadline in ms since 1970."""
 
     lease: LeaseId
     cancelled: bool
+    until_ms: int = 0
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -364,7 +365,7 @@ async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int
     """Under which leases holders have jobs, and which of those were cancelled: by the places in `held` that are
     theirs."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
-    return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"]) for row in rows}
+    return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
 
 
 def _policy(backoff: Backoff | None) -> str | None:

@@ -132,6 +132,8 @@ async def test_it_is_in_the_audit_trail(queue: Topic) -> None:
         ({"node": "n" * 129}, ""),
         ({"seqs": list(range(1, 1_002))}, ""),
         ({"seqs": [1], "errors": ["no"]}, ""),
+        ({"seqs": [1, 2], "visible_at": [1]}, "visible_at has 1 entries for 2 seqs."),
+        ({"node": "w", "visible_at": [1]}, "visible_at has 1 entries for 0 seqs."),
     ],
 )
 async def test_what_is_refused(body: Body, message: str, queue: Topic) -> None:
@@ -144,3 +146,30 @@ async def test_a_log_has_no_leases(http: httpx.AsyncClient, topic: str) -> None:
     log = Topic(http, topic)
     await log.put(type="log")
     refused(await http.post(f"{log.path}/release", json={"seqs": [1]}), 409, "not_a_queue")
+
+
+async def test_only_if_the_lease_still_ends_when_the_list_said(queue: Topic) -> None:
+    await queue.put(max_deliveries=2)
+    await queue.add(4)
+    await queue.claim("hung", max=4)
+    listed = accepted(await queue.http.get(f"{queue.path}/jobs", params={"state": "leased", "order": "oldest"}))["jobs"]
+    until = [one["visible_at"] for one in listed]
+    await queue.post("extend", node="hung", seqs=[2], lease_ms=50_000)
+    await queue.post("release", seqs=[3])
+    [again] = (await queue.claim("hung", lease_ms=50_000))["claimed"]
+    assert again["$seq"] == 3
+    told = await queue.post("release", seqs=[1, 2, 3, 4], node="hung", visible_at=until)
+    assert (told["released"], told["ended"], told["skipped"]) == (2, 0, [2, 3])
+    assert (await queue.ack("hung", [2, 3]))["acked"] == 2
+
+
+async def test_jobs_that_ended_are_counted(queue: Topic) -> None:
+    await queue.put(max_deliveries=1, dead_letter=f"{queue.name}.dead")
+    await queue.append(
+        {"data": 1}, {"data": 2, "max_deliveries": 9}, {"data": 3, "key": "k"}, {"data": 4, "group": "g"}
+    )
+    await queue.claim("hung", max=4)
+    told = await queue.post("release", group="g")
+    assert (told["released"], told["ended"]) == (1, 1)
+    told = await queue.post("release", node="hung")
+    assert (told["released"], told["ended"]) == (3, 2)

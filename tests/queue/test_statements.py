@@ -96,7 +96,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
         ("nack_keyed", {"done", "superseded", "refunded", "delays"}),
         ("extend", {"done", "picked", "deadlines", "cancelled"}),
         ("held", {"held"}),
-        ("leases", {"ord", "lease_id", "cancelled"}),
+        ("leases", {"ord", "lease_id", "cancelled", "until_ms"}),
         ("bury", {"done", "suspects"}),
         ("fail", {"done", "suspects"}),
         ("expire", {"expired", "cancelled", "suspects"}),

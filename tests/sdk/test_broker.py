@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -255,6 +256,41 @@ async def test_stale_jobs_are_requeued(client: AsyncClient, topic: str) -> None:
     await others.ack(held)
 
 
+async def test_jobs_that_move_on_while_stale_ones_are_looked_for_are_left(
+    client: AsyncClient, proxy: Proxy, topic: str
+) -> None:
+    """One that another worker has by now, one that got a heartbeat; and one that fails is not available."""
+    await client.topic(topic).put(TopicConfig(max_deliveries=2, on_exhausted="fail"))
+    worker = DirectQueue(client, topic)
+    [moved, beating, stale] = [await worker.enqueue(name, b"") for name in ("moved", "beating", "stale")]
+    await client.topic(topic).enqueue(b"", tenant="spent", tag="spent", max_deliveries=1)
+    for name in ("moved", "beating", "stale", "spent"):
+        await worker.dequeue(name)
+    async with DirectQueue(proxy.url, topic) as sweeper:
+        come = proxy.hold("GET /jobs")
+        sweeping = asyncio.create_task(sweeper.requeue_stale(timedelta(0)))
+        while not proxy.count("GET /jobs"):
+            await asyncio.sleep(0.005)
+        await worker.nack(moved.id)
+        other = DirectQueue(client, topic)
+        assert [job.id for job in await other.dequeue("moved")] == [moved.id]
+        await worker.heartbeat(beating.id)
+        come.set()
+        assert await sweeping == 1
+    await other.ack(moved.id)
+    await worker.ack(beating.id)
+    state = await worker.read_state()
+    assert [job.id for job in state.queued_jobs()] == [stale.id]
+    assert [job.status for job in state.jobs if job.entrypoint == "spent"] == [JobStatus.DEAD]
+
+
+async def test_a_shorter_lease_than_this_queues_is_not_stale_at_its_claim(client: AsyncClient, topic: str) -> None:
+    worker = DirectQueue(client, topic, timedelta(minutes=1))
+    await worker.enqueue("task", b"")
+    await worker.dequeue()
+    assert await DirectQueue(client, topic, timedelta(hours=1)).requeue_stale(timedelta(seconds=50)) == 0
+
+
 async def test_a_heartbeat_keeps_a_job_from_being_stale(client: AsyncClient, topic: str) -> None:
     queue = DirectQueue(client, topic)
     await queue.enqueue("task", b"")
@@ -301,6 +337,23 @@ async def test_nonsense_is_refused_at_once(
 ) -> None:
     with pytest.raises(error):
         await broker.enqueue(entrypoint, payload, priority)
+
+
+async def test_an_argument_of_another_type_is_named(client: AsyncClient, topic: str) -> None:
+    number: Any = 5
+    queue = DirectQueue(client, topic)
+    with pytest.raises(TypeError, match=r"^timeout must be a timedelta, and is 5$"):
+        await queue.requeue_stale(number)
+    with pytest.raises(TypeError, match=r"^stale_timeout must be a timedelta, and is 5$"):
+        DirectQueue(client, topic, number)
+    with pytest.raises(TypeError, match=r"^interval must be a timedelta, and is 5$"):
+        HeartbeatManager(queue, "1", number)
+    with pytest.raises(TypeError, match=r"^priority must be an int, and is '5'$"):
+        await queue.enqueue("task", b"", str(number))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^an entrypoint is text, and not int$"):
+        await queue.enqueue(number, b"")
+    with pytest.raises(TypeError, match=r"^batch_size must be an int, and is '5'$"):
+        await queue.dequeue(batch_size=str(number))  # type: ignore[arg-type]
 
 
 async def test_a_producer_needs_no_right_but_to_write(

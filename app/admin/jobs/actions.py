@@ -59,8 +59,8 @@ async def take_back(request: Request) -> Response:
     node = (await fields_of(request)).get("node") or None
 
     async def run(job: Target) -> str:
-        released, _ = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
-        if not released:
+        taken = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
+        if not taken.released:
             raise NotFound("There was no lease to take back: it has ended, or another worker holds the job.")
         return job.page
 

@@ -39,14 +39,20 @@ class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
         Annotated[str, text("A worker's name.", most=MAX_NODE_BYTES, least=1)] | None,
         about("All jobs that this worker holds. Beside seqs or group: those jobs, if this worker holds them."),
     ] = None
+    visible_at: Annotated[
+        Annotated[list[int], Meta(max_length=MAX_SEQS)] | None,
+        about("One for each seq, as GET jobs shows it: only if the lease still ends then. Only beside seqs."),
+    ] = None
     refund: Annotated[bool | None, about("true: gives the deliveries back; else they count.", False)] = None
 
 
 class ReleaseAnswer(msgspec.Struct):
-    """How many leases were taken back; `skipped`: seqs that are not leased, or not by the worker that was named."""
+    """How many leases were taken back; how many of their jobs ended instead of being claimable; and the seqs that are
+    not leased, or not as the request says."""
 
     topic: str
     released: int
+    ended: int
     skipped: list[int]
     performance: Performance
 
@@ -74,8 +80,8 @@ async def take_back(request: Request) -> Response:
     check_name(name)
     leases = _leases(body)
     policy = await context.policies.queue(name)
-    released, skipped = await release(request, policy, leases, refund=bool(body.refund))
-    fields = {"topic": name, "released": released, "skipped": skipped}
+    taken = await release(request, policy, leases, refund=bool(body.refund))
+    fields = {"topic": name} | taken._asdict()
     return answer(encode(fields)[1:-1], began)
 
 
@@ -86,10 +92,13 @@ def _leases(body: ReleaseBody) -> Leases:
         raise InvalidRequest("Name jobs by seqs or by group, not by both.")
     if body.tenant is not None and body.group is None:
         raise InvalidRequest("tenant goes with group.")
+    if body.visible_at is not None and len(body.visible_at) != len(body.seqs or ()):
+        raise InvalidRequest(f"visible_at has {len(body.visible_at)} entries for {len(body.seqs or ())} seqs.")
     if len(body.seqs or ()) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(body.seqs or ()), "max": MAX_SEQS})
     return Leases(
         seqs=body.seqs,
+        visible_at=body.visible_at or (),
         group=None if body.group is None else check_text(body.group, "group", 4 * MAX_GROUP),
         tenant=check_text(body.tenant or "", "tenant", 4 * MAX_GROUP),
         node=None if body.node is None else check_node(body.node),

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from holdfast._jqueue.queues import BrokerQueue, DirectQueue
+from holdfast._jqueue.state import check_interval
 from holdfast.errors import JQueueError, LeaseLost, StorageError
 
 log: Final = logging.getLogger("holdfast")
@@ -39,6 +40,8 @@ class HeartbeatManager:
     def __init__(self, queue: Heartbeating, job_id: str, interval: timedelta | None = None) -> None:
         lease = getattr(queue, "stale_timeout", None)
         third = lease / 3 if isinstance(lease, timedelta) else None
+        if interval is not None:
+            check_interval("interval", interval)
         if interval is not None and third is not None and interval > third:
             log.warning("Heartbeats every %s are few for a lease of %s: a third of it is safe", interval, lease)
         self.queue = queue

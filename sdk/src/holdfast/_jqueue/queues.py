@@ -16,7 +16,7 @@ from holdfast import _trace
 from holdfast._client import AsyncClient
 from holdfast._heartbeats import Heartbeats, Holding, culprits
 from holdfast._jqueue.group import Commit, Group
-from holdfast._jqueue.state import Job, QueueState
+from holdfast._jqueue.state import Job, QueueState, check_interval
 from holdfast._jqueue.verbs import Put, Take, Verbs
 from holdfast.errors import JQueueError, LeaseLost
 
@@ -40,6 +40,7 @@ class _Queue(ABC):
         api_key: str | None = None,
         heartbeat_http: httpx.Client | None = None,
     ) -> None:
+        check_interval("stale_timeout", stale_timeout)
         if not timedelta(milliseconds=100) <= stale_timeout <= timedelta(days=1):
             raise ValueError("stale_timeout is 100 ms to 24 h")
         self._owns_client = isinstance(url, str)
@@ -59,6 +60,7 @@ class _Queue(ABC):
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
         """Take up to `batch_size` jobs (1,000), of this entrypoint or of any; none if there is none."""
+        check_int("batch_size", batch_size)
         if not 1 <= batch_size <= MAX_TAKEN:
             raise ValueError(f"batch_size is 1 to {MAX_TAKEN}")
         if entrypoint is not None:
@@ -151,6 +153,7 @@ def checked(entrypoint: str, payload: bytes, priority: int, trace: Mapping[str, 
     """An enqueue. Raises TypeError and ValueError for what can't be one."""
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise TypeError(f"a payload is bytes, and not {type(payload).__name__}")
+    check_int("priority", priority)
     if not -32_768 <= priority <= 32_767:
         raise ValueError("a priority is -32768 to 32767")
     check_entrypoint(entrypoint)
@@ -158,9 +161,17 @@ def checked(entrypoint: str, payload: bytes, priority: int, trace: Mapping[str, 
 
 
 def check_entrypoint(entrypoint: str) -> None:
-    """Raises ValueError for what can't be one, before it is in a batch with others."""
+    """Raises TypeError and ValueError for what can't be one, before it is in a batch with others."""
+    if not isinstance(entrypoint, str):
+        raise TypeError(f"an entrypoint is text, and not {type(entrypoint).__name__}")
     if not 1 <= len(entrypoint) <= 128 or "\0" in entrypoint or len(entrypoint.encode()) > 256:
         raise ValueError("an entrypoint has 1 to 128 characters, 256 bytes at most, and no NUL")
+
+
+def check_int(name: str, value: int) -> None:
+    """Raises TypeError."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, and is {value!r}")
 
 
 class DirectQueue(_Queue):
@@ -170,7 +181,9 @@ class DirectQueue(_Queue):
     async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109 - as jqueue has it
         """Return the jobs in progress that have had no heartbeat for `timeout`, so that they can be dequeued at once;
         how many. It takes leases away before they end: a job whose lease has ended needs none of this, and does not
-        count. Leases are taken for `stale_timeout` long, as this queue has it. Raises StorageError."""
+        count. Leases are taken for `stale_timeout` long, as this queue has it. A job that moved on meanwhile is left.
+        Raises StorageError."""
+        check_interval("timeout", timeout)
         self._must_be_open()
         return await self._verbs.requeue_stale(timeout)
 

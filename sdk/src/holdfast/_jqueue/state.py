@@ -6,7 +6,7 @@ import base64
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -113,3 +113,9 @@ class QueueState:
 def is_stale(job: Job, cutoff: datetime) -> bool:
     """Whether a worker holds it and has sent no heartbeat since `cutoff`."""
     return job.status == JobStatus.IN_PROGRESS and (job.heartbeat_at is None or job.heartbeat_at < cutoff)
+
+
+def check_interval(name: str, value: timedelta) -> None:
+    """Raises TypeError."""
+    if not isinstance(value, timedelta):
+        raise TypeError(f"{name} must be a timedelta, and is {value!r}")

@@ -212,16 +212,22 @@ class Verbs:
         return QueueState(tuple(shown), state.head_seq)
 
     async def requeue_stale(self, age: timedelta) -> int:
-        """Return the jobs that queues of jqueue's shape hold and for which no heartbeat came for so long; how many.
-        Raises StorageError."""
+        """Release the jobs that queues of jqueue's shape hold and for which no heartbeat came for so long: how many can
+        be claimed again. One that was extended, settled or claimed since it was listed is left. Raises StorageError."""
         cutoff = datetime.now(UTC) - age if age > timedelta() else datetime.max.replace(tzinfo=UTC)
         try:
             await self._ensure()
             leased = self._topic.jobs(state="leased", node=NODE, limit=1_000)
-            stale = [models.Lease(job.seq, NODE) async for job in leased if is_stale(self._shown(job, b""), cutoff)]
+            stale = [
+                (job.seq, job.visible_at)
+                async for job in leased
+                if job.visible_at is not None and is_stale(self._shown(job, b""), cutoff)
+            ]
             returned = 0
             for at in range(0, len(stale), MAX_SETTLED):
-                returned += (await self._topic.nack(*stale[at : at + MAX_SETTLED], delay_ms=0, counts=False)).nacked
+                seqs, until = zip(*stale[at : at + MAX_SETTLED], strict=True)
+                taken = await self._topic.release(seqs, node=NODE, visible_at=until)
+                returned += taken.released - taken.ended
         except HoldfastError as error:
             raise self._stored("requeue_stale", error) from error
         return returned
@@ -342,7 +348,11 @@ class Verbs:
 
     def _shown(self, job: models.Job, payload: bytes) -> Job:
         status = {"leased": JobStatus.IN_PROGRESS, "failed": JobStatus.DEAD}.get(job.state, JobStatus.QUEUED)
-        beat = job.visible_at if status is JobStatus.IN_PROGRESS else None
+        beat = None
+        if status is JobStatus.IN_PROGRESS and job.visible_at is not None:
+            beat = job.visible_at - timedelta(milliseconds=self.lease_ms)
+            if job.leased_at is not None:  # a lease that is shorter than this queue's has not begun before its claim
+                beat = max(beat, job.leased_at)
         return Job(
             id=str(job.seq),
             entrypoint=job.tag or job.tenant,
@@ -350,7 +360,7 @@ class Verbs:
             status=status,
             priority=job.priority,
             created_at=job.created_at,
-            heartbeat_at=beat and beat - timedelta(milliseconds=self.lease_ms),
+            heartbeat_at=beat,
             deliveries=job.deliveries,
         )
 

@@ -148,12 +148,15 @@ class TopicJobs(NamedTopic[S]):
         group: str | None = None,
         tenant: str | None = None,
         node: str | None = None,
+        visible_at: Iterable[datetime] | None = None,
         refund: bool = False,
     ) -> Request[models.Released]:
         """Take leases back, so that the jobs are claimable at once and late acks change nothing: of a seq, up to 1,000
         seqs, a group's job, or of all jobs that `node` holds. Beside seqs or a group, `node` means: only if it holds
-        them. With `refund`, the deliveries are given back."""
-        which = {"seqs": _listed(seqs), "group": group, "tenant": tenant, "node": node}
+        them. `visible_at`, one for each seq, means: only if its lease still ends when `jobs` said. With `refund`, the
+        deliveries are given back."""
+        until = None if visible_at is None else [round(at.timestamp() * 1000) for at in visible_at]
+        which = {"seqs": _listed(seqs), "group": group, "tenant": tenant, "node": node, "visible_at": until}
         body = encode(said(which | {"refund": refund or None}))
         return Request("POST", self._path("release"), reads(models.Released), body=body, repeat=Repeat.IF_REFUSED)
 

@@ -128,10 +128,12 @@ class CancelFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """How many leases were taken back, and which jobs were not leased."""
+    """How many leases were taken back, how many of their jobs ended instead of being claimable, with no delivery left
+    or cancelled, and which jobs were not leased, or not as was said."""
 
     topic: str
     released: int
+    ended: int
     skipped: tuple[int, ...]
 
 
