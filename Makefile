@@ -48,9 +48,8 @@ sbom: ## write var/sbom/*.cdx.json: bills of what is pinned, for the service, th
 schema: ## write docs/schema.sql anew from the migrations
 	$(PYTHON) -m tests.schema_snapshot
 
-openapi: ## write docs/openapi.json anew from the code
-	$(PYTHON) -m app openapi > docs/openapi.json.new
-	mv docs/openapi.json.new docs/openapi.json
+openapi: ## write docs/routes.txt anew from the code: what each route takes and answers, in short
+	$(PYTHON) -m tests.routes
 
 reference: ## write docs/errors.md, http.md and sql-contract.md anew from the code
 	$(PYTHON) -m tests.reference
@@ -66,7 +65,6 @@ docs-serve: ## show the manual as a site while you write, on port 8000
 
 examples: ## take the examples of app/api/examples.json anew from a run of docs/v0.md
 	HOLDFAST_TEST_WRITE_EXAMPLES=1 $(PYTHON) -m pytest -q tests/test_manual.py
-	$(MAKE) openapi
 
 wheel: ## build the client, and the service for tests against it, into sdk/dist, to be installed and published
 	$(UV) build --quiet --out-dir sdk/dist sdk

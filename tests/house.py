@@ -18,7 +18,6 @@ ROOT: Final = Path(__file__).parents[1]
 # Files that a program of the tree writes. docs/schema.sql is left out: it is the reviewed snapshot that the migrations
 # are compared with. So are the locks and pictures.
 GENERATED: Final = (
-    "docs/openapi.json",
     "docs/routes.txt",
     *("docs/errors.md", "docs/http.md", "docs/sql-contract.md"),
     "docs/benchmarks/*.json",

@@ -1,20 +1,19 @@
 """Pages that are made of what the code says: `make reference` writes them anew, and a test compares them.
 
-docs/errors.md is of app/errors.py, docs/http.md of docs/openapi.json and the scopes of docs/keys.md,
+docs/errors.md is of app/errors.py, docs/http.md of the OpenAPI document and the scopes of docs/keys.md,
 docs/sql-contract.md of docs/schema.sql.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from app import errors
-from tests import examples
+from tests import examples, routes
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MADE: Final = "<!-- Made by `make reference`, never by hand. -->\n"
@@ -36,7 +35,6 @@ SUBJECTS: Final = {
     "health": "Health and metrics",
     "admin": "Operations",
 }
-_SCOPES: Final = re.compile(r"^\| `([A-Z]+) (/\S+)` \| ([^|]+) \|", re.MULTILINE)
 
 ERRORS: Final = (
     MADE
@@ -67,8 +65,8 @@ HTTP: Final = (
 # HTTP reference
 
 Every route: what it does, the scopes that a [key](keys.md#scopes) needs, the statuses that it may answer with, and a
-link to the page that has it with a command to try. [openapi.json](openapi.json) has bodies and answers field by field,
-for programs; a service has the same at `GET /openapi.json`. [errors.md](errors.md) says what a code means.
+link to the page that has it with a command to try. [routes.txt](routes.txt) has bodies and answers field by field, and
+`GET /openapi.json` of a service has them for programs. [errors.md](errors.md) says what a code means.
 
 Any route may also answer 400 (no sense), 401 and 403 (sign-in, scopes), 408, 413, 414, 415 and 431
 ([limits on input](semantics.md#22-limits-on-input)), 429 (too much) and 503 (not now).
@@ -115,10 +113,9 @@ def error_row(error: type[errors.HoldfastError]) -> str:
 
 
 def http_page() -> str:
-    routes = json.loads((DOCS / "openapi.json").read_text())["paths"]
-    scopes = {(method, path): needs for method, path, needs in _SCOPES.findall((DOCS / "keys.md").read_text())}
+    scopes = routes.scopes()
     tables: dict[str, list[str]] = {tag: [] for tag in SUBJECTS}
-    for path, methods in routes.items():
+    for path, methods in routes.document()["paths"].items():
         for method, route in methods.items():
             needs = scopes[method.upper(), path]
             tables[route["tags"][0]].append(route_row(method.upper(), path, route, needs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from app.metrics import catalogue
 from app.settings import Settings
 from tests.dockerfile import ROOT, image
 from tests.kustomize import Manifest, build, documents, pod_of
+from tests.routes import document
 
 FOLDER: Final = ROOT / "deploy/kubernetes"
 DATABASES: Final = ("overlays/database-outside", "overlays/cloudnative-pg")
@@ -214,13 +214,12 @@ def test_names_lead_somewhere(made: list[Manifest]) -> None:
 
 
 def test_probes_ask_what_the_routes_tell(service: list[Manifest]) -> None:
-    routes = json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
     deployment = one(service, "Deployment", "holdfast")
     [container] = pods(service)["holdfast"]["containers"]
     probes = {name: container[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
     paths = {name: probe["httpGet"]["path"] for name, probe in probes.items()}
     assert paths == {"startup": "/healthz", "readiness": "/readyz", "liveness": "/healthz"}
-    assert set(paths.values()) <= set(routes)
+    assert set(paths.values()) <= set(document()["paths"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert {probe["httpGet"]["port"] for probe in probes.values()} <= set(ports)
     assert probes["readiness"]["timeoutSeconds"] > READY_SECONDS
@@ -266,7 +265,6 @@ def test_its_reaper_does_what_that_of_compose_does(service: list[Manifest]) -> N
 
 
 def test_cronjobs_call_reapers_that_there_are(service: list[Manifest]) -> None:
-    routes = json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
     script = one(service, "ConfigMap", "holdfast-reap")["data"]["reap.sh"]
     assert "/api/admin/$reaper-reaper/run" in script
     called = []
@@ -276,7 +274,7 @@ def test_cronjobs_call_reapers_that_there_are(service: list[Manifest]) -> None:
             assert container["command"] == ["sh", "-eu", "/reap/reap.sh"]
             called += container["args"]
     assert sorted(called) == ["archive", "delete", "expiry"]
-    assert {f"/api/admin/{name}-reaper/run" for name in called} <= set(routes)
+    assert {f"/api/admin/{name}-reaper/run" for name in called} <= set(document()["paths"])
 
 
 def test_the_cluster_has_the_settings_of_the_manual() -> None:
@@ -294,8 +292,7 @@ def test_the_cluster_has_the_settings_of_the_manual() -> None:
 
 
 def test_scalers_ask_for_numbers_that_there_are() -> None:
-    document = json.loads((ROOT / "docs/openapi.json").read_text())
-    shown = document["components"]["schemas"]["ScaleAnswer"]["properties"]
+    shown = document()["components"]["schemas"]["ScaleAnswer"]["properties"]
     triggers = _triggers("workers/keda-metrics-api")
     asked = [trigger["metadata"] for trigger in triggers]
     assert [one["valueLocation"] for one in asked] == ["depth", "oldest_claimable_age_ms"]
@@ -303,7 +300,7 @@ def test_scalers_ask_for_numbers_that_there_are() -> None:
         assert shown[one["valueLocation"]]["type"] == "integer", "a scaler takes no null"
         assert re.fullmatch(r"http://holdfast\.holdfast\.svc:8080/v0/topics/mail/scale", one["url"])
         assert float(one["targetValue"]) > 0
-    assert "/v0/topics/{topic}/scale" in document["paths"]
+    assert "/v0/topics/{topic}/scale" in document()["paths"]
     told = {f"holdfast_{family.name}" for family in vars(catalogue).values() if isinstance(family, catalogue.Family)}
     for trigger in _triggers("workers/keda-prometheus"):
         names = set(re.findall(r"holdfast_\w+", trigger["metadata"]["query"]))
@@ -323,7 +320,7 @@ def test_prometheus_finds_the_pods_and_the_alerts_know_their_job(service: list[M
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
     [container] = pods(service)["holdfast"]["containers"]
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
-    assert endpoint["path"] in json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
+    assert endpoint["path"] in document()["paths"]
     assert f"| `{endpoint['authorization']['credentials']['name']}` | `key` |" in PAGE.read_text()
     job = f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}"
     matchers = re.findall(r'up\{job=~"([^"]+)"', (ROOT / "deploy/prometheus/rules/holdfast-service.yml").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.routes import document
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -31,6 +34,10 @@ def test_every_page_is_a_page_of_the_site(site: Path) -> None:
     pages = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
     assert len(pages) > 100
     assert [page for page in pages if not (site / page.replace("README.html", "index.html")).is_file()] == []
+
+
+def test_it_has_the_openapi_document(site: Path) -> None:
+    assert json.loads((site / "openapi.json").read_text()) == document()
 
 
 def test_it_asks_no_other_host(site: Path) -> None:

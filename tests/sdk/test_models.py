@@ -4,9 +4,7 @@ names."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import typing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +13,9 @@ from holdfast import models
 from holdfast._decode import read
 from holdfast.errors import InvalidResponse
 from holdfast.models.marks import Named
+from tests.routes import document
 
-SCHEMAS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "docs/openapi.json").read_text())["components"][
-    "schemas"
-]
+SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
 
 ANSWERS = {
     "AppendAnswer": models.Appended,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ import pytest
 from holdfast import AsyncClient, Client, Record, TopicConfig, errors, models
 from tests.api.keyring import Services
 from tests.conftest import Running
+from tests.routes import document
 from tests.sdk.conftest import Serve
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ async def test_every_route_has_a_verb(api: Any, asked: list[str], topic: str) ->
     await operators(api, queue)
     await keys(api)
 
-    documented = json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
+    documented = document()["paths"]
     routes = {
         f"{method.upper()} {path}"
         for path, methods in documented.items()

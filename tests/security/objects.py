@@ -7,7 +7,6 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -19,11 +18,11 @@ from tests.api.keyring import make
 from tests.api.messages.client import Messages, done
 from tests.api.people import add_user
 from tests.api.scopes import FOREIGN, NO_WATCH, TABLE
+from tests.routes import document
 
 if TYPE_CHECKING:
     from tests.api.keyring import Services
 
-DOCUMENT = Path(__file__).parents[2] / "docs/openapi.json"
 CANARY = "canary"  # in every name and text of theirs, and in nothing else
 TOPIC = f"theirs.{CANARY}"
 HOUR_MS = 3_600_000
@@ -40,8 +39,7 @@ Route = tuple[str, str]
 
 def routes() -> list[Route]:
     """Every method and path of the document."""
-    document = json.loads(DOCUMENT.read_text())
-    return [(method.upper(), path) for path, item in document["paths"].items() for method in item]
+    return [(method.upper(), path) for path, item in document()["paths"].items() for method in item]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +176,11 @@ async def theirs(root: httpx.AsyncClient, services: Services) -> Objects:
 async def _cursors(root: httpx.AsyncClient) -> dict[Route, str]:
     """Where the second page begins, of every list that has pages: an administrator's cursors, which name what is on the
     first."""
-    document = json.loads(DOCUMENT.read_text())
     found = {}
     for (method, path), size in itertools.product(routes(), ("page_size", "limit")):
         if method != "GET" or "{" in path:
             continue
-        parameters = {one["name"] for one in document["paths"][path]["get"].get("parameters", ())}
+        parameters = {one["name"] for one in document()["paths"][path]["get"].get("parameters", ())}
         if {"cursor", size} <= parameters:
             query = {size: "1"} | ({"topic": TOPIC} if "topic" in parameters else {})
             answer = await root.get(path, params=query)

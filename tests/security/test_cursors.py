@@ -12,7 +12,7 @@ import pytest
 
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, client, make
-from tests.security.objects import DOCUMENT
+from tests.routes import document
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Every list with pages, and the parameter that says how long a page is.
 LISTS: dict[str, str] = {}
-for _path, _item in json.loads(DOCUMENT.read_text())["paths"].items():
+for _path, _item in document()["paths"].items():
     _names = {one["name"] for one in _item.get("get", {}).get("parameters", ())}
     if "cursor" in _names:
         LISTS[_path] = "page_size" if "page_size" in _names else "limit"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,7 +15,8 @@ from starlette.routing import Mount, Route
 from app.admin.pages import PAGES
 from tests.api.keyring import Services, client
 from tests.api.scopes import OF_TOKENS, OPEN, SIGNED_IN, TABLE
-from tests.security.objects import DOCUMENT, routes
+from tests.routes import document
+from tests.security.objects import routes
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -85,7 +85,7 @@ def test_the_manual_names_every_route_and_none_besides(service: Running) -> None
 
 def test_every_link_leads_to_an_operation_and_gives_what_its_path_needs() -> None:
     """Links are what stateful requests follow: tests/api/test_schemathesis.py."""
-    paths = json.loads(DOCUMENT.read_text())["paths"]
+    paths = document()["paths"]
     by_id = {operation["operationId"]: path for path, item in paths.items() for operation in item.values()}
     found = {
         (path, link["operationId"]): set(link.get("parameters", {}))

@@ -12,13 +12,14 @@ import pytest
 
 from tests.api.dialect import Body, Topic
 from tests.api.keyring import Services, client, make
-from tests.security.objects import DOCUMENT, Route
+from tests.routes import document
+from tests.security.objects import Route
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
     from tests.conftest import Running
 
-SPEC: Body = json.loads(DOCUMENT.read_text())
+SPEC: Body = document()
 REF = "#/components/schemas/"
 # What a service keeps of its things, and no client says.
 PRIVILEGED = (
