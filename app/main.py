@@ -65,7 +65,8 @@ from app.api.v0 import requeue as requeues
 from app.api.v0 import schedules as schedule_routes
 from app.api.v0 import stats as stats_routes
 from app.api.v0 import user_events as user_event_routes
-from app.db.pool import UNREACHABLE, Pools, open_pools
+from app.base.outages import UNREACHABLE
+from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.edge.quota import Gate, Quota

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from app.admin import schedules
 from app.admin.permissions import SEE_SCHEDULES, allows
 from app.admin.schedules import Row
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
 from app.queue import holders
 from app.queue.holders import LOOKED_AT, Holder, WaitingGroup

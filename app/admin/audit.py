@@ -16,7 +16,7 @@ from app.admin.forms import Form, instant_of, ms, refused
 from app.admin.render import page
 from app.audit import trail
 from app.audit.trail import Action, Entry
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.edge.context import context_of
 from app.errors import InvalidRequest
 from app.keys import Scope

@@ -19,7 +19,7 @@ from app.admin.session import fields_of
 from app.admin.settings import Change, Edit
 from app.audit import trail
 from app.audit.trail import Entry
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.edge import configs
 from app.edge.context import Context, context_of
 from app.errors import Forbidden, InvalidRequest, NotFound, TopicNotFound

@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.edge.context import Context
 from app.queue.failures import Failures
 from app.topics.config import Policy

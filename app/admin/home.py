@@ -13,8 +13,8 @@ from app.admin.failures import largest_failures
 from app.admin.jobs import again
 from app.admin.permissions import SEE, SEE_SERVER, allows, must_be_allowed
 from app.admin.render import page
+from app.base.outages import UNREACHABLE
 from app.db import horizon
-from app.db.pool import UNREACHABLE
 from app.edge.context import Context, context_of
 from app.engine import overview
 from app.engine.overview import Seen, Sort, View

@@ -57,7 +57,7 @@ from app.admin.permissions import (
     SEE_SERVER,
     Permission,
 )
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.edge.access import UnknownKey
 from app.edge.context import context_of
 from app.errors import HoldfastError

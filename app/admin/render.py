@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from app.admin import assets, frame, permissions
-from app.db.pool import as_unavailable
+from app.base.outages import as_unavailable
 from app.edge.credentials import SESSION
 from app.edge.faults import fault_of
 from app.engine.reasons import Reason

@@ -18,7 +18,7 @@ from app.admin.permissions import CHANGE_JOBS, CONTROL, SEE, allows
 from app.admin.render import page
 from app.admin.session import fields_of
 from app.audit.trail import Action
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
 from app.edge.control import hold
 from app.edge.jobs import Leases, release

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from app.api.calls import LEFT, ended_with
-from app.db.pool import as_unavailable
+from app.base.outages import as_unavailable
 from app.edge.context import context_of
 from app.edge.faults import fault_of
 from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound

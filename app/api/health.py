@@ -12,7 +12,7 @@ from starlette.responses import Response
 from app import __version__
 from app.api import direct
 from app.api.openapi import operation
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.edge.context import context_of
 from app.errors import Unavailable
 from app.keys import Scope

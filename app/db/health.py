@@ -50,7 +50,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 async def read(db: Pool | asyncpg.Connection[asyncpg.Record]) -> list[Sample]:
-    """The metrics of the server; who asks says for how long. Raises what app.db.pool.UNREACHABLE lists."""
+    """The metrics of the server; who asks says for how long. Raises what app.base.outages.UNREACHABLE lists."""
     answer: str = await db.fetchval(_HEALTH, MOST_READERS)
     health = msgspec.json.decode(answer, type=Health)
     return [*_of_server(health), *_of_horizon(await horizon.read(db))]

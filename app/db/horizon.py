@@ -146,7 +146,7 @@ class Horizon(msgspec.Struct, frozen=True):
 
 
 async def read(db: Pool | asyncpg.Connection[asyncpg.Record]) -> Horizon:
-    """Ask the server, for SECONDS at most. Raises what app.db.pool.UNREACHABLE lists."""
+    """Ask the server, for SECONDS at most. Raises what app.base.outages.UNREACHABLE lists."""
     answer: str = await db.fetchval(_HORIZON, MOST_HOLDERS, timeout=SECONDS)
     return judge(msgspec.json.decode(answer, type=Found))
 

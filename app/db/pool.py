@@ -1,4 +1,4 @@
-"""Pools of connections, one per class of work, and what their errors mean.
+"""Pools of connections, one per class of work.
 
 A pool's sessions get their settings at connect and carry no other state, so a connection goes back without a reset.
 """
@@ -14,7 +14,6 @@ import asyncpg
 from app.db import sessions
 from app.db.counted import CountedPool
 from app.db.hosts import Hosts
-from app.errors import Unavailable
 from app.metrics.numbers import Numbers
 
 if TYPE_CHECKING:
@@ -49,32 +48,6 @@ HEARD: Final = {
 }
 ACQUIRE_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 10.0  # longer than the server's own limit, so that the server decides
-
-UNREACHABLE: Final = (
-    OSError,
-    asyncio.TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a server killed in mid-answer can surface as a protocol state error
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.QueryCanceledError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.DiskFullError,
-    asyncpg.OutOfMemoryError,
-    asyncpg.ReadOnlySQLTransactionError,
-)
-TOO_SLOW: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)  # of those: it is there, and busy
-_OUT_OF_ORDER: Final[dict[type[BaseException], str]] = {  # of those: it is there, and says what it lacks
-    asyncpg.DiskFullError: "The database's disk is full.",
-    asyncpg.OutOfMemoryError: "The database is out of memory.",
-    asyncpg.TooManyConnectionsError: "The database has no connection left.",
-    asyncpg.ReadOnlySQLTransactionError: "The database is read-only at the moment.",
-}
-LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +121,3 @@ async def open_pools(
 
 async def _keep(_connection: object) -> None:
     """Nothing to reset: statements here set nothing for their session."""
-
-
-def as_unavailable(error: BaseException) -> Unavailable | None:
-    """What to answer for an error of the database's being away or overloaded; None for any other error."""
-    if isinstance(error, TOO_SLOW):
-        return Unavailable("The database took too long. Try again.")
-    for kind, why in _OUT_OF_ORDER.items():
-        if isinstance(error, kind):
-            return Unavailable(f"{why} Try again.")
-    if isinstance(error, UNREACHABLE):
-        return Unavailable("The database can't be reached at the moment. Try again.")
-    return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.engine import changes
 from app.errors import NotAQueue, TopicNotFound
 from app.queue import shown

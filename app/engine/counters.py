@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.engine.group import GroupCommit
 from app.queue import inspector
 from app.queue.inspector import Counts

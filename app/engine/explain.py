@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.engine import ordering, reasons
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
 from app.queue import explained, holders, inspector, ledger, results, shown, turns

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app import cron
-from app.db.pool import TOO_SLOW, UNREACHABLE, as_unavailable
+from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
 from app.engine.enqueues import NOTHING, Gone
 from app.engine.group import tried_again
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound

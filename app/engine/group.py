@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 import asyncpg
 
-from app.db.pool import LOST_RACE, as_unavailable
+from app.base.outages import LOST_RACE, as_unavailable
 from app.errors import HoldfastError, TooManyWaiting
 
 Item = TypeVar("Item")

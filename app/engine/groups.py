@@ -8,7 +8,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.engine.group import tried_again
 from app.errors import TopicNotFound
 from app.queue import groups

@@ -12,8 +12,8 @@ import asyncpg
 import msgspec
 
 from app import tasks
+from app.base.outages import UNREACHABLE
 from app.db import health
-from app.db.pool import UNREACHABLE
 from app.engine import triage
 from app.errors import HoldfastError, TopicNotFound
 from app.metrics import catalogue

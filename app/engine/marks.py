@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
-from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine.cursors import CLOCK_US, Cursor, Cursors
 from app.queue import inspector
 from app.queue.inspector import Draw

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.queue import explained, ledger, results, shown
 from app.queue.ledger import Event
 from app.queue.results import Progress

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import msgspec
 
 from app import tasks
-from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine import triage
 from app.engine.triage import RECENT, Holds, Lately, Trouble
 from app.queue import stats

@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.db.pool import TOO_SLOW, UNREACHABLE
+from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine import ordering
 from app.metrics import catalogue
 from app.metrics.numbers import Verb

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.queue import log as core
 from app.topics.settings import TopicType
 

@@ -22,7 +22,7 @@ import msgspec
 
 from app.audit import trail
 from app.audit.trail import Action, Actor
-from app.db.pool import LOST_RACE, TOO_SLOW, UNREACHABLE
+from app.base.outages import LOST_RACE, TOO_SLOW, UNREACHABLE
 from app.engine import cancels
 from app.engine.cancels import LAST
 from app.engine.group import tried_again

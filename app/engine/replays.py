@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 from msgspec.structs import replace
 
-from app.db.pool import LOST_RACE
+from app.base.outages import LOST_RACE
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.queue import archive
 from app.queue.archive import Most, Replay

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
 from app import tasks
-from app.db.pool import as_unavailable
+from app.base.outages import as_unavailable
 from app.errors import HoldfastError, ShuttingDown, Throttled
 
 LEAST_SECONDS: Final = 1.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from asyncpg.pgproto.pgproto import UUID
 from msgspec.structs import replace
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.engine.claims import Claimer
 from app.errors import HoldfastError, NotAQueue, ShuttingDown, TopicNotFound
 from app.metrics import catalogue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.queue import tokens
 from app.queue.tokens import Grant
 

@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from app import tasks
-from app.db.pool import UNREACHABLE, as_unavailable
+from app.base.outages import UNREACHABLE, as_unavailable
 from app.engine.group import GroupCommit
 from app.errors import HoldfastError, ShuttingDown, Throttled
 from app.metrics import catalogue

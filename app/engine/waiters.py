@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.queue import inspector
 
 if TYPE_CHECKING:

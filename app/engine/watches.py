@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.db.pool import UNREACHABLE, as_unavailable
+from app.base.outages import UNREACHABLE, as_unavailable
 from app.engine.readers import Parked
 from app.engine.sharing import Read, SharedReads
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken

@@ -8,7 +8,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError
 
 if TYPE_CHECKING:

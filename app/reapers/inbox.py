@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, TopicNotFound
 from app.queue import inbox
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app import tasks
-from app.db.pool import UNREACHABLE, open_pools
+from app.base.outages import UNREACHABLE
+from app.db.pool import open_pools
 from app.engine.engine import Engine
 from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from app.db.pool import LOST_RACE
+from app.base.outages import LOST_RACE
 
 LONGEST_REST: Final = 10.0  # seconds
 ATTEMPTS: Final = 5  # of a batch that loses a race for locks: rolled back whole, it can go again

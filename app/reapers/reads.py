@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 
 if TYPE_CHECKING:
     from app.engine.engine import Engine

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from app import tasks
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.errors import ShuttingDown, Unavailable
 from app.metrics import catalogue
 from app.reapers import runs

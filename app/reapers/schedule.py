@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from app import cron
 from app.audit import trail
 from app.audit.trail import Action, Actor
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.errors import InvalidSchedule
 from app.reapers import runs
 from app.reapers.runs import Due

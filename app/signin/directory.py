@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from app import tasks
+from app.base.outages import UNREACHABLE
 from app.db import sql
-from app.db.pool import UNREACHABLE
 from app.keys import Key, scopes_of
 from app.settings import LEAST_SECRET_BYTES
 from app.signin.people import Right, User

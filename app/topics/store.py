@@ -9,8 +9,8 @@ import msgspec
 
 from app.audit import trail
 from app.audit.trail import Action, Actor
+from app.base.outages import LOST_RACE
 from app.db import sql
-from app.db.pool import LOST_RACE
 from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
 from app.keys import OWN
 from app.queue.model import Connection, Topic

@@ -27,8 +27,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from app import tasks
+from app.base.outages import UNREACHABLE
 from app.db import sql
-from app.db.pool import UNREACHABLE
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics import cache

@@ -16,7 +16,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from app import __version__, tasks
-from app.db.pool import UNREACHABLE
+from app.base.outages import UNREACHABLE
 from app.engine.claims import Claimer
 from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
 from app.metrics import catalogue

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from app.db.pool import UNREACHABLE, Pools
+from app.base.outages import UNREACHABLE
+from app.db.pool import Pools
 from app.engine.engine import Engine
 from app.topics.cache import Policies
 from tests.engine.machines import NAMES, Log, Machine

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import LOST_RACE, open_pools
+from app.base.outages import LOST_RACE
+from app.db.pool import open_pools
 from app.errors import Throttled
 from app.queue.consumer import Return
 from app.queue.log import Match

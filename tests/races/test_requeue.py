@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import UNREACHABLE, Pools
+from app.base.outages import UNREACHABLE
+from app.db.pool import Pools
 from app.queue import exits, producer, redrive, shown
 from app.queue.log import Match
 from app.queue.model import Lane

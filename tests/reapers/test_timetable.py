@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from app.db.pool import UNREACHABLE, Pools
+from app.base.outages import UNREACHABLE
+from app.db.pool import Pools
 from app.engine.fires import LONGEST_WAIT, MOST_MISSED
 from app.errors import NotFound, Throttled, TopicNotFound
 from app.queue import schedules

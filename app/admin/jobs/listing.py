@@ -18,7 +18,7 @@ from app.admin.frame import tabs
 from app.admin.jobs import language
 from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed
 from app.admin.render import page
-from app.db.pool import TOO_SLOW
+from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
 from app.edge.jobs import STATES, match_of, path_of, whole
 from app.edge.sight import as_seen, must_see_what_it_asks

@@ -26,7 +26,7 @@ from app.api.users import MAX_USER_ID
 from app.api.v0.bodies import Performance
 from app.api.v0.errors import render
 from app.api.v0.fields import answer
-from app.db.pool import UNREACHABLE, as_unavailable
+from app.base.outages import UNREACHABLE, as_unavailable
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, bearer, query_token
 from app.edge.events import (

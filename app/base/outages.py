@@ -1,0 +1,48 @@
+"""What the errors of a database's being away or overloaded are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import asyncpg
+
+from app.errors import Unavailable
+
+UNREACHABLE: Final = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a server killed in mid-answer can surface as a protocol state error
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.QueryCanceledError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DiskFullError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+TOO_SLOW: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)  # of those: it is there, and busy
+_OUT_OF_ORDER: Final[dict[type[BaseException], str]] = {  # of those: it is there, and says what it lacks
+    asyncpg.DiskFullError: "The database's disk is full.",
+    asyncpg.OutOfMemoryError: "The database is out of memory.",
+    asyncpg.TooManyConnectionsError: "The database has no connection left.",
+    asyncpg.ReadOnlySQLTransactionError: "The database is read-only at the moment.",
+}
+LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+def as_unavailable(error: BaseException) -> Unavailable | None:
+    """What to answer for an error of the database's being away or overloaded; None for any other error."""
+    if isinstance(error, TOO_SLOW):
+        return Unavailable("The database took too long. Try again.")
+    for kind, why in _OUT_OF_ORDER.items():
+        if isinstance(error, kind):
+            return Unavailable(f"{why} Try again.")
+    if isinstance(error, UNREACHABLE):
+        return Unavailable("The database can't be reached at the moment. Try again.")
+    return None
