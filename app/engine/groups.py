@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.base.outages import UNREACHABLE
+from app.base.signals import Signal
 from app.engine.group import tried_again
 from app.errors import TopicNotFound
 from app.queue import groups
@@ -42,7 +41,7 @@ class Groups:
         self._counters = counters
         self._waiters = waiters
         self._met: set[int] = set()
-        self._departed = asyncio.Event()  # since the last sweep: from a topic of which no group was met here
+        self.departed: Signal[()] = Signal()  # a job, from a topic of which no group was met here
 
     def met(self, topic_id: int) -> None:
         """A job of this topic has a group."""
@@ -66,7 +65,7 @@ class Groups:
         Raises nothing: what fails here is found by `sweep`, and what has left has left.
         """
         if policy.topic.id not in self._met and not policy.topic.name.endswith(FIFO):
-            self._departed.set()
+            self.departed.emit()
             return
         try:
             await self.promote(policy)
@@ -90,16 +89,9 @@ class Groups:
                 break
         return freed
 
-    async def departure(self, seconds: float) -> None:
-        """Wait until something leaves a topic of which this process has met no group, `seconds` at most. Returns at
-        once if that was so since the last sweep."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._departed.wait(), seconds)
-
     async def sweep(self) -> int:
         """See to what was left in any topic, by any process: how many departures. Who has met no group learns which
         topics have some."""
-        self._departed.clear()
         if not self._met:
             for topic_id in await groups.topics(self._pools.rest, LEARNT):
                 self.met(topic_id)

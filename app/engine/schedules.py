@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from app import cron
 from app.audit import trail
 from app.audit.trail import Action, Actor
+from app.base.signals import Signal
 from app.engine.enqueues import Gone
 from app.engine.group import tried_again
 from app.errors import AlreadyExists, NotFound, Throttled
@@ -49,13 +49,13 @@ class Schedules:
     """Changes, each with its entry in the audit trail. A schedule of a topic that the caller may not change is, to the
     caller, not there.
 
-    `changed` is set by changes that may make one due sooner than the next look at them.
+    `changed` tells of changes that may make one due sooner than the next look at them.
     """
 
     def __init__(self, shared: Shared, enqueues: Enqueues) -> None:
         self._shared = shared
         self._enqueues = enqueues
-        self.changed = asyncio.Event()
+        self.changed: Signal[()] = Signal()
 
     async def put(
         self,
@@ -88,7 +88,7 @@ class Schedules:
                 await trail.record(db, by, Action.CRON_CREATED, name, _detail(kept))
             else:
                 await _record(db, before, kept, by)
-        self.changed.set()
+        self.changed.emit()
         return kept, before is None
 
     async def get(self, name: str, covers: Covers = everything) -> Schedule:
@@ -110,7 +110,7 @@ class Schedules:
                 return before
             kept = await _write(db, name, before, replace(_as_wanted(before), paused=paused))
             await _record(db, before, kept, by)
-        self.changed.set()
+        self.changed.emit()
         return kept
 
     async def delete(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from app.base.outages import UNREACHABLE
-from app.errors import HoldfastError, TopicNotFound
+from app.errors import TopicNotFound
 from app.queue import inbox
 
 if TYPE_CHECKING:
@@ -18,30 +14,8 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
     from app.queue.inbox import Row
 
-LOOK_SECONDS: Final = 0.5
-IDLE_SECONDS: Final = 5.0  # while no topic has a schema: an idle service asks little
 BATCH: Final = 500
 TOPICS: Final = 100
-
-log = logging.getLogger(__name__)
-
-
-async def follow(pools: Pools, engine: Engine) -> None:
-    """Make passes until cancelled: at once again as long as there is more."""
-    while True:
-        moved, pause = 0, LOOK_SECONDS
-        try:
-            if await inbox.is_used(pools.rest):
-                moved = await run_once(pools, engine)
-            else:
-                pause = IDLE_SECONDS
-        except (*UNREACHABLE, HoldfastError) as error:
-            log.warning("can't look at the inbox at the moment: %r", error)
-        except Exception:
-            log.exception("can't look at the inbox")
-        if not moved:
-            # Apart from other processes, that started at the same moment.
-            await asyncio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311
 
 
 async def run_once(pools: Pools, engine: Engine) -> int:

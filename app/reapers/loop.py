@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app import tasks
+from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
 from app.db.pool import open_pools
 from app.engine.engine import Engine
@@ -18,7 +16,7 @@ from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
 from app.metrics.numbers import Labels
-from app.reapers import archive, depths, groups, inbox, reads, runs, stats, sweeps, timetable
+from app.reapers import archive, depths, follow, runs, stats, sweeps
 from app.reapers.runner import Outcome, Runner, Sweep, Times
 from app.reapers.runs import Last
 from app.reapers.schedule import Schedule
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 EASE: Final = 4.0  # a fifth of one connection's time
 MORE_EASE: Final = 6.0  # of what may be a million jobs at one instant, and nobody waits for
 TOLD_EVERY: Final = 2.0  # seconds
-
-log = logging.getLogger(__name__)
 
 EXPIRY: Final = Sweep("expiry", sweeps.expiry, 60, MORE_EASE)
 DELETE: Final = Sweep("delete", sweeps.delete, None, EASE)
@@ -78,24 +74,27 @@ class Reapers:
         self._pools = pools
         self._engine = engine
         self._phase = phase
-        self._tasks: list[asyncio.Task[None]] = []
         self.runner = Runner(pools, engine, times)
         self.deletion = Schedule(pools, self.runner, DELETE, schedule)
+        self._loops = [
+            *(self._loop(sweep, sweep.every) for sweep in SWEEPS if sweep.every),
+            self.deletion.loop,
+            follow.schedules(engine),
+            follow.inbox_rows(pools, engine),
+            follow.groups(engine),
+            follow.uses(engine),
+        ]
         engine.metrics.levels.append(self._levels)
 
     def start(self) -> None:
         """Start one loop a sweep, and those that follow the schedule, fire topics' schedules, look at the inbox and for
         groups, and write down what was read."""
-        self._tasks = [asyncio.create_task(self._loop(sweep, sweep.every)) for sweep in SWEEPS if sweep.every]
-        self._tasks.append(asyncio.create_task(self.deletion.follow()))
-        self._tasks.append(asyncio.create_task(timetable.follow(self._engine)))
-        self._tasks.append(asyncio.create_task(inbox.follow(self._pools, self._engine)))
-        self._tasks.append(asyncio.create_task(groups.follow(self._engine)))
-        self._tasks.append(asyncio.create_task(reads.follow(self._engine)))
+        for loop in self._loops:
+            loop.start()
 
     async def stop(self) -> None:
         """Stop them, and runs that were asked for; a statement under way is rolled back."""
-        await asyncio.gather(tasks.end(*self._tasks), self.runner.stop())
+        await asyncio.gather(*(loop.stop() for loop in self._loops), self.runner.stop())
 
     async def run(self, name: str, wait_seconds: float | None = None) -> Outcome:
         """As Runner.run, of the sweep with this name. Raises NotFound."""
@@ -114,20 +113,12 @@ class Reapers:
         for name, last in self.runner.last.items():
             yield catalogue.SWEEP_LAST, (name,), last
 
-    async def _loop(self, sweep: Sweep, every: float) -> None:
-        await asyncio.sleep(every * self._phase)
-        while True:
-            pause = every
-            try:
-                # However many processes there are, what one has just done is done.
-                await self.runner.in_turn(sweep, rested=every / 2)
-            except (*UNREACHABLE, HoldfastError) as error:
-                log.warning("%s: %r; trying again", sweep.name, error)
-                pause = min(every, 5.0)
-            except Exception:
-                log.exception("%s failed; trying again", sweep.name)
-            # Apart from those of other services, that started at the same moment.
-            await asyncio.sleep(pause * random.uniform(0.9, 1.1))  # noqa: S311
+    def _loop(self, sweep: Sweep, every: float) -> Loop:
+        async def once() -> None:
+            # However many processes there are, what one has just done is done.
+            await self.runner.in_turn(sweep, rested=every / 2)
+
+        return Loop(f"run {sweep.name}", once, every, first=every * self._phase, jitter=0.2)
 
 
 def named(name: str) -> Sweep:

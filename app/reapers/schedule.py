@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import TYPE_CHECKING, Final
 
 from app import cron
 from app.audit import trail
 from app.audit.trail import Action, Actor
-from app.base.outages import UNREACHABLE
+from app.base.loops import Loop
 from app.errors import InvalidSchedule
 from app.reapers import runs
 from app.reapers.runs import Due
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 5.0  # within so long a schedule that was set elsewhere is known here
 
-log = logging.getLogger(__name__)
-
 
 class Schedule:
     """Of one sweep. `default` stands for a schedule that was never set, "" for none."""
@@ -31,7 +27,7 @@ class Schedule:
         self._runner = runner
         self._sweep = sweep
         self._default = default
-        self._changed = asyncio.Event()
+        self.loop = Loop(f"follow the schedule of {sweep.name}", self.look, LOOK_SECONDS)
 
     async def get(self) -> str:
         """The schedule as of now; "" is none."""
@@ -50,7 +46,7 @@ class Schedule:
                 await trail.record(
                     db, by, Action.SCHEDULE_CHANGED, self._sweep.name, {"schedule": {"from": before, "to": after}}
                 )
-        self._changed.set()
+        self.loop.wake()
         return after
 
     async def look(self) -> float:
@@ -69,20 +65,3 @@ class Schedule:
         if following is None:
             return LOOK_SECONDS
         return min(LOOK_SECONDS, (following - kept.at).total_seconds() + 0.01)
-
-    async def follow(self) -> None:
-        """Look again and again."""
-        while True:
-            self._changed.clear()
-            try:
-                pause = await self.look()
-            except UNREACHABLE as error:
-                log.warning("the schedule of %s: %r; trying again", self._sweep.name, error)
-                pause = LOOK_SECONDS
-            except Exception:
-                log.exception("the schedule of %s failed; trying again", self._sweep.name)
-                pause = LOOK_SECONDS
-            try:
-                await asyncio.wait_for(self._changed.wait(), pause)
-            except TimeoutError:
-                continue

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app import tasks
 from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
 from app.engine import levels
@@ -17,7 +16,7 @@ from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.queue.producer import Placed
 from app.queue.shown import Status
-from app.reapers import groups as reaper
+from app.reapers import follow
 from app.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import held, lease_ended, outlived, until
@@ -35,7 +34,8 @@ def of(group: str, *payloads: str) -> Batch:
 @contextlib.asynccontextmanager
 async def looking(machine: Machine) -> AsyncIterator[None]:
     """With its reaper, whose look at the start is over."""
-    task = asyncio.create_task(reaper.follow(machine.engine))
+    loop = follow.groups(machine.engine)
+    loop.start()
 
     async def looked() -> bool:
         return machine.log.count("freed_topics") > 0
@@ -44,7 +44,7 @@ async def looking(machine: Machine) -> AsyncIterator[None]:
         await until(looked, "it looks when it starts")
         yield
     finally:
-        await tasks.end(task)
+        await loop.stop()
 
 
 async def test_after_an_ack_the_next_is_there_at_once(machine: Machine, queue: Policy, pools: Pools) -> None:

@@ -155,15 +155,15 @@ async def test_setting_what_it_was_changes_nothing(counted: Counted, own: Pools)
 async def test_it_follows_a_change_at_once(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here; elsewhere after a look, which is every five seconds."""
     looked: list[float] = []
-    process = counted.process()
-    look = process.look
+    look = Schedule.look
 
-    async def noting() -> float:
-        looked.append(await look())
+    async def noting(schedule: Schedule) -> float:
+        looked.append(await look(schedule))
         return looked[-1]
 
-    monkeypatch.setattr(process, "look", noting)
-    following = asyncio.create_task(process.follow())
+    monkeypatch.setattr(Schedule, "look", noting)
+    process = counted.process()
+    process.loop.start()
 
     async def has_looked() -> bool:
         return len(looked) == 1
@@ -175,7 +175,7 @@ async def test_it_follows_a_change_at_once(counted: Counted, monkeypatch: pytest
         return len(looked) == 2
 
     await until(again, "another", seconds=4)
-    following.cancel()
+    await process.loop.stop()
     assert looked[0] == 5.0
     assert 0 < looked[1] <= 5.0
 

@@ -11,7 +11,7 @@ import pytest
 from app.db.pool import Pools, open_pools
 from app.engine.claims import Claimer
 from app.engine.engine import Engine
-from app.reapers import inbox
+from app.reapers import follow, inbox
 from app.topics import store
 from app.topics.asked import Asked, resolve
 from app.topics.cache import Policies
@@ -111,7 +111,8 @@ async def test_every_column_comes_through(sql: Db, db: Session, pools: Pools, en
 
 
 async def test_a_service_finds_them_within_a_second(sql: Db, pools: Pools, engine: Engine, checked: Policy) -> None:
-    following = asyncio.create_task(inbox.follow(pools, engine))
+    following = follow.inbox_rows(pools, engine)
+    following.start()
     try:
         waiting = asyncio.create_task(engine.claims.claim(Claimer(checked, "w", 1, 60_000), 30))
         await until(lambda: _parked(engine, checked), "it waits")
@@ -119,7 +120,7 @@ async def test_a_service_finds_them_within_a_second(sql: Db, pools: Pools, engin
         [job] = await asyncio.wait_for(waiting, 2)  # a pass, and then a look: each within half a second and a little
         assert job.payload == b'{"n":1}'
     finally:
-        following.cancel()
+        await following.stop()
 
 
 async def test_a_schema_that_is_changed_in_between(
