@@ -160,13 +160,10 @@ def longest(*waits_ms: int | None) -> int | None:
 def stuck_sentence(stuck: Stuck) -> str:
     """What is wrong with groups that don't move."""
     many = "1 group doesn't" if stuck.groups == 1 else f"{stuck.groups:,} groups don't"
-    ago = f"{duration(stuck.ms)} ago"
-    first = f"its first job was claimed {ago}"
-    if stuck.groups > 1:
-        first = f"the first job of each was claimed up to {ago}"
-    return (
-        f"{many} move: {first} and is leased or delayed still, and {_jobs(stuck.behind)} {_wait(stuck.behind)} behind."
-    )
+    first = "its first job has" if stuck.groups == 1 else "the first job of each has"
+    long = f"{'' if stuck.groups == 1 else 'up to '}{duration(stuck.ms)}"
+    wait = f"{_jobs(stuck.behind)} {_wait(stuck.behind)} behind"
+    return f"{many} move: {first} been leased or failing for {long}, and {wait}."
 
 
 def rank(found: Sequence[Trouble], oldest_ms: int | None, goal_ms: int) -> tuple[int, int, float, int]:

@@ -294,7 +294,7 @@ TOPIC_OLDEST: Final = _gauge(
 TOPIC_STUCK: Final = _gauge(
     "topic_stuck_groups",
     "topic",
-    "Groups with jobs behind one that was claimed longer ago than the topic's goal and is leased or delayed.",
+    "Groups with jobs behind one that has been leased or failing for longer than the topic's goal.",
 )
 TOPIC_WAIT_GOAL: Final = _gauge(
     "topic_wait_goal_seconds",

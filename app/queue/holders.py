@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
+import asyncpg
 import msgspec
 
 from app.db import sql
@@ -14,6 +16,7 @@ from app.queue.model import Connection, Held, Lane, Topic
 _HOLDERS = sql.load(__package__, "holders")
 _WAITING_GROUPS = sql.load(__package__, "waiting_groups")
 _STUCK_GROUPS = sql.load(__package__, "stuck_groups")
+_FAILING_HEADS = sql.load(__package__, "failing_heads")
 _LONG_LEASES = sql.load(__package__, "long_leases")
 _LEASE_OF_GROUP = sql.load(__package__, "lease_of_group")
 _LEASES_OF_NODE = sql.load(__package__, "leases_of_node")
@@ -22,7 +25,12 @@ LOOKED_AT: Final = 2_000  # jobs of a topic that are held, and of each lane entr
 GROUPS: Final = 200  # that are looked at
 COUNTED: Final = 1_000  # jobs that wait in a group
 STUCK: Final = 1_000  # groups of a topic that are looked at, of those in which jobs wait
+FAILING: Final = 5  # heads of a topic's groups, of those that fail again and again, that the ledger is asked about
+MOST_FAILING: Final = 20  # of all topics together
+FAILING_SECONDS: Final = 0.5  # for which the ledger is asked
+TRIES: Final = 10_000  # events of such a head that are read
 LANES: Final = 100  # that are looked at together
+_HEAD: Final = ("tenants", "grps", "seqs", "since", "till")
 NEVER: Final = datetime.fromtimestamp(0, UTC)  # behind which every deadline is
 
 
@@ -61,7 +69,8 @@ async def holders(db: Connection, topic: Topic, limit: int) -> list[Holder]:
 
 async def waiting_groups(db: Connection, topic: Topic, limit: int, goal_ms: int = 0) -> list[WaitingGroup]:
     """Up to `limit` groups in which jobs wait, first those that don't move, by how long their jobs may wait; then those
-    with the most jobs. Among the first GROUPS by tenant and name; COUNTED of each are counted."""
+    whose first job failed twice or more; then those with the most jobs. Among the first GROUPS by tenant and name;
+    COUNTED of each are counted."""
     rows = await db.fetch(_WAITING_GROUPS, topic.name, GROUPS, limit, COUNTED, goal_ms)
     return [WaitingGroup(**dict(row)) for row in rows]
 
@@ -136,11 +145,32 @@ async def stuck_groups(
         [group for _, group in starts],
         most,
         COUNTED,
+        FAILING,
     )
-    found = {}
-    for topic, looked, tenant, group, oldest_ms, groups, waiting, ms in rows:
-        found[topic] = Stuck(oldest_ms, groups, waiting, ms, (tenant, group) if looked >= most else None)
+    found, heads, known = dict[str, Stuck](), [], {topic.name: (topic, goal_ms) for topic, goal_ms in queues}
+    for row in rows:
+        last = (row["tenant"], row["grp"]) if row["looked"] >= most else None
+        found[row["topic"]] = Stuck(row["oldest_ms"], row["stuck"], row["behind"], row["stuck_ms"], last)
+        named = zip(*(row[column] or () for column in _HEAD), strict=True)
+        heads += [(place, *known[row["topic"]], *head) for place, head in enumerate(named)]
+    for name, failing in await _failing(db, sorted(heads, key=lambda head: head[0])[:MOST_FAILING]):
+        found[name] = failing.also(found[name])
     return found
+
+
+async def _failing(db: Connection, heads: Sequence[tuple[Any, ...]]) -> list[tuple[str, Stuck]]:
+    """Those of these heads that have failed for longer than the goal, each with its topic. None, where the ledger does
+    not answer in time."""
+    if not heads:
+        return []
+    _, topics, *columns = zip(*heads, strict=True)
+    of_topics = [topic.name for topic in topics], [topic.id for topic in topics]
+    try:
+        async with asyncio.timeout(FAILING_SECONDS):
+            rows = await db.fetch(_FAILING_HEADS, *of_topics, *columns, TRIES, COUNTED)
+    except (asyncpg.QueryCanceledError, TimeoutError):
+        return []
+    return [(row["topic"], Stuck(None, 1, row["behind"], row["failing_ms"])) for row in rows]
 
 
 async def long_leases(db: Connection, queues: Sequence[tuple[Topic, int]]) -> dict[str, Long]:

@@ -84,7 +84,7 @@ PANELS = [
         "Groups that don't move",
         "short",
         ("max(holdfast_topic_stuck_groups)", "stuck"),
-        about="The job at their head was claimed longer ago than the topic's wait_goal_ms; it is leased or delayed.",
+        about="The job at their head has been leased or failing for longer than the topic's wait_goal_ms.",
         alerts=["HoldfastGroupsStuck"],
     ),
     timeseries("Leases extended", "ops", *by_topic("extended")),

@@ -226,7 +226,7 @@ async def test_groups_that_dont_move_are_told_beside_others_that_do(alone: Runni
         [seen] = (await look(http))["topics"]
         troubles = {one["code"]: one for one in seen["troubles"]}
         assert set(troubles) == {"stuck_groups", "long_leases"}
-        many = r"the first job of each was claimed up to .* ago and is leased or delayed still, and 9 jobs .*\."
+        many = r"the first job of each has been leased or failing for up to .*, and 9 jobs .*\."
         assert re.fullmatch(rf"3 groups don't move: {many}", troubles["stuck_groups"]["text"])
         assert troubles["long_leases"]["text"].startswith("3 leases last for up to ")
         assert seen["oldest_blocked_age_ms"] >= 200

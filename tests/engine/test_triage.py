@@ -92,10 +92,10 @@ def test_its_sentences() -> None:
     claimed = "as far as is counted no worker claimed any in the last 8 min"
     assert hung.text == f"5 jobs wait, and {claimed}. 1 job is in flight since before."
     (stuck,) = troubles(holds(blocked=9, in_flight=1, stuck=Stuck(1, 3, 3_026, 3_480_000)), WORKS)
-    many = "the first job of each was claimed up to 58 min ago and is leased or delayed still"
+    many = "the first job of each has been leased or failing for up to 58 min"
     assert stuck.text == f"3 groups don't move: {many}, and 3,026 jobs wait behind."
     (one,) = troubles(holds(blocked=1, in_flight=1, stuck=Stuck(1, 1, 1, 90_000)), WORKS)
-    its = "its first job was claimed 1 min 30 s ago and is leased or delayed still"
+    its = "its first job has been leased or failing for 1 min 30 s"
     assert one.text == f"1 group doesn't move: {its}, and 1 job waits behind."
     (long,) = troubles(holds(in_flight=1, long=Long(2, 7_200_000), lease_ms=30_000), WORKS)
     own = "where the topic's own length is 30 s. A worker that hangs keeps its jobs so long."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -26,6 +27,7 @@ BOUNDS = {
     "waiting_groups": 1_600,
     "lease_of_group": 20,
     "stuck_groups": 1_600,
+    "failing_heads": 40,
     "long_leases": 800,
     "leases_of_node": 400,
 }
@@ -36,10 +38,21 @@ async def test_plans_made_for_an_empty_table_stay_good(new_database: Callable[[]
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
         policy = await _queue(url)
+        head = (
+            policy.topic.name,
+            policy.topic.id,
+            1,
+            "",
+            "g0000",
+            1,
+            holders.NEVER,
+            datetime.now(UTC) + timedelta(hours=1),
+        )
         given: dict[str, tuple[object, ...]] = {
             "holders": (policy.topic.name, 1_000, 1_000, 10),
             "waiting_groups": (policy.topic.name, GROUPS, 5, LOOKED_AT, 1),
-            "stuck_groups": ([policy.topic.name], [1], [""], [""], GROUPS, LOOKED_AT),
+            "stuck_groups": ([policy.topic.name], [1], [""], [""], GROUPS, LOOKED_AT, 5),
+            "failing_heads": (*([one] for one in head), 10_000, LOOKED_AT),
             "long_leases": ([policy.topic.name], [1], 1_000, 1_000),
             "lease_of_group": (policy.topic.name, "", "g0001"),
             "leases_of_node": (policy.topic.name, [""], [0], [holders.NEVER], "worker", None, 50),
@@ -111,7 +124,7 @@ async def test_a_workers_leases_are_found_look_by_look(new_database: Callable[[]
 
 async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]]) -> None:
     """Leased for longer than the goal, or returned with a delay; not one that waits to be claimed, is delayed as it was
-    asked, or fails again and again within less."""
+    asked, or has failed again and again for less."""
     url = await new_database()
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
@@ -141,13 +154,11 @@ async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]])
         await consumer.nack(db, policy.topic, policy.budget, [held(b), held(c), held(d)], returns)
 
         async def waited() -> bool:
-            [one] = await stuck(200)
-            return one.groups >= 2
+            groups = await holders.waiting_groups(db, policy.topic, 9, 200)
+            return [group.grp for group in groups] == list("acbdef")
 
-        await until(waited, "a is leased for so long, and c is delayed")
+        await until(waited, "a is leased for so long, and c is delayed: they come first")
         [one] = await stuck(200)
-        groups = await holders.waiting_groups(db, policy.topic, 9, 200)
-        assert [group.grp for group in groups] == list("acbdef"), "those that don't move come first"
         assert (one.groups, one.behind, one.ms >= 200, (one.oldest_ms or 0) >= 200) == (2, 4, True, True)
         [hour], [none] = await stuck(3_600_000), await stuck(0)
         assert (hour.groups, none.groups) == (0, 0)
@@ -182,6 +193,45 @@ async def test_a_busy_head_has_not_waited_for_as_long_as_the_jobs_behind_it(
         await take(db, policy)
         seen = (await holders.stuck_groups(db, [(policy.topic, 60_000)], {}))[policy.topic.name]
         assert (seen.groups, seen.ms, (seen.oldest_ms or 0) >= 3_600_000) == (0, 0, True)
+    finally:
+        await db.close()
+
+
+async def test_a_head_that_fails_for_longer_than_the_goal_holds_up_its_group(
+    new_database: Callable[[], Awaitable[str]],
+) -> None:
+    """However short its leases and its delays are. A delivery that was given back unused is none of its tries."""
+    url = await new_database()
+    db: Session = await asyncpg.connect(url, server_settings=PLANNER)
+    try:
+        policy = await _queue(url)
+        made = Batch(payloads=[b"x"] * 7, groups=["g", "g", "g", "later", "later", "later", "later"])
+        await producer.add_lanes(db, policy.topic, list(made.lanes()))
+        await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=0)
+        groups = await holders.waiting_groups(db, policy.topic, 9, 500)
+        assert [group.grp for group in groups] == ["later", "g"], "that in which most jobs wait comes first"
+
+        async def tried(goal_ms: int, refunds: int | None = 0) -> holders.Stuck:
+            [job] = await take(db, policy)
+            await consumer.nack(db, policy.topic, policy.budget, [held(job)], [Return(refunds=refunds)])
+            return (await holders.stuck_groups(db, [(policy.topic, goal_ms)], {}))[policy.topic.name]
+
+        async def waited() -> bool:
+            return ((await tried(500, refunds=None)).oldest_ms or 0) >= 500
+
+        async def stuck() -> bool:
+            seen = await tried(500)
+            assert not seen.groups or time.monotonic() - failing >= 0.5
+            return seen.groups == 1
+
+        await until(waited, "the jobs behind it have waited for so long")
+        failing = time.monotonic()
+        await until(stuck, "it has failed for so long")
+        seen = await tried(500)
+        assert (seen.groups, seen.behind, seen.ms >= 500, seen.last) == (1, 2, True, None)
+        assert (await tried(60_000)).groups == 0
+        groups = await holders.waiting_groups(db, policy.topic, 9, 500)
+        assert [group.grp for group in groups] == ["g", "later"], "that whose first job fails comes first"
     finally:
         await db.close()
 
