@@ -14,10 +14,10 @@ from app.engine.group import GroupCommit, shown, tried_again
 from app.metrics.numbers import Verb
 from app.queue import consumer
 from app.queue import results as handed_in
-from app.queue.consumer import Ended, Ending, Return, ReturnedKeyed
+from app.queue.consumer import Ending, Return, ReturnedKeyed
 from app.queue.exits import Spent
 from app.queue.model import Held, Job
-from app.queue.results import Keep, Progress
+from app.queue.results import Ended, Keep, Progress
 from app.topics.config import Policy
 from app.topics.hooks import told
 
@@ -149,14 +149,10 @@ class Settlements:
         policy, entries = calls[-1].policy, _sorted(calls)
         held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
         whose = await self._shared.users.whose(policy, (one.seq for one in held))
-        again: set[int] = set()
-        if told(policy) or any(call.results for call in calls):
-            results = [_beside(calls[entry.call].results, entry.place) for entry in entries]
-            keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, told(policy))
-            done = await handed_in.ack(db, policy.topic, held, results, keep, ended=ended)
-            again = await self._completed_before(policy, held, results, done)
-        else:
-            done = await consumer.ack(db, policy.topic, held, ended, archived=policy.config.replayable)
+        results = _column(entries, [call.results for call in calls])
+        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, told(policy))
+        done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
+        again = await self._completed_before(policy, held, results, done) if results else set()
         self._acked.shared([len(call.held) for call in calls])
         topic = self._shared.metrics.topic(policy.topic.name)
         topic.acked.add(len(done))
@@ -292,11 +288,8 @@ class Settlements:
         cancelled: set[int] = set()
         held, db = [entry.held for entry in entries], self._shared.verbs(policy)
         leases_ms = [calls[entry.call].leases_ms[entry.place] for entry in entries]
-        if any(call.progress for call in calls):
-            progress = [_beside(calls[entry.call].progress, entry.place) for entry in entries]
-            done = await handed_in.extend(db, policy.topic, held, leases_ms, progress, cancelled=cancelled)
-        else:
-            done = await consumer.extend(db, policy.topic, held, leases_ms, cancelled)
+        progress = _column(entries, [call.progress for call in calls])
+        done = await consumer.extend(db, policy.topic, held, leases_ms, cancelled, progress=progress)
         for i in cancelled:
             calls[entries[i].call].cancelled.add(entries[i].place)
         self._extended.shared([len(call.held) for call in calls])
@@ -317,7 +310,7 @@ class Settlements:
 
 
 _NONE: Final = ReturnedKeyed(set(), set(), set(), [])
-_Column = TypeVar("_Column")
+_Given = TypeVar("_Given")
 BYTES_A_JOB: Final = 64 * 1024  # of results: those of one statement are 64 MiB at most, or one call's
 
 
@@ -325,9 +318,11 @@ def _weight(call: _Call) -> int:
     return len(call.held) + sum(len(one) for one in call.results if one) // BYTES_A_JOB
 
 
-def _beside(column: Sequence[_Column | None], place: int) -> _Column | None:
-    """What stands there; nothing in a column that is not there at all."""
-    return column[place] if column else None
+def _column(entries: Sequence[_Entry], given: Sequence[Sequence[_Given | None]]) -> list[_Given | None]:
+    """What callers gave with each of their jobs, in the order of the entries; empty where no caller gave any."""
+    if not any(given):
+        return []
+    return [given[entry.call][entry.place] if given[entry.call] else None for entry in entries]
 
 
 def _sorted(calls: Sequence[_Call]) -> list[_Entry]:

@@ -18,13 +18,13 @@ from asyncpg.pgproto.pgproto import UUID
 from app.db import sql
 from app.queue.backoff import SUSPECTED_FROM, Backoff
 from app.queue.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Share, Topic
+from app.queue.results import NOTHING, Ended, Keep, Progress
 from app.queue.turns import sort_keys
 
 _CLAIM = sql.load(__package__, "claim")
 _CLAIM_TAGGED = sql.load(__package__, "claim_tagged")
 _ACK = sql.load(__package__, "ack")
-_ACK_ARCHIVED = sql.load(__package__, "ack_archived")
-_ACK_RESULTS = sql.load(__package__, "ack_results")
+_ACK_AND_RECORD = sql.load(__package__, "ack_and_record")
 _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
@@ -189,39 +189,35 @@ def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
             seen.ready_lost = place
 
 
-class Ended(msgspec.Struct):
-    """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
-    last claim in ms, beside whose they were."""
-
-    deliveries: list[int] = msgspec.field(default_factory=list)
-    ages_ms: list[int] = msgspec.field(default_factory=list)
-    tenants: list[str] = msgspec.field(default_factory=list)
-
-    def add(self, row: Any) -> None:
-        """Of what an ack's statement answers."""
-        self.deliveries += row["deliveries"]
-        for age, tenant in zip(row["ages"], row["tenants"], strict=True):
-            if age is not None:
-                self.ages_ms.append(age)
-                self.tenants.append(tenant)
-
-
 async def ack(
-    db: Connection, topic: Topic, held: Sequence[Held], ended: Ended | None = None, *, archived: bool = False
+    db: Connection,
+    topic: Topic,
+    held: Sequence[Held],
+    ended: Ended | None = None,
+    *,
+    results: Sequence[str | None] = (),
+    keep: Keep = NOTHING,
 ) -> set[int]:
     """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
-    With `archived`, each goes into the archive in the same statement."""
-    statement, more = _ACK_ARCHIVED if archived else _ACK, list[Any]()
+
+    results[i], the text of JSON, is what the holder of held[i] hands in; empty where nobody hands in any.
+    """
+    records = keep.archived or keep.told or bool(results)
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, statement, topic.name, *_columns(held, places), *more)
+        of = topic.name, *_columns(held, places)
+        if records:
+            given = [results[i] for i in places] if results else []
+            row = await _one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.told)
+        else:
+            row = await _one(db, _ACK, *of)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
-        statement, more = _ACK_RESULTS, [[], 0, archived, False]  # those with webhooks of their own too
+        records = True  # jobs with webhooks of their own are among those that are left
     return done
 
 
@@ -340,13 +336,18 @@ async def extend(
     held: Sequence[Held],
     leases_ms: Sequence[int],
     cancelled: set[int] | None = None,
+    *,
+    progress: Sequence[Progress | None] = (),
 ) -> dict[int, int]:
     """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq. Adds to
-    `cancelled` those whose job was cancelled."""
+    `cancelled` those whose job was cancelled. progress[i] is how far the holder of held[i] is; empty where nobody says.
+    """
     done: dict[int, int] = {}
     for _ in range(MAX_RUNS):
         places = _open(held, done)
-        row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places])
+        said = [progress[i] for i in places] if progress else []
+        how = [one and one.percent for one in said], [one and one.note for one in said]
+        row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places], *how)
         done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
         if cancelled is not None:
             cancelled.update(places[i - 1] for i in row["cancelled"])

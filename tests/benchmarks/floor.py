@@ -27,6 +27,7 @@ from app.db.pool import PLANNER
 from app.queue import consumer, producer
 from app.queue.consumer import Slots
 from app.queue.model import Batch, Job, Lane, Reach
+from app.queue.results import Ended
 from app.topics.config import Policy
 from tests.benchmarks.bench import Bench, running, say
 from tests.benchmarks.peers.contest import take
@@ -109,7 +110,7 @@ class Statements:
     async def ack(self, db: Session, jobs: Sequence[Job]) -> int:
         """How many."""
         held = [calls.held(job, NODE) for job in sorted(jobs, key=lambda job: job.seq)]
-        return len(await consumer.ack(db, self._policy.topic, held, consumer.Ended()))
+        return len(await consumer.ack(db, self._policy.topic, held, Ended()))
 
 
 class Bare:

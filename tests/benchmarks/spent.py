@@ -20,6 +20,7 @@ import uvloop
 from app.queue import consumer, producer
 from app.queue.consumer import Slots
 from app.queue.model import Batch, Lane, Reach
+from app.queue.results import Ended
 from tests.benchmarks.bench import Bench, running
 from tests.benchmarks.peers.drivers.holdfast import Holdfast
 from tests.benchmarks.peers.drivers.protocol import Meter
@@ -82,7 +83,7 @@ async def by_verb(bench: Bench, jobs: int, batch: int) -> dict[str, float]:
         held = [[calls.held(job, "bench") for job in sorted(some, key=lambda job: job.seq)] for some in taken]
         at = ran(backend), time.process_time()
         for some in held:
-            await consumer.ack(db, policy.topic, some, consumer.Ended())
+            await consumer.ack(db, policy.topic, some, Ended())
         note("ack", at)
     return spent
 

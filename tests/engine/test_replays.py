@@ -65,7 +65,7 @@ async def test_other_topics_pay_nothing_and_a_change_takes_effect_at_the_next_ca
 ) -> None:
     plain = await make_queue(topic)
     await complete(machine, plain, 3)
-    assert (machine.log.count("ack"), machine.log.count("ack_archived")) == (1, 0)
+    assert (machine.log.count("ack"), machine.log.count("ack_and_record")) == (1, 0)
     with pytest.raises(NotReplayable):
         await machine.engine.replays.replay(plain, None)
     replayable = await make_queue(topic, replayable=True)

@@ -14,6 +14,7 @@ from app.queue.groups import Promoted
 from app.queue.log import Match
 from app.queue.model import Batch, Connection, Job
 from app.queue.producer import Placed
+from app.queue.results import Keep
 from app.queue.shown import Status
 from app.topics import store
 from app.topics.config import DEFAULTS, Policy
@@ -139,7 +140,7 @@ async def _acked(db: Session, queue: Policy, head: Job) -> None:
 
 
 async def _archived(db: Session, queue: Policy, head: Job) -> None:
-    assert await consumer.ack(db, queue.topic, [held(head)], archived=True) == {0}
+    assert await consumer.ack(db, queue.topic, [held(head)], keep=Keep(archived=True)) == {0}
 
 
 async def _completed_by_sql(db: Session, queue: Policy, head: Job) -> None:

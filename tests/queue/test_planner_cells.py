@@ -31,11 +31,9 @@ DOES: Final = {
     "claim": (N, 0, N),  # all fresh, of the first lane
     "claim_endless": (2 * N, 0, 2 * N),  # and N that are due, of the second
     "ack": (0, N, N),
-    "ack_archived": (0, N, N),
-    "ack_results": (0, N, N),
+    "ack_and_record": (0, N, N),
     "nack": (N, 0, N),
     "extend": (N, 0, N),
-    "extend_progress": (N, 0, N),
     "bury": (N, N, 2 * N),
     "fail": (N, 0, N),
     "inter": (0, N, N),

@@ -91,7 +91,7 @@ async def test_probes_and_lanes_are_what_their_statements_answer(connect: Callab
     ("name", "columns"),
     [
         ("ack", {"done", "picked", "deliveries", "ages", "tenants"}),
-        ("ack_archived", {"done", "picked", "deliveries", "ages", "tenants"}),
+        ("ack_and_record", {"done", "picked", "deliveries", "ages", "tenants"}),
         ("nack", {"done", "picked", "refunded", "delays", "spent", "leases", "cancelled", "keyed"}),
         ("nack_keyed", {"done", "superseded", "refunded", "delays"}),
         ("extend", {"done", "picked", "deadlines", "cancelled"}),

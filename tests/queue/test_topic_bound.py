@@ -36,7 +36,7 @@ SET enable_hashjoin = off; SET enable_mergejoin = off
 # What an enqueue, a claim and the end of a delivery run: none of it may ever be on the list.
 HOT: Final = {
     *("enqueue", "enqueue_keyed", "enqueue_deduped", "add_lanes", "lanes", "depth", "take_tokens", "promote"),
-    *("claim", "ack", "ack_archived", "ack_results", "nack", "nack_keyed", "extend", "extend_progress"),
+    *("claim", "ack", "ack_and_record", "nack", "nack_keyed", "extend"),
     *(
         "bury",
         "fail",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from app.queue import consumer, results
+from app.queue import consumer
 from app.queue.model import Connection
 from app.queue.results import Keep, Progress
 from app.topics.config import Policy
@@ -14,7 +14,7 @@ from tests.queue.calls import batch, events, held, put, take
 from tests.queue.tallies import tallied
 from tests.races.rivals import Rivals
 
-KEEP = Keep(60_000, archived=False)
+KEEP = Keep(60_000)
 
 
 async def _kept(db: Connection, policy: Policy) -> list[str]:
@@ -31,7 +31,7 @@ async def test_the_twin_of_an_ack_waits_and_finds_the_job_completed(
 
     first = rivals.one.transaction()
     await first.start()
-    assert await results.ack(rivals.one, queue.topic, [held(job)], ["1"], KEEP) == {0}
+    assert await consumer.ack(rivals.one, queue.topic, [held(job)], results=["1"], keep=KEEP) == {0}
     late = asyncio.create_task(machine.engine.settlements.ack(queue, [held(job)], ["2"]))
     await rivals.meet()
     await first.commit()
@@ -50,7 +50,7 @@ async def test_the_twin_of_an_ack_that_is_taken_back_completes_the_job(
 
     first = rivals.one.transaction()
     await first.start()
-    assert await results.ack(rivals.one, queue.topic, [held(job)], ["1"], KEEP) == {0}
+    assert await consumer.ack(rivals.one, queue.topic, [held(job)], results=["1"], keep=KEEP) == {0}
     late = asyncio.create_task(start().engine.settlements.ack(queue, [held(job)], ["2"]))
     await rivals.meet()
     await first.rollback()
@@ -66,8 +66,8 @@ async def test_an_ack_with_a_result_waits_for_a_heartbeat_and_is_done(queue: Pol
     heartbeat = rivals.one.transaction()
     await heartbeat.start()
     said = [Progress(50, "half")]
-    assert list(await results.extend(rivals.one, queue.topic, [held(job)], [60_000], said)) == [0]
-    late = asyncio.create_task(results.ack(rivals.other, queue.topic, [held(job)], ["1"], KEEP))
+    assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000], progress=said)) == [0]
+    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job)], results=["1"], keep=KEEP))
     await rivals.meet()
     await heartbeat.commit()
 
@@ -82,7 +82,8 @@ async def test_progress_waits_for_a_heartbeat_and_is_said(queue: Policy, rivals:
     heartbeat = rivals.one.transaction()
     await heartbeat.start()
     assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])) == [0]
-    late = asyncio.create_task(results.extend(rivals.other, queue.topic, [held(job)], [60_000], [Progress(70, "more")]))
+    said = [Progress(70, "more")]
+    late = asyncio.create_task(consumer.extend(rivals.other, queue.topic, [held(job)], [60_000], progress=said))
     await rivals.meet()
     await heartbeat.commit()
 

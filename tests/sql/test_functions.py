@@ -14,6 +14,7 @@ from app.db.pool import Pools
 from app.queue import consumer
 from app.queue.ids import id_of
 from app.queue.model import Job
+from app.queue.results import Keep
 from app.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
@@ -152,7 +153,7 @@ async def test_complete_keeps_what_is_replayable(sql: Db, db: Session, topic: st
     queue = await make_queue(topic, replayable=True)
     await put(db, queue, batch(2, tags=["a", "b"]))
     one, two = await take(db, queue, 2)
-    await consumer.ack(db, queue.topic, [held(one)], archived=True)
+    await consumer.ack(db, queue.topic, [held(one)], keep=Keep(archived=True))
     await sql.execute("SELECT holdfast.complete($1)", token(queue, two))
     kept = await db.fetch("SELECT * FROM holdfast.archive WHERE topic_id = $1 ORDER BY seq", queue.topic.id)
     first, second = [

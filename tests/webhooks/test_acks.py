@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.queue import consumer
+from app.queue.results import Keep
 from app.topics.config import Policy
 from app.topics.webhook import Webhook
 from tests.engine.conftest import machine, queue, start
@@ -47,11 +48,11 @@ async def test_an_ack_writes_no_ending_on_a_topic_that_has_no_webhook(
     machine: Machine, topic: str, make_queue: Callable[..., Awaitable[Policy]], *, replayable: bool
 ) -> None:
     assert await acked(machine, await make_queue(topic, replayable=replayable)) == [
-        "ack_archived" if replayable else "ack"
+        "ack_and_record" if replayable else "ack"
     ]
 
 
-@pytest.mark.parametrize("name", ["ack", "ack_archived", "nack", "claim", "enqueue", "enqueue_keyed"])
+@pytest.mark.parametrize("name", ["ack", "nack", "claim", "enqueue", "enqueue_keyed"])
 def test_what_every_topic_pays_for_knows_nothing_of_endings(name: str) -> None:
     body = statements.named(name).body
     assert "endings" not in body
@@ -62,7 +63,7 @@ async def test_one_statement_acks_what_the_topics_webhook_is_told_of(
     machine: Machine, topic: str, make_queue: Callable[..., Awaitable[Policy]], rivals: Rivals
 ) -> None:
     policy = await make_queue(topic, webhook=Webhook(url=URL))
-    assert await acked(machine, policy) == ["ack_results"]
+    assert await acked(machine, policy) == ["ack_and_record"]
     assert await told(rivals.one, policy) == [1, 2, 3]
 
 
@@ -77,7 +78,8 @@ async def test_jobs_with_and_without_are_acked_together_though_they_meet_a_heart
     heartbeat = rivals.one.transaction()
     await heartbeat.start()
     await consumer.extend(rivals.one, queue.topic, [held(jobs[2]), held(jobs[3])], [60_000, 60_000])
-    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job) for job in jobs], archived=archived))
+    keep = Keep(archived=archived)
+    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job) for job in jobs], keep=keep))
     await rivals.meet()
     await heartbeat.commit()
 

@@ -4,7 +4,7 @@
 -- Beside `done`, in no order: `deliveries` of those that were completed, and `ages`, the time since their last claim in
 -- ms (NULL: not known), and whose they were, `tenants`.
 -- What was picked and not done was changed by a verb that this one waited for, or has a webhook of its own: the caller
--- runs ack_results for those, or a good lease's ack would be lost. The rest is no longer the caller's.
+-- runs ack_and_record for those, or a good lease's ack would be lost. The rest is no longer the caller's.
 -- state::text keeps the planner off jobs_due, whose predicate would fit; the LATERAL leaves it no join to choose.
 -- Index: primary key.
 WITH picked AS MATERIALIZED (

@@ -3,7 +3,7 @@
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
 --   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
---   $9 whether the topic has a webhook (see ack_results)
+--   $9 whether the topic has a webhook (see ack_and_record)
 -- Answers one row: the places in $2 (from 1) that were moved, and `suspects`, how many were let fall by a second worker
 -- just now: a lease that ended in silence is a crash. The job starts there with no delivery, no end of its
 -- time and its own priority; its key and group are data there; where it came from stands in original_*, and the job that it

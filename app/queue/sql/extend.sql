@@ -1,13 +1,16 @@
--- Set the deadlines of leases that their holders still have, counted from now; the lease id stays.
+-- Set the deadlines of leases that their holders still have, counted from now; the lease id stays. And note how far the
+-- work is, where holders say so.
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 lease lengths in ms
+--   $6 percent, or NULL: what was said last holds  $7 notes, or NULL; one each per seq, or empty
 -- Answers one row: `done` and `picked` as in ack, and `deadlines` in ms since 1970, one each per entry of `done`;
 -- and `cancelled`, those of `done` whose job was cancelled meanwhile.
+-- The progress is the lease's: under another one it is not shown.
 -- The lock lets holdfast.assert_lease hold the job in a transaction of its own meanwhile.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
-    SELECT r.ord, r.lease_ms, x.tid
-    FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::bigint[])
-        WITH ORDINALITY AS r(seq, lease, node, lease_ms, ord)
+    SELECT r.ord, r.lease_ms, r.percent, r.note, x.tid
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::smallint[], $7::text[])
+        WITH ORDINALITY AS r(seq, lease, node, lease_ms, percent, note, ord)
     CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
@@ -15,7 +18,12 @@ WITH picked AS MATERIALIZED (
         FOR NO KEY UPDATE
     ) x
 ), done AS (
-    UPDATE holdfast.jobs j SET visible_at = clock_timestamp() + p.lease_ms * interval '1 ms'
+    UPDATE holdfast.jobs j
+    SET visible_at = clock_timestamp() + p.lease_ms * interval '1 ms',
+        progress = coalesce(p.percent, j.progress),
+        progress_note = CASE WHEN p.percent IS NULL THEN j.progress_note ELSE p.note END,
+        progress_at = CASE WHEN p.percent IS NULL THEN j.progress_at ELSE clock_timestamp() END,
+        progress_lease = CASE WHEN p.percent IS NULL THEN j.progress_lease ELSE j.lease_id END
     FROM picked p WHERE j.ctid = p.tid
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.visible_at,
               j.cancelled_at IS NOT NULL AS cancelled

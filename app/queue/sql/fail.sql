@@ -2,7 +2,7 @@
 -- as failed, until retention. Of which kind their error is, and when they failed, is in cluster and failed_at.
 --   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
 --   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
---   $6 whether the topic has a webhook (see ack_results)
+--   $6 whether the topic has a webhook (see ack_and_record)
 -- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury. One that was cancelled is left (see
 -- cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (

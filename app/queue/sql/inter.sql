@@ -1,6 +1,6 @@
 -- Take jobs out whose records stand in a log for dead letters now. They were locked by `spent`, in this transaction.
 --   $1 topic  $2 their places in the table  $3 errors, or NULL; one each
---   $4 whether the topic has a webhook (see ack_results)
+--   $4 whether the topic has a webhook (see ack_and_record)
 -- Answers one row: how many went.
 WITH gone AS (
     DELETE FROM holdfast.jobs j USING unnest($2::tid[], $3::text[]) AS r(tid, error) WHERE j.ctid = r.tid

@@ -1,6 +1,10 @@
--- Complete jobs as ack does, on a topic that is replayable: each goes into the archive, or stays.
+-- Complete jobs as ack does, and record what became of them: results, the archive, what webhooks are to hear.
 --   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; and what it answers: as in ack
--- Jobs that are completed together have one time in the archive, and stand there by seq.
+--   $5 results, or NULL for none; one each per seq, or empty  $6 for how long they are kept, in ms from now; 0 for ever
+--   $7 whether the topic is replayable: each job goes into the archive, or stays
+--   $8 whether the topic has a webhook: its jobs, and those with one of their own, are told of (endings)
+-- The event of a job with a result says until when that is kept. Jobs that are completed together have one time in the
+-- archive, and stand there by seq.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.tid
@@ -12,13 +16,21 @@ WITH picked AS MATERIALIZED (
         FOR UPDATE
     ) x
 ), done AS (
-    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid AND j.webhook IS NULL
+    DELETE FROM holdfast.jobs j USING picked p WHERE j.ctid = p.tid
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
               j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,
-              j.first_topic_id, j.first_seq, j.grp
+              j.first_topic_id, j.first_seq, j.grp,
+              CASE WHEN $8::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM picked) locked
+    SELECT l.at, CASE WHEN $6::bigint > 0 THEN l.at + $6::bigint * interval '1 ms' END AS expires_at
+    FROM (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM picked) locked) l
+), result AS (
+    INSERT INTO holdfast.results (completed_at, expires_at, topic, topic_id, seq, first_topic_id, first_seq, lease_id,
+                                  deliveries, node, result)
+    SELECT c.at, c.expires_at, $1, d.topic_id, d.seq, d.first_topic_id, d.first_seq, d.lease_id, d.deliveries, d.node,
+           ($5::json[])[d.ord::integer]
+    FROM done d CROSS JOIN clock c WHERE ($5::json[])[d.ord::integer] IS NOT NULL
 ), kept AS (
     INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
                                   max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
@@ -26,10 +38,15 @@ WITH picked AS MATERIALIZED (
     SELECT c.at, $1, d.topic_id, d.seq, 'completed', d.created_at, d.original_seq, d.deliveries, d.max_deliveries,
            d.priority, d.tenant, d.node, d.tag, d.producer, d.last_error, d.original_topic, d.metadata, d.payload,
            d.key, d.content_type, d.first_topic_id, d.first_seq, d.grp
-    FROM done d CROSS JOIN clock c
+    FROM done d CROSS JOIN clock c WHERE $7::boolean
 ), event AS (
-    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, began_at, tenant)
-    SELECT $1, topic_id, seq, 'acked', deliveries, lease_id, node, leased_at, nullif(tenant, '') FROM done
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, began_at, tenant, until)
+    SELECT $1, d.topic_id, d.seq, 'acked', d.deliveries, d.lease_id, d.node, d.leased_at, nullif(d.tenant, ''),
+           CASE WHEN ($5::json[])[d.ord::integer] IS NOT NULL THEN c.expires_at END
+    FROM done d CROSS JOIN clock c
+), told AS (
+    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
+    SELECT $1, topic_id, seq, 'completed', deliveries, about FROM done WHERE about IS NOT NULL
 ), tally AS (
     INSERT INTO holdfast.tallies (topic_id, leased, bytes)
     SELECT min(topic_id), -count(*), -sum(bytes) FROM done HAVING count(*) > 0
