@@ -87,4 +87,4 @@ async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
         except (TimeoutError, *TOO_SLOW):
             return None
 
-    return await context.engine.kept.get(("tenants", policy.topic.id), count, PATIENCE_MS / 1000)
+    return await context.engine.kept.within(("tenants", policy.topic.id), count, PATIENCE_MS / 1000)

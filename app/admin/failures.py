@@ -31,4 +31,4 @@ async def largest_failures(
             return None
 
     key = ("failures", policy.topic.id, policy.config.dead_letter, lately)
-    return await context.engine.kept.get(key, read, patience)
+    return await context.engine.kept.within(key, read, patience)

@@ -166,7 +166,7 @@ async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | 
         except TOO_SLOW:
             return None
 
-    return await context.engine.kept.get(("charts", policy.topic.id, over), read, SECONDS)
+    return await context.engine.kept.within(("charts", policy.topic.id, over), read, SECONDS)
 
 
 async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:

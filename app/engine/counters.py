@@ -7,16 +7,17 @@ FRESH_SECONDS, and less often where that takes long; in between, what this proce
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from app.base.fresh import Fresh
 from app.base.outages import UNREACHABLE
 from app.engine.group import GroupCommit
 from app.queue import inspector
@@ -42,8 +43,6 @@ class _Deep(msgspec.Struct):
     last: Counts
     ready: int = 0  # what this process has added since
     in_flight: int = 0
-    next_count: float = 0.0
-    counting: asyncio.Task[None] | None = None
 
     def counts(self) -> Counts:
         """As far as they are known."""
@@ -59,6 +58,7 @@ class Counters:
         self._pools = pools
         self._cursors = cursors
         self._deep: dict[int, _Deep] = {}
+        self._whole: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, retry=FRESH_SECONDS)
         # Not bounded: most who ask have done something before, and must not hear now that nothing was done.
         self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=sys.maxsize, most=sys.maxsize)
 
@@ -68,10 +68,7 @@ class Counters:
         deep = self._deep.get(topic_id)
         if deep is None:
             return await self._group.submit(topic_id, policy)
-        if time.monotonic() >= deep.next_count:
-            if deep.counting is None:
-                deep.counting = asyncio.create_task(self._recount(policy, deep))
-            await asyncio.wait([deep.counting], timeout=PATIENCE_SECONDS)
+        await self._recounted(policy, deep, PATIENCE_SECONDS)
         return deep.counts()
 
     def moved(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
@@ -84,6 +81,7 @@ class Counters:
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
         self._deep.pop(topic_id, None)
+        self._whole.forget(topic_id)
 
     async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
         policy = policies[-1]
@@ -92,22 +90,21 @@ class Counters:
         if counts.looked >= BOUND or lows.known > MOST_LANES:
             deep = self._deep[policy.topic.id] = _Deep(counts)
             # The first answer waits a little longer for a count of the whole.
-            deep.counting = asyncio.create_task(self._recount(policy, deep))
-            await asyncio.wait([deep.counting], timeout=FRESH_SECONDS)
+            await self._recounted(policy, deep, FRESH_SECONDS)
             counts = deep.counts()
         return [counts] * len(policies)
 
+    async def _recounted(self, policy: Policy, deep: _Deep, patience: float) -> None:
+        with contextlib.suppress(*UNREACHABLE):  # it is in the log
+            await self._whole.within(policy.topic.id, partial(self._recount, policy, deep), patience)
+
     async def _recount(self, policy: Policy, deep: _Deep) -> None:
-        started = time.monotonic()
+        lows = self._cursors.lows(policy.topic.id)
         try:
-            lows = self._cursors.lows(policy.topic.id)
             deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
-            deep.ready = deep.in_flight = 0
-            if deep.last.looked < BOUND and lows.known <= MOST_LANES:
-                self._deep.pop(policy.topic.id, None)  # shallow again: count exactly
         except UNREACHABLE as error:
             log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)
-        finally:
-            now = time.monotonic()
-            deep.next_count = max(started + FRESH_SECONDS, now + SHARE * (now - started))
-            deep.counting = None
+            raise
+        deep.ready = deep.in_flight = 0
+        if deep.last.looked < BOUND and lows.known <= MOST_LANES:
+            self.drop(policy.topic.id)  # shallow again: count exactly

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from app.base.fresh import Fresh
 from app.engine.census import Census
 from app.engine.changes import Changes
 from app.engine.claims import MAX_CLAIM, Claims
@@ -20,7 +21,6 @@ from app.engine.failures import Failures
 from app.engine.fairness import Fairness
 from app.engine.fires import Fires
 from app.engine.groups import Groups
-from app.engine.kept import Kept
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
 from app.engine.logs import Logs
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from app.queue.model import Topic
     from app.topics.cache import Policies
     from app.topics.config import Policy
+
+
+KEPT_SECONDS: Final = 30.0
 
 
 class Engine:
@@ -145,7 +148,8 @@ class Engine:
             pools, policies, self.cursors, self.counters, self.metrics, most_topics=most_topics, to_files=to_files
         )
         self.overview = Overview(pools, self.levels)
-        self.kept = Kept()
+        # What one page has asked for, others show too, for half a minute.
+        self.kept: Fresh[Hashable, Any] = Fresh(KEPT_SECONDS, most=100, at_once=2)
         self.screens = Screens(max(1, MOST_STREAMS // processes))  # whose sessions are the same
         self.metrics.levels.append(self._levels)
 
@@ -223,7 +227,7 @@ class Engine:
         await self.screens.drain()
         await self.overview.close()
         await self.levels.close()
-        await self.kept.close()
+        await self.kept.stop()
         await self.redrives.drain()
         await self.enqueues.drain()
         await self.logs.group.drain()

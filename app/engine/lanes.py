@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from app.base.fresh import Fresh
 from app.engine import ordering
 from app.queue import consumer, producer
 from app.queue.model import Batch, Connection, Lane
@@ -22,20 +23,23 @@ class Lanes:
     """Lanes by topic id. A new lane of this process's own is known at once, another's within TTL_SECONDS."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Sequence[Lane], float]] = {}
+        self._fresh: Fresh[int, Sequence[Lane]] = Fresh(TTL_SECONDS)
+        self._last: dict[int, Sequence[Lane]] = {}  # as they were read last
         self._asked: dict[int, tuple[Sequence[Lane], Control, str, Sequence[Lane]]] = {}
         self._written: dict[int, set[Lane]] = {}
-        self._forgotten: dict[int, int] = {}  # how often
 
     async def of(self, db: Connection, topic: Topic) -> Sequence[Lane]:
         """The topic's lanes, in claim order: the same list for as long as there are no others."""
-        known = self._known.get(topic.id)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
-        forgotten = self._forgotten.get(topic.id, 0)
-        lanes = await consumer.lanes(db, topic, () if known is None else known[0])
-        if lanes and self._forgotten.get(topic.id, 0) == forgotten:
-            self._known[topic.id] = (lanes, time.monotonic() + TTL_SECONDS)
+        known = self._fresh.known(topic.id)
+        if known:
+            return known
+        lanes = await self._fresh.get(topic.id, partial(self._read, db, topic))
+        if not lanes:  # the first job may come at any moment
+            self._fresh.forget(topic.id)
+        return lanes
+
+    async def _read(self, db: Connection, topic: Topic) -> Sequence[Lane]:
+        lanes = self._last[topic.id] = await consumer.lanes(db, topic, self._last.get(topic.id, ()))
         return lanes
 
     def asked(self, policy: Policy, lanes: Sequence[Lane]) -> Sequence[Lane]:
@@ -63,11 +67,10 @@ class Lanes:
 
     def forget(self, topic_id: int) -> None:
         """Ask again before the next claim. What is being read at this moment does not count."""
-        if topic_id in self._known:
-            self._known[topic_id] = self._known[topic_id][0], 0.0
-        self._forgotten[topic_id] = self._forgotten.get(topic_id, 0) + 1
+        self._fresh.forget(topic_id)
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""
-        for remembered in (self._known, self._asked, self._written, self._forgotten):
+        self._fresh.forget(topic_id)
+        for remembered in (self._last, self._asked, self._written):
             remembered.pop(topic_id, None)

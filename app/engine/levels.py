@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
-from app import tasks
+from app.base.fresh import Fresh
 from app.base.outages import UNREACHABLE
 from app.db import health
 from app.engine import triage
@@ -120,22 +120,22 @@ class Levels:
         self._long: dict[str, Long] = {}
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
-        self._next = 0.0
         self.looks = 0  # that have ended, well or not
         self._up = False
-        self._look: asyncio.Task[None] | None = None
+        # A look answers until when it is good: after a failure that is soon.
+        self._look: Fresh[None, float] = Fresh(FRESH_SECONDS, until=lambda until: until)
 
     async def refresh(self) -> None:
         """Look again if it is time, for PATIENCE_SECONDS at most. Raises nothing: what is known stays."""
-        if self._look is None and time.monotonic() >= self._next:
-            self._look = asyncio.create_task(self._refresh())
-        if self._look is not None:
-            await asyncio.wait([self._look], timeout=PATIENCE_SECONDS)
+        await self._look.within(None, self._refresh, PATIENCE_SECONDS)
+
+    def forget(self) -> None:
+        """Look again for the next who asks."""
+        self._look.forget(None)
 
     async def close(self) -> None:
         """Stop looking."""
-        if self._look is not None:
-            await tasks.end(self._look)
+        await self._look.stop()
 
     def names(self) -> frozenset[str]:
         """The topics that are shown one by one: those of the last look, and those met since."""
@@ -248,7 +248,7 @@ class Levels:
             merged.level(catalogue.TOPIC_RECORDS, (name,), state.count)
             merged.level(catalogue.TOPIC_BYTES, (name,), state.bytes)
 
-    async def _refresh(self) -> None:
+    async def _refresh(self) -> float:
         began = time.monotonic()
         pause = RETRY_SECONDS
         try:
@@ -265,10 +265,8 @@ class Levels:
             log.warning("can't look at topics at the moment: %r", error)
         except Exception:
             log.exception("can't look at topics")
-        finally:
-            self._next = time.monotonic() + pause
-            self.looks += 1
-            self._look = None
+        self.looks += 1
+        return time.monotonic() + pause
 
     async def _read_topics(self) -> None:
         counted = self._metrics.topics()

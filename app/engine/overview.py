@@ -7,11 +7,12 @@ import logging
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 
-from app import tasks
+from app.base.fresh import Fresh
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine import triage
 from app.engine.triage import RECENT, Holds, Lately, Trouble
@@ -118,53 +119,48 @@ class View(msgspec.Struct, frozen=True):
         return max(self.total - len(self.topics), 0)
 
 
+class _Flows(msgspec.Struct, frozen=True):
+    """What became of jobs in the last hour, and how many of its last minutes are not told yet."""
+
+    untold: int
+    by_topic: dict[int, Flow]
+
+
 class Overview:
     """All topics that a scrape shows one by one, looked at no more often than a scrape does, for all who ask."""
 
     def __init__(self, pools: Pools, levels: Levels) -> None:
         self._pools = pools
         self._levels = levels
-        self._flows: dict[int, Flow] | None = None
-        self._untold = 0
-        self._next = 0.0  # when flows are read again
         self._view = View([], 0, None, told=False)
-        self._looks = -1  # of the levels, that the view was made of
-        self._making: asyncio.Task[None] | None = None
+        self._views: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, most=2)  # by the look that they are of
+        self._flows: Fresh[None, _Flows | None] = Fresh(FRESH_SECONDS, share=SHARE)
 
     async def read(self) -> View:
         """How they are. Raises nothing: what can't be had in time is not known."""
         await self._levels.refresh()
-        if self._making is None and (self._looks != self._levels.looks or time.monotonic() >= self._next):
-            self._making = asyncio.create_task(self._make())
-        if self._making is not None:
-            await asyncio.wait(
-                [self._making], timeout=2 * PATIENCE_SECONDS
-            )  # it has a limit, unless the network has none
+        # Reading has a limit, unless the network has none.
+        await self._views.within(self._levels.looks, self._make, 2 * PATIENCE_SECONDS)
         return self._view
 
     async def close(self) -> None:
         """Stop looking."""
-        if self._making is not None:
-            await tasks.end(self._making)
+        await self._views.stop()
+        await self._flows.stop()
 
     async def _make(self) -> None:
         try:
-            looks, (found, total, looked) = self._levels.looks, self._levels.looked()
+            found, total, looked = self._levels.looked()
             queues = [policy.topic for policy, held in found if held.is_queue]
-            if time.monotonic() >= self._next:
-                await self._read_flows(queues)
-            flows, untold = self._flows, self._untold
+            flows = await self._flows.get(None, partial(self._read_flows, queues))
             # Not on the event loop: thousands of topics take their time.
-            seen = await asyncio.to_thread(lambda: [_seen(policy, held, flows, untold) for policy, held in found])
-            told = not queues or (flows is not None and untold <= MOST_UNTOLD)
-            self._view, self._looks = View(seen, total, looked, told), looks
+            seen = await asyncio.to_thread(lambda: [_seen(policy, held, flows) for policy, held in found])
+            told = not queues or (flows is not None and flows.untold <= MOST_UNTOLD)
+            self._view = View(seen, total, looked, told)
         except Exception:
             log.exception("can't tell how topics are")
-        finally:
-            self._making = None
 
-    async def _read_flows(self, queues: list[Topic]) -> None:
-        began = time.monotonic()
+    async def _read_flows(self, queues: list[Topic]) -> _Flows | None:
         try:
             async with (
                 asyncio.timeout(PATIENCE_SECONDS),
@@ -172,18 +168,16 @@ class Overview:
                 db.transaction(readonly=True),
             ):
                 await db.execute(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
-                self._untold, self._flows = await stats.untold(db), await stats.flows(db, queues, MINUTES)
+                return _Flows(await stats.untold(db), await stats.flows(db, queues, MINUTES))
         except (*UNREACHABLE, *TOO_SLOW) as error:
             log.warning("can't tell what became of jobs lately: %r", error)
-            self._flows = None
-        ended = time.monotonic()
-        self._next = ended + max(FRESH_SECONDS, SHARE * (ended - began))
+            return None
 
 
-def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None, untold: int) -> Seen:
+def _seen(policy: Policy, looked: Looked, flows: _Flows | None) -> Seen:
     if not looked.is_queue:
         return Seen(policy, looked, None, [])
-    minutes = None if flows is None else _minutes(flows.get(policy.topic.id))
+    minutes = None if flows is None else _minutes(flows.by_topic.get(policy.topic.id))
     control = policy.control
     holds = Holds(
         looked.ready,
@@ -201,8 +195,8 @@ def _seen(policy: Policy, looked: Looked, flows: dict[int, Flow] | None, untold:
         policy.config.lease_ms,
     )
     lately = None
-    if minutes is not None and untold <= MOST_UNTOLD:
-        told = slice(MINUTES - untold - RECENT, MINUTES - untold)
+    if minutes is not None and flows is not None and flows.untold <= MOST_UNTOLD:
+        told = slice(MINUTES - flows.untold - RECENT, MINUTES - flows.untold)
         counts = (minutes.claimed, minutes.completed, minutes.failed, minutes.dead_lettered)
         lately = Lately(*(sum(one[told]) for one in counts))
     return Seen(policy, looked, minutes, triage.troubles(holds, lately))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
+from app.base.fresh import Fresh
 from app.errors import Throttled
 from app.queue import inspector
 
@@ -23,15 +22,11 @@ class Room:
         self.most = most  # bytes; 0: no quota, and nothing to ask
         self._pools = pools
         self._held = 0
-        self._next = 0.0
-        self._count: asyncio.Task[None] | None = None
+        self._fresh: Fresh[None, None] = Fresh(FRESH_SECONDS)
 
     async def take(self, size: int) -> None:
         """Let so many bytes in. Raises Throttled, and asyncpg's errors."""
-        if time.monotonic() >= self._next:
-            if self._count is None:
-                self._count = asyncio.create_task(self._look())
-            await asyncio.shield(self._count)
+        await self._fresh.get(None, self._look)
         if self._held + size > self.most:
             raise Throttled(
                 f"All topics together may hold {self.most} bytes, and have no room for {size} more.",
@@ -41,9 +36,5 @@ class Room:
 
     async def _look(self) -> None:
         before = self._held
-        try:
-            held = await inspector.total_bytes(self._pools.rest)
-            self._held = held + self._held - before
-            self._next = time.monotonic() + FRESH_SECONDS
-        finally:
-            self._count = None
+        held = await inspector.total_bytes(self._pools.rest)
+        self._held = held + self._held - before

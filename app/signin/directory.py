@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from app import tasks
+from app.base.fresh import Fresh
 from app.base.outages import UNREACHABLE
 from app.db import sql
 from app.keys import Key, scopes_of
@@ -65,8 +66,7 @@ class Directory:
         self._wanted = asyncio.Event()
         self._loading = asyncio.Lock()
         self._asked = self._answered = 0
-        self._look: asyncio.Task[bool] | None = None
-        self._no_look_before = 0.0
+        self._look: Fresh[None, bool] = Fresh(LOOK_SECONDS)
         self._keeping: asyncio.Task[None] | None = None
         self.loads = 0  # how often the database was asked
         # Whether a request needs sign-in at all. Read on every request.
@@ -112,7 +112,9 @@ class Directory:
 
     async def stop(self) -> None:
         """Stop that."""
-        await tasks.end(*(task for task in (self._keeping, self._look) if task is not None))
+        if self._keeping is not None:
+            await tasks.end(self._keeping)
+        await self._look.stop()
 
     def refresh(self) -> None:
         """Keys or users have changed elsewhere, perhaps: load soon. Never waits."""
@@ -136,12 +138,7 @@ class Directory:
 
         Asks PostgreSQL at most once in LOOK_SECONDS, for all who come meanwhile.
         """
-        if self._look is None or self._look.done():
-            if time.monotonic() < self._no_look_before:
-                return
-            self._no_look_before = time.monotonic() + LOOK_SECONDS
-            self._look = asyncio.create_task(self._reload_or_say())
-        await asyncio.wait({self._look})
+        await self._look.get(None, self._reload_or_say)
 
     async def reload(self) -> None:
         """Know keys and users as they are at some moment after this call; who calls meanwhile shares a load.

@@ -8,10 +8,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from app.audit import trail
 from app.audit.trail import Actor
+from app.base.fresh import Fresh
 from app.errors import NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
@@ -68,23 +70,18 @@ class Policies:
         self.defaults = defaults  # what topics get that were left to the service
         # Told of a topic that this process has changed: other processes' caches want to know.
         self.on_changed: Callable[[str], None] = lambda _name: None
-        self._known: dict[str, tuple[Policy, float]] = {}
-        self._loads: dict[str, asyncio.Task[Policy | None]] = {}
+        self._fresh: Fresh[str, Found] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
         self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self._watched: dict[str, set[asyncio.Future[None]]] = {}
 
     async def get(self, name: str) -> Policy:
         """The topic's policy. Raises TopicNotFound, and asyncpg's errors."""
-        known = self._known.get(name)
-        if known is not None and time.monotonic() < known[1]:
+        known = self._fresh.known(name)
+        if known is not None and known.policy is not None:
             self._hits.add()
-            return known[0]
+            return known.policy
         self._misses.add()
-        load = self._loads.get(name)
-        if load is None:
-            load = asyncio.create_task(self._load(name))
-            self._loads[name] = load
-        policy = await asyncio.shield(load)
+        policy = (await self._fresh.get(name, partial(self._load, name))).policy
         if policy is None:
             raise TopicNotFound(name)
         return policy
@@ -92,8 +89,7 @@ class Policies:
     async def for_anybody(self, name: str) -> Policy | None:
         """The topic's policy for somebody who has not shown yet that they may ask; None if there is no such topic. All
         of them together look at PostgreSQL STRANGERS_AT_ONCE at a time, so that guesses don't keep others from it."""
-        known = self._known.get(name)
-        if known is not None and time.monotonic() < known[1]:
+        if self._fresh.known(name) is not None:
             return await self.get(name)
         async with self._strangers:
             try:
@@ -143,8 +139,7 @@ class Policies:
 
     def forget(self, name: str) -> None:
         """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""
-        self._known.pop(name, None)
-        self._loads.pop(name, None)
+        self._fresh.forget(name)
         for changed in self._watched.get(name, ()):
             if not changed.done():
                 changed.set_result(None)
@@ -166,28 +161,18 @@ class Policies:
 
     def forget_all(self) -> None:
         """The same for every topic: changes may have been missed."""
-        self._known.clear()
-        self._loads.clear()
+        self._fresh.forget_all()
 
-    async def _load(self, name: str) -> Policy | None:
-        this = asyncio.current_task()
+    async def _load(self, name: str) -> Found:
         second = self.second
-        try:
-            policy, until, lease = NOTHING if second is None else await second.read(name)
-            if policy is None:
-                until = time.monotonic() + TTL_SECONDS
-                policy = await store.get(self._pool, name, self.defaults)
-                (self._absent if policy is None else self._loaded).add()
-        except BaseException:
-            if self._loads.get(name) is this:
-                del self._loads[name]
-            raise
-        if self._loads.get(name) is this:
-            del self._loads[name]
-            if policy is not None:
-                if len(self._known) >= MOST:
-                    self._known.clear()
-                self._known[name] = (policy, until)
-                if second is not None and lease is not None:
-                    second.store(name, lease, policy)
-        return policy
+        found = NOTHING if second is None else await second.read(name)
+        if found.policy is not None:
+            return found
+        until = time.monotonic() + TTL_SECONDS
+        policy = await store.get(self._pool, name, self.defaults)
+        (self._absent if policy is None else self._loaded).add()
+        if policy is None:
+            return NOTHING
+        if second is not None and found.lease is not None and self._fresh.still_wanted(name):
+            second.store(name, found.lease, policy)
+        return Found(policy, until)

@@ -210,9 +210,9 @@ async def test_a_reaper_is_run_and_says_what_it_moved(one: Tab, axe: Axe, http: 
 
 
 async def test_webhooks_say_who_is_told_and_what_was_given_up(
-    one: Tab, axe: Axe, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    one: Tab, axe: Axe, http: httpx.AsyncClient, small: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.engine.kept.FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(small.context.engine.kept, "ttl", 0.1)
     await one.open("/admin/webhooks")
     assert "Nobody was told anything yet." in await one.text()
     assert "No topic has a webhook." in await one.text()

@@ -356,7 +356,7 @@ async def test_without_its_database_it_says_so_and_what_it_knows(serve: Serve, d
         await queue.add(3)
         assert (await scrape(http)).of("database_up") == 1
         await link.cut()
-        service.context.engine.levels._next = 0.0  # as after five seconds
+        service.context.engine.levels.forget()  # as after five seconds
         began = time.monotonic()
         now = await scrape(http)
         assert time.monotonic() - began < 4

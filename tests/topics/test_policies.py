@@ -155,17 +155,6 @@ async def test_who_leaves_takes_nobodys_answer_along(machine: Machine, topic: st
     assert machine.log.count("get") == 1
 
 
-async def test_no_more_is_remembered_than_there_is_room_for(
-    machine: Machine, topic: str, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "MOST", 3)
-    for place in range(8):
-        await make_queue(f"{topic}.{place}")
-        await machine.policies.get(f"{topic}.{place}")
-        assert len(machine.policies._known) <= 3
-    assert (await machine.policies.get(f"{topic}.0")).topic.name == f"{topic}.0"
-
-
 async def test_a_log_is_no_queue(machine: Machine, topic: str, pools: Pools) -> None:
     await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
     with pytest.raises(NotAQueue):

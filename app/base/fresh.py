@@ -1,0 +1,144 @@
+"""Readings that are shared: read at most every few seconds, by one for all who ask."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+from app import tasks
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+MOST: Final = 10_000
+
+
+class Fresh(Generic[Key, Value]):
+    """Values by key, each good for `ttl` seconds from before it was read. Who asks meanwhile for one that is being
+    read gets the same.
+
+    `share`: one that took s seconds to read is read again no sooner than `share` * s seconds later. `retry`: after a
+    reading that failed, in seconds; until then nobody reads, and `within` finds nothing. `most`: values that are kept,
+    and readings under way. `at_once`: readings at the same time; others wait for their turn. `until`: where a value
+    itself says until when it is good, by time.monotonic(); one that was never good is given to who asked, and not kept.
+    """
+
+    def __init__(
+        self,
+        ttl: float,
+        *,
+        share: float = 0.0,
+        retry: float = 0.0,
+        most: int = MOST,
+        at_once: int | None = None,
+        until: Callable[[Value], float] | None = None,
+    ) -> None:
+        self.ttl = ttl
+        self._share = share
+        self._retry = retry
+        self._most = most
+        self._until = until
+        self._turn = None if at_once is None else asyncio.Semaphore(at_once)
+        self._kept: dict[Key, tuple[Value, float]] = {}
+        self._failed: dict[Key, float] = {}  # no reading before then
+        self._under_way: dict[Key, asyncio.Task[Value]] = {}
+        self._left: set[asyncio.Task[Value]] = set()  # forgotten while they read
+
+    def known(self, key: Key) -> Value | None:
+        """The value, where it is still good; asks for nothing."""
+        good = self._good(key)
+        return None if good is None else good[0]
+
+    async def get(self, key: Key, read: Callable[[], Awaitable[Value]]) -> Value:
+        """The value; raises what reading it raises. Who is cancelled ends no reading."""
+        good = self._good(key)
+        if good is not None:
+            return good[0]
+        return await asyncio.shield(self._task(key, read))
+
+    async def within(self, key: Key, read: Callable[[], Awaitable[Value]], patience: float) -> Value | None:
+        """The value; None where that takes longer than `patience` seconds, too much is under way, or it failed a
+        moment ago. It is read to its end then, for who asks next: it has to have a limit of its own. Raises what
+        reading it raises."""
+        good = self._good(key)
+        if good is not None:
+            return good[0]
+        if key not in self._under_way and (
+            len(self._under_way) >= self._most or time.monotonic() < self._failed.get(key, -math.inf)
+        ):
+            return None
+        task = self._task(key, read)
+        done, _ = await asyncio.wait([task], timeout=patience)
+        return task.result() if done else None
+
+    def still_wanted(self, key: Key) -> bool:
+        """For a reading that asks itself: whether what it reads is to be kept, as nobody has forgotten it meanwhile."""
+        return self._under_way.get(key) is asyncio.current_task()
+
+    def forget(self, key: Key) -> None:
+        """Read it for the next who asks. What is being read at this moment is given to those who wait for it alone."""
+        self._kept.pop(key, None)
+        self._failed.pop(key, None)
+        task = self._under_way.pop(key, None)
+        if task is not None:
+            self._left.add(task)
+
+    def forget_all(self) -> None:
+        """The same for all."""
+        for key in [*self._kept, *self._under_way]:
+            self.forget(key)
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        await tasks.end(*self._under_way.values(), *self._left)
+
+    def _good(self, key: Key) -> tuple[Value, float] | None:
+        kept = self._kept.get(key)
+        return kept if kept is not None and time.monotonic() < kept[1] else None
+
+    def _task(self, key: Key, read: Callable[[], Awaitable[Value]]) -> asyncio.Task[Value]:
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self._read(key, read))
+            task.add_done_callback(lambda done: self._landed(key, done))
+        return task
+
+    async def _read(self, key: Key, read: Callable[[], Awaitable[Value]]) -> Value:
+        if self._turn is not None:
+            async with self._turn:
+                return await self._read_now(key, read)
+        return await self._read_now(key, read)
+
+    async def _read_now(self, key: Key, read: Callable[[], Awaitable[Value]]) -> Value:
+        began = time.monotonic()
+        try:
+            value = await read()
+        except BaseException:
+            if self.still_wanted(key) and self._retry:
+                now = time.monotonic()
+                self._failed[key] = now + max(self._retry, self._share * (now - began))
+            raise
+        if self.still_wanted(key):
+            now = time.monotonic()
+            until = max(began + self.ttl, now + self._share * (now - began))
+            self._keep(key, value, until if self._until is None else self._until(value))
+        return value
+
+    def _keep(self, key: Key, value: Value, until: float) -> None:
+        self._failed.pop(key, None)
+        self._kept.pop(key, None)
+        if until <= time.monotonic():
+            return
+        if len(self._kept) >= self._most:
+            del self._kept[next(iter(self._kept))]  # the one that was read longest ago
+        self._kept[key] = (value, until)
+
+    def _landed(self, key: Key, task: asyncio.Task[Value]) -> None:
+        if self._under_way.get(key) is task:
+            del self._under_way[key]
+        self._left.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where all who asked have left
