@@ -54,8 +54,8 @@ openapi: ## write docs/routes.txt anew from the code: what each route takes and 
 reference: ## write docs/errors.md, http.md and sql-contract.md anew from the code
 	$(PYTHON) -m tests.reference
 
-dashboards: ## write Grafana's dashboards anew from deploy/grafana/dashboards.py
-	$(PYTHON) deploy/grafana/dashboards.py deploy/grafana/provisioning/dashboards
+dashboards: ## write Grafana's dashboards into var/dashboards, for a Grafana of your own; Compose's has them by itself
+	$(PYTHON) deploy/grafana/dashboards.py var/dashboards
 
 docs: ## build the manual as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet

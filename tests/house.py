@@ -22,7 +22,6 @@ GENERATED: Final = (
     *("docs/errors.md", "docs/http.md", "docs/sql-contract.md"),
     "docs/benchmarks/*.json",
     "app/api/examples.json",
-    "deploy/grafana/provisioning/dashboards/*.json",
 )
 PAUSES: Final = {"sleep", "wait", "wait_for", "timeout"}
 # A class that declares this many of these is a configuration of a topic.

@@ -65,7 +65,7 @@ def test_compose_is_as_its_specification_says() -> None:
 
 def test_every_service_is_bounded_looked_at_and_out_of_reach(services: Parsed) -> None:
     assert set(services) == {
-        *("postgres", "redis", "migrate", "api-1", "api-2", "nginx", "reaper", "prometheus", "grafana"),
+        *("postgres", "redis", "migrate", "api-1", "api-2", "nginx", "reaper", "prometheus", "grafana", "dashboards"),
         *("spark-master", "spark-worker", "spark"),
     }
     for name, service in services.items():
@@ -78,7 +78,8 @@ def test_every_service_is_bounded_looked_at_and_out_of_reach(services: Parsed) -
 def test_what_services_name_is_there(services: Parsed) -> None:
     whole = interpolated()
     for name, service in services.items():
-        for network in service["networks"]:
+        assert ("networks" in service) != ("network_mode" in service), name
+        for network in service.get("networks", ()):
             assert network in whole["networks"], name
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]

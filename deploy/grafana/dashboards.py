@@ -1,5 +1,7 @@
-"""Writes Grafana's dashboards: deploy/grafana/dashboards.py FOLDER, which `make dashboards` calls. Each is a module of
-its own; panels.py has how one is written."""
+"""Writes Grafana's dashboards: python3 deploy/grafana/dashboards.py FOLDER. Needs Python 3.11 or newer, and no package.
+
+docker-compose.yml runs it at each start. Each dashboard is a module of its own; panels.py has how one is written.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ import topic
 import workers
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
     for module in (overview, topic, postgresql, workers):
-        path = Path(sys.argv[1]) / f"{module.BOARD['uid']}.json"
+        path = folder / f"{module.BOARD['uid']}.json"
         path.write_text(json.dumps(module.BOARD, indent=1, ensure_ascii=False) + "\n")

@@ -1,17 +1,14 @@
-"""deploy/grafana: dashboards as their source has them, of metrics that there are, with links that lead somewhere."""
+"""deploy/grafana: dashboards of metrics that there are, with links that lead somewhere."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from app.admin.pages import PAGES
 from tests.monitoring import sources
-from tests.monitoring.sources import DASHBOARDS, ROOT, Parsed
+from tests.monitoring.sources import GRAFANA, ROOT, Parsed
 
 ALERTS = sources.alerts()
 BOARDS = sources.boards()
@@ -19,17 +16,18 @@ CORE = {"row", "stat", "timeseries", "table"}
 BUILT_IN = {"__rate_interval", "__url_time_range", "__value.text", "datasource"}
 
 
-def test_they_are_as_their_source_has_them(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, ROOT / "deploy/grafana/dashboards.py", tmp_path], check=True)
-    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert made == {path.name: path.read_text() for path in DASHBOARDS.glob("*.json")}, "run: make dashboards"
-
-
 def test_grafana_finds_them_and_their_source_of_data() -> None:
-    [provider] = sources.parsed(DASHBOARDS / "holdfast.yml")["providers"]
-    assert provider["options"]["path"] == "/etc/grafana/provisioning/dashboards"
-    assert "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro" in (ROOT / "docker-compose.yml").read_text()
-    [source] = sources.parsed(DASHBOARDS.parent / "datasources/prometheus.yml")["datasources"]
+    """The dashboards are written from the folder that is mounted, before Grafana starts and where it looks."""
+    services = sources.parsed(ROOT / "docker-compose.yml")["services"]
+    writes, grafana = services["dashboards"], services["grafana"]
+    assert writes["volumes"] == ["./deploy/grafana:/grafana:ro", "dashboards:/dashboards"]
+    assert f"FROM {writes['image']} AS packages\n" in (ROOT / "Dockerfile").read_text(), "an image that is there anyway"
+    assert grafana["depends_on"]["dashboards"] == {"condition": "service_completed_successfully"}
+    [provider] = sources.parsed(GRAFANA / "provisioning/dashboards/holdfast.yml")["providers"]
+    assert f"dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    assert "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro" in grafana["volumes"]
+    assert set(BOARDS) == {f"holdfast-{name}" for name in ("overview", "topic", "postgresql", "workers")}
+    [source] = sources.parsed(GRAFANA / "provisioning/datasources/prometheus.yml")["datasources"]
     assert source["isDefault"], "it is what the variable datasource begins with"
 
 
