@@ -283,6 +283,14 @@ async def test_stats(cli: Cli, client: AsyncClient, queue: AsyncTopic) -> None:
     assert (head.split()[:2], row.split()[:2]) == (["topic", "ready"], [queue.name, "2"])
 
 
+async def test_stats_have_the_oldest_job_behind_the_head_of_its_group(cli: Cli, queue: AsyncTopic) -> None:
+    await queue.enqueue_many([models.Record(data=n, group="g") for n in range(2)])
+    await queue.claim(max=2)
+    one = (await cli("stats", queue.name, "--json")).object
+    assert (one["ready"], one["in_flight"], one["blocked"]) == (0, 1, 1)
+    assert one["oldest_ms"] > 0
+
+
 async def test_stats_of_a_deep_topic(cli: Cli, queue: AsyncTopic) -> None:
     """Jobs that wait are counted at any depth. Where more are due than are looked at, the count says so."""
     for _ in range(2):

@@ -16,7 +16,7 @@ from app.api.openapi import operation, query
 from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
-from app.api.v0.stats import DEAD, DEAD_EXACT, EXACT
+from app.api.v0.stats import BLOCKED_AGE, DEAD, DEAD_EXACT, EXACT
 from app.edge.context import context_of
 from app.engine.overview import Seen, Sort, page
 from app.errors import InvalidRequest
@@ -71,7 +71,7 @@ class TopicSeen(msgspec.Struct):
     exact: Annotated[bool, EXACT]
     dead_exact: Annotated[bool, DEAD_EXACT]
     oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
-    oldest_blocked_age_ms: Annotated[int | None, about("Of jobs behind the heads of their groups. null: none waits.")]
+    oldest_blocked_age_ms: Annotated[int | None, BLOCKED_AGE]
     wait_goal_ms: Annotated[int | None, about("From what age on it is late; 0: from none. null: it is a log.")]
     paused: bool
     paused_tenants: Annotated[int, about("How many of its tenants are.")]

@@ -32,6 +32,7 @@ DEAD: Final = about(
     "Failed jobs: those kept in the topic, and those in its dead-letter topic that came from it, if that is a queue."
 )
 EXACT: Final = about("false: more than 10,000 jobs are due, and there may be more of each state.")
+BLOCKED_AGE: Final = about("Of jobs behind the heads of their groups. null: none waits.")
 DEAD_EXACT: Final = about("false: there may be more failed jobs: 10,000 in the dead-letter topic are counted.")
 
 
@@ -59,6 +60,7 @@ class TopicStats(msgspec.Struct):
     exact: Annotated[bool, EXACT]
     dead_exact: Annotated[bool, DEAD_EXACT]
     oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
+    oldest_blocked_age_ms: Annotated[int | None, BLOCKED_AGE]
 
 
 class TenantStatsAnswer(msgspec.Struct):
@@ -129,4 +131,5 @@ def _total(looked: Looked) -> TopicStats:
         exact=looked.exact,
         dead_exact=looked.dead_exact,
         oldest_claimable_age_ms=looked.oldest_ms,
+        oldest_blocked_age_ms=looked.stuck.oldest_ms,
     )

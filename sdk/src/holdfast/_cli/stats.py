@@ -93,7 +93,9 @@ def _row(topic: SyncTopic) -> dict[str, Any]:
         totals = topic.totals()
     except errors.NotAQueue:
         return row
-    row |= {name: getattr(totals, name) for name in (*HELD, *EXACT)} | {"oldest_ms": totals.oldest_claimable_age_ms}
+    row |= {name: getattr(totals, name) for name in (*HELD, *EXACT)}
+    ages = totals.oldest_claimable_age_ms, totals.oldest_blocked_age_ms
+    row["oldest_ms"] = max((age for age in ages if age is not None), default=None)
     told = topic.stats_history()
     row |= dict.fromkeys(HAPPENED, 0)
     if told.steps and (told.told_to - (last := told.steps[-1]).at).total_seconds() <= told.step_s:

@@ -27,7 +27,8 @@ class TenantStats:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStats:
     """What a topic has now. `dead`: failed jobs, those kept in the topic and those in its dead-letter topic that came
-    from it. There may be more of them where `dead_exact` is false, and of the others where `exact` is."""
+    from it. There may be more of them where `dead_exact` is false, and of the others where `exact` is.
+    `oldest_blocked_age_ms`: for how long the oldest job behind the head of its group has waited."""
 
     ready: int
     scheduled: int
@@ -37,6 +38,7 @@ class TopicStats:
     exact: bool
     dead_exact: bool
     oldest_claimable_age_ms: int | None
+    oldest_blocked_age_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
