@@ -215,7 +215,7 @@ def make_queue(pools: Pools, policies: Policies) -> Callable[..., Awaitable[Poli
     """Creates a queue by name, with settings of the v0 dialect; its policy."""
 
     async def make(name: str, **settings: object) -> Policy:
-        asked = Asked(**{"type": "queue", **settings})  # type: ignore[arg-type]
+        asked = Asked(**{"type": "queue", **settings})
         await store.put(pools.rest, name, resolve(name, asked))
         policies.forget(name)
         return await policies.queue(name)

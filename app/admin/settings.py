@@ -1,12 +1,11 @@
 """A topic's settings as texts of a form, both ways, and what differs between two configurations.
 
-What there is to set, what it means and its bounds come from what the API takes: app/topics/asked.py.
+What there is to set, what it means and its bounds come from where it is declared: app/topics/settings.py.
 """
 
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
@@ -16,37 +15,17 @@ from msgspec.structs import replace
 
 from app.errors import InvalidRequest
 from app.times import duration
-from app.topics.asked import Asked, AskedOfEither, resolve
+from app.topics.asked import Asked, resolve
 from app.topics.config import Defaults, Policy, in_effect
-from app.topics.settings import FIELDS, Chosen, Config, OnExhausted, TopicType
+from app.topics.declared import Declared, Part
+from app.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhausted, TopicType
 
-PARTS: Final[dict[str, tuple[str, ...]]] = {
-    "Limits": ("max_depth", "throughput_limit", "tenant_limits", "cap_records", "cap_bytes", "discard"),
-    "Deliveries": (
-        *("lease_ms", "max_deliveries", "on_exhausted", "max_retries", "dlq_threshold", "dead_letter", "backoff"),
-        "claim_jitter_ms",
-    ),
-    "Order": ("priority_order", "retry_order", "aging_ms", "tenant_weights", "wait_goal_ms"),
-    "How long things are kept": (
-        *("ttl_ms", "dead_ttl_ms", "result_ttl_ms", "event_ttl_ms", "replayable", "replay_window_ms"),
-        *("idempotency_window_ms", "dedupe_window_ms"),
-    ),
-    "Comings and goings": ("accepts", "ingest", "user_events", "webhook", "auto_create", "dedupe_node"),
-    "Storage": ("type", "durability"),
-}
+PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Part}
 SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
 _CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # elsewhere, of those that pages don't have
-_OF_LOGS: Final = {  # what makes a difference there
-    *("cap_records", "cap_bytes", "discard", "ttl_ms", "idempotency_window_ms", "durability"),
-    *("auto_create", "dedupe_node"),
-}
-_OF_SERVICE: Final = {"lease_ms", "ttl_ms", "max_retries", "dlq_threshold"}  # that a queue may leave to it
+_OF_SERVICE: Final = set(Defaults.__struct_fields__)  # that a queue may leave to it
 _BY_RETRIES: Final = {"max_retries", "dlq_threshold"}
 _BY_DELIVERIES: Final = {"max_deliveries", "on_exhausted"}
-_WORDS: Final[dict[str, dict[str, Any]]] = msgspec.json.schema_components([AskedOfEither])[1]["AskedOfEither"][
-    "properties"
-]
-_TYPES: Final = typing.get_type_hints(AskedOfEither, include_extras=True)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}\Z")
 
 
@@ -171,8 +150,7 @@ def typed_of(was: Chosen, fields: Mapping[str, str]) -> dict[str, str]:
 
 
 def _setting(name: str, policy: Policy, default: Config, typed: str | None = None, error: str = "") -> Setting:
-    chosen, schema = policy.chosen, _WORDS[name]
-    kind, choices = _kind(schema)
+    chosen, one = policy.chosen, DECLARED[name]
     value, usual, held = getattr(policy.config, name), getattr(default, name), _held(name, chosen)
     if name in _left(chosen):
         source = Source.SERVICE if getattr(chosen, name) is None else Source.SET
@@ -182,9 +160,9 @@ def _setting(name: str, policy: Policy, default: Config, typed: str | None = Non
         source = Source.DEFAULT if value == usual else Source.SET
     return Setting(
         name,
-        schema["description"],
-        kind,
-        choices,
+        one.about,
+        _kind(one),
+        _choices(one),
         _text(getattr(chosen, name)) if typed is None else typed,
         _length(name, value),
         _length(name, usual),
@@ -210,30 +188,26 @@ def _left(chosen: Chosen) -> set[str]:
 
 def _held(name: str, chosen: Chosen) -> Source | None:
     """Why a setting can't be set here; None: it can."""
-    if name == "type" or (chosen.type is TopicType.LOG and name not in _OF_LOGS):
+    if name == "type" or (chosen.type is TopicType.LOG and not DECLARED[name].setting.logs):
         return Source.TYPE
     return Source.FOLLOWS if name in (_BY_DELIVERIES if chosen.max_deliveries is None else _BY_RETRIES) else None
 
 
-def _kind(schema: dict[str, Any]) -> tuple[Kind, tuple[str, ...]]:
-    of: dict[str, Any] = schema["anyOf"][0]
-    if "enum" in of:
-        return Kind.CHOICE, tuple(of["enum"])
-    match of.get("type"):
-        case "boolean":
-            return Kind.CHOICE, ("true", "false")
-        case "integer":
-            return Kind.NUMBER, ()
-        case "string":
-            return Kind.TEXT, ()
-        case _:
-            return Kind.JSON, ()
+def _kind(one: Declared) -> Kind:
+    if _choices(one):
+        return Kind.CHOICE
+    return {int: Kind.NUMBER, str: Kind.TEXT}.get(one.type, Kind.JSON)
+
+
+def _choices(one: Declared) -> tuple[str, ...]:
+    return ("true", "false") if one.type is bool else one.words
 
 
 def _parsed(name: str, text: str) -> Any:
     """What was typed, as the API takes it; None for "". Raises ValueError, which says what is wrong."""
     value: Any
-    kind, choices = _kind(_WORDS[name])
+    one = DECLARED[name]
+    kind = _kind(one)
     if not text:
         return None
     if "\0" in text:
@@ -248,8 +222,8 @@ def _parsed(name: str, text: str) -> Any:
         except (msgspec.DecodeError, RecursionError) as error:
             raise ValueError(f"This is JSON: {error}") from None
     else:
-        value = text == "true" if choices == ("true", "false") and text in choices else text
-    return msgspec.convert(value, _TYPES[name])  # what it raises is a ValueError
+        value = text == "true" if one.type is bool and text in _choices(one) else text
+    return msgspec.convert(value, one.takes)  # what it raises is a ValueError
 
 
 def _usual_exit(chosen: Chosen) -> OnExhausted:

@@ -8,12 +8,15 @@ from typing import Final
 _NAMES: Final[dict[str, str]] = {}  # by text; complete once the modules are imported
 
 
-def load(package: str, name: str) -> str:
-    """The text of `<package>/sql/<name>.sql`, its header comment included.
+def load(package: str, name: str, **parts: str) -> str:
+    """The text of `<package>/sql/<name>.sql`, its header comment included, with each of `parts` in place of its name in
+    braces: what follows from a declaration, and is no value.
 
     Called at import, into a module constant: a missing file fails the import, not the first request.
     """
     text = files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
+    for part, value in parts.items():
+        text = text.replace(f"{{{part}}}", value)
     _NAMES[text] = f"{package.rpartition('.')[2]}/{name}"
     return text
 
@@ -21,3 +24,8 @@ def load(package: str, name: str) -> str:
 def name_of(text: str) -> str:
     """`<package>/<name>` of a statement that was loaded; "other" for any other."""
     return _NAMES.get(text, "other")
+
+
+def text_of(name: str) -> str | None:
+    """The text of a statement by `<package>/<name>`; None: it is not loaded."""
+    return next((text for text, loaded in _NAMES.items() if loaded == name), None)

@@ -14,8 +14,8 @@ from app.topics.control import FREE, Control
 from app.topics.settings import (
     DEAD_LETTERS,
     FIELDS,
+    LEASE,
     NAME,
-    TEN_YEARS_MS,
     Chosen,
     Config,
     Durability,
@@ -137,9 +137,5 @@ def of_messages(name: str) -> Chosen:
 
 def clamp_lease(lease_ms: int) -> int:
     """The nearest length that a lease may have, in ms."""
-    return min(max(lease_ms, 100), 86_400_000)
-
-
-def clamp_window(window_ms: int) -> int:
-    """The nearest time that acknowledged jobs may be kept, in ms."""
-    return min(window_ms, TEN_YEARS_MS)
+    least, most = LEASE
+    return min(max(lease_ms, least), most)

@@ -14,6 +14,6 @@ Ingest = Literal["key", "public"]
 ACCEPTS: Final = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 
 
-def media_types(asked: Sequence[str] | None) -> tuple[str, ...]:
+def media_types(asked: Sequence[str]) -> tuple[str, ...]:
     """Which ones /in takes: each once, in lower case."""
-    return ACCEPTS if asked is None else tuple(dict.fromkeys(one.lower() for one in asked))
+    return tuple(dict.fromkeys(one.lower() for one in asked))

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _GET = sql.load(__package__, "get")
 _PAGE = sql.load(__package__, "page")
 _CONFIGURED = sql.load(__package__, "configured")
-_INSERT = sql.load(__package__, "insert")
-_UPDATE = sql.load(__package__, "update")
+_COLUMNS = {"settings": ", ".join(FIELDS), "chosen": ", ".join(f"c.{name}" for name in FIELDS)}
+_INSERT = sql.load(__package__, "insert", **_COLUMNS)
+_UPDATE = sql.load(__package__, "update", **_COLUMNS)
 _LOCK = sql.load(__package__, "lock")
 _CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
 _DROP_SEQUENCE = sql.load(__package__, "drop_sequence")

@@ -10,7 +10,6 @@ from app.admin.settings import Source
 from app.audit import trail
 from app.queue.backoff import Backoff
 from app.queue.model import Topic
-from app.topics.asked import AskedOfEither
 from app.topics.config import DEFAULTS, Policy, in_effect, of_messages
 from app.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
 from app.topics.webhook import Webhook
@@ -40,7 +39,6 @@ def test_a_page_has_every_setting_once() -> None:
     assert len(settings.SETTINGS) == len(set(settings.SETTINGS))
     without_effect = {"priority", "auto_priority", "leases_durable"}
     assert set(settings.SETTINGS) == set(FIELDS) - {"configured"} - without_effect
-    assert set(settings.SETTINGS) == set(AskedOfEither.__struct_fields__) - {"durable"} - without_effect
 
 
 @pytest.mark.parametrize("chosen", ALL.values(), ids=ALL)

@@ -92,7 +92,7 @@ class QueueMachine(RuleBasedStateMachine):
         asked = Asked(
             type="queue",
             max_deliveries=limits.max_deliveries,
-            on_exhausted=limits.on_exhausted,  # type: ignore[arg-type]
+            on_exhausted=limits.on_exhausted,
             dead_letter=self.dead if limits.on_exhausted == "dead_letter" else None,
         )
         self.world.run(store.put(self.world.pools.rest, self.name, resolve(self.name, asked)))

@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.db import sql
+from app.topics import store  # noqa: F401  which fills in what its statements leave open
+
 ROOT = Path(__file__).parents[2]
 CALL = re.compile(r"\$(\d+)")
 
@@ -46,7 +49,9 @@ class Statement:
 def every() -> list[Statement]:
     """All of them, by path."""
     return [
-        Statement(_package(path.parents[1]), path.stem, path.read_text())
+        Statement(
+            package := _package(path.parents[1]), path.stem, sql.text_of(f"{package}/{path.stem}") or path.read_text()
+        )
         for path in sorted((ROOT / "app").rglob("sql/*.sql"))
     ]
 

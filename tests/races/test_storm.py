@@ -283,7 +283,7 @@ async def test_a_storm_leaves_a_history_as_promised(
         stack.push_async_callback(observer.close)
         engines = [await start(url, stack) for _ in range(ENGINES)]
         for name, settings in TOPICS.items():
-            asked = Asked(**{"type": "queue", "durable": True, **settings})  # type: ignore[arg-type]
+            asked = Asked(**{"type": "queue", "durable": True, **settings})
             await store.put(engines[0][1].rest, name, resolve(name, asked))
         known = Policies(engines[0][1].rest)
         policies = {name: await known.queue(name) for name in TOPICS}

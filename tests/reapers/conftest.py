@@ -45,7 +45,7 @@ def make(machine: Machine) -> Callable[..., Awaitable[Policy]]:
     """Creates a queue."""
 
     async def make(name: str, **settings: object) -> Policy:
-        asked = Asked(**{"type": "queue", **settings})  # type: ignore[arg-type]
+        asked = Asked(**{"type": "queue", **settings})
         await store.put(machine.pools.rest, name, resolve(name, asked))
         return await machine.policies.queue(name)
 

@@ -27,7 +27,7 @@ def make_log(machine: Machine) -> Make:
     """Creates a log, or gives it other settings."""
 
     async def make(name: str, **settings: object) -> Policy:
-        asked = Asked(**{"type": "log", **settings})  # type: ignore[arg-type]
+        asked = Asked(**{"type": "log", **settings})
         await store.put(machine.pools.rest, name, resolve(name, asked))
         machine.policies.forget(name)
         return await machine.policies.get(name)

@@ -59,7 +59,7 @@ async def checked(pools: Pools, topic: str) -> Policy:
 
 
 async def put_queue(pools: Pools, topic: str, schema: object = NUMBERS, **settings: object) -> Policy:
-    asked = resolve(topic, Asked(type="queue", **settings))  # type: ignore[arg-type]
+    asked = resolve(topic, Asked(type="queue", **settings))
     await store.put(pools.rest, topic, asked, schema=schema)  # type: ignore[arg-type]
     return await Policies(pools.rest).queue(topic)
 

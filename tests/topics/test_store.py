@@ -22,7 +22,7 @@ MakeQueue = Callable[..., Awaitable[Policy]]
 
 
 def queue(topic: str, **settings: object) -> Config:
-    return resolve(topic, Asked(**{"type": "queue", **settings}))  # type: ignore[arg-type]
+    return resolve(topic, Asked(**{"type": "queue", **settings}))
 
 
 async def sequences(pools: Pools, topic: str) -> list[str]:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
-from app.api.bounds import about
-from app.queue.backoff import Backoff
-from app.topics.asked import Asked, Deliveries, DlqThreshold, MaxRetries, Unbounded
-from app.topics.settings import PATTERN, SEVEN_DAYS_MS, TEN_YEARS_MS
-from app.topics.webhook import Webhook
-
-Seconds = Annotated[int, Meta(ge=0)]
+from app.topics.asked import Asked, T, about, extended, field
+from app.topics.declared import Declared
+from app.topics.settings import DECLARED, MOST_DELIVERIES, PATTERN
 
 # Two names of one thing: at most one of each pair is given.
-PAIRS = (
-    ("max_deliveries", "max_retries"),
-    ("max_deliveries", "dlq_threshold"),
-    ("ttl_ms", "message_ttl_seconds"),
-    ("lease_ms", "visibility_timeout_seconds"),
-    ("replay_window_ms", "replay_window_seconds"),
+IN_SECONDS: Final = {name: one.setting.seconds for name, one in DECLARED.items() if one.setting.seconds}
+PAIRS: Final = (("max_deliveries", "max_retries"), ("max_deliveries", "dlq_threshold"), *IN_SECONDS.items())
+# What a PUT replaces all: null or absent is the default. Of the others absent is as it was, null is v0's default.
+REPLACED: Final = {
+    *("type", "durability", *IN_SECONDS, "max_depth", "throughput_limit", "replayable"),
+    *("max_deliveries", "max_retries", "dlq_threshold", "dead_letter", "on_exhausted"),
+}
+_AFTER: Final = {  # answers have some after others than v0's
+    "idempotency_window_ms": ("result_ttl_ms", "event_ttl_ms", "dead_ttl_ms"),
+    "priority": ("tenant_weights", "tenant_limits"),
+}
+_MOVED: Final = {name for names in _AFTER.values() for name in names}
+OF_V0: Final = tuple(
+    one for name in DECLARED if name not in REPLACED and name not in _MOVED for one in (name, *_AFTER.get(name, ()))
 )
 
 
@@ -29,6 +33,23 @@ def _given(name: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
+def _in_seconds(one: Declared) -> tuple[Any, None]:
+    setting = one.setting
+    most = None if setting.bounds is None else setting.bounds[1] // 1000
+    usual = None if one.optional else one.stored // 1000
+    clamped = "" if setting.clamp is None else f" Clamped to {setting.clamp[0] / 1000:g} to {setting.clamp[1] // 1000}."
+    return Annotated[Annotated[int, Meta(ge=0, le=most)] | None, about(setting.about + clamped, usual)], None
+
+
+def _taking_settings(of: type[T]) -> type[T]:
+    fields: dict[str, tuple[Any, Any]] = {name: field(one) for name, one in DECLARED.items() if not one.setting.v0}
+    for name, seconds in IN_SECONDS.items():
+        fields[seconds] = _in_seconds(DECLARED[name])
+        fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}.")], None
+    return extended(of, fields)
+
+
+@_taking_settings
 class TopicConfigBody(Asked, frozen=True, kw_only=True):
     """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
     where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
@@ -41,35 +62,8 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
         ]
     }
     topic: Annotated[str | None, about("The name in the path, as answers have it.")] = None
-    max_retries: MaxRetries = None
-    dlq_threshold: DlqThreshold = None
-    message_ttl_seconds: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS // 1000)] | None, about("How long a job lives; 0: for ever.")
-    ] = None
-    visibility_timeout_seconds: Annotated[
-        Seconds | None, about("Length of a lease, clamped to 0.1 to 86400 seconds.")
-    ] = None
-    replay_window_seconds: Annotated[
-        Seconds | None,
-        about(
-            "How long those are kept, clamped to ten years; 0: for ever. Dropped unless replayable is true.",
-            SEVEN_DAYS_MS // 1000,
-        ),
-    ] = None
-    max_depth: Annotated[Unbounded | None, about("Most live jobs; 0: no limit.", 0)] = None
-    throughput_limit: Annotated[
-        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None, about("Most jobs a second that dequeues get; 0: no limit.", 0)
-    ] = None
-    replayable: Annotated[bool | None, about("Whether acknowledged jobs are kept for a replay.", False)] = None
     durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
     type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
-    lease_ms: Annotated[Unbounded | None, about("In place of visibility_timeout_seconds, clamped as that is.")] = None
-    ttl_ms: Annotated[Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("In place of message_ttl_seconds.")] = (
-        None
-    )
-    replay_window_ms: Annotated[Unbounded | None, about("In place of replay_window_seconds, clamped as that is.")] = (
-        None
-    )
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
         about("Where dead letters go: another topic. null: <topic>.dlq."),
@@ -79,11 +73,21 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
         about("With max_deliveries: what becomes of a job whose deliveries are spent. null: dead_letter."),
     ] = None
     max_deliveries: Annotated[
-        Deliveries | None,
+        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
         about("v0's word, in place of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
     ] = None
 
 
+def _showing_settings(of: type[T]) -> type[T]:
+    fields: dict[str, tuple[Any, Any]] = {}
+    for name in OF_V0:
+        one = DECLARED[name]
+        absent = one.optional or one.stored == {}
+        fields[name] = (one.shows | UnsetType, UNSET) if absent else (one.shows, NODEFAULT)
+    return extended(of, fields)
+
+
+@_showing_settings
 class TopicConfig(msgspec.Struct, kw_only=True):
     """What was chosen for a topic. What was left to the service is not there; nor is a limit that there is not. Of two
     names of one thing the second stands where the first can't say it: ttl_ms for what is no whole second, durability
@@ -107,31 +111,6 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     lease_ms: int | UnsetType = UNSET
     replay_window_ms: int | UnsetType = UNSET
     durability: str | UnsetType = UNSET
-    claim_jitter_ms: int
-    cap_records: int
-    cap_bytes: int
-    discard: str
-    idempotency_window_ms: int
-    result_ttl_ms: int
-    event_ttl_ms: int
-    dead_ttl_ms: int
-    dedupe_window_ms: int
-    priority: int | UnsetType = UNSET
-    tenant_weights: dict[str, int] | UnsetType = UNSET
-    tenant_limits: dict[str, int] | UnsetType = UNSET
-    auto_priority: bool
-    priority_order: str
-    retry_order: str
-    aging_ms: int
-    wait_goal_ms: int
-    accepts: list[str]
-    ingest: str
-    user_events: bool
-    auto_create: bool
-    dedupe_node: bool
-    leases_durable: bool
-    backoff: Backoff | UnsetType = UNSET
-    webhook: Webhook | UnsetType = UNSET
 
 
 class TopicConfigs(msgspec.Struct):

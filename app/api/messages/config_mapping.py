@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.api.messages.config_bodies import PAIRS, TopicConfig, TopicConfigBody
+from app.api.messages.config_bodies import IN_SECONDS, OF_V0, PAIRS, TopicConfig, TopicConfigBody
 from app.errors import InvalidRequest, NotAQueue
-from app.topics.asked import check_leases, to_stored
-from app.topics.config import check_name, clamp_lease, clamp_window
-from app.topics.ingestion import media_types
-from app.topics.settings import BIGINT_MAX, DEAD_LETTERS, SEVEN_DAYS_MS, Chosen, Durability, OnExhausted, TopicType
+from app.topics.asked import check_leases
+from app.topics.config import check_name
+from app.topics.declared import Declared
+from app.topics.settings import DEAD_LETTERS, DECLARED, Chosen, Durability, OnExhausted, TopicType
 
 T = TypeVar("T")
-
-# Settings of v0's that keep their name and have no other here: absent is as it was, null is v0's default.
-OF_V0: Final = (
-    "claim_jitter_ms",
-    "cap_records",
-    "cap_bytes",
-    "discard",
-    "idempotency_window_ms",
-    "result_ttl_ms",
-    "event_ttl_ms",
-    "dead_ttl_ms",
-    "dedupe_window_ms",
-    "priority",
-    "tenant_weights",
-    "tenant_limits",
-    "auto_priority",
-    "priority_order",
-    "retry_order",
-    "aging_ms",
-    "wait_goal_ms",
-    "accepts",
-    "ingest",
-    "user_events",
-    "auto_create",
-    "dedupe_node",
-    "leases_durable",
-    "backoff",
-    "webhook",
-)
-_V0_DEFAULTS: Final = Chosen()
-_CLAMPED: Final = {"claim_jitter_ms": 5_000, "cap_records": BIGINT_MAX, "cap_bytes": BIGINT_MAX}
 
 
 class Wanted(msgspec.Struct):
@@ -85,32 +54,20 @@ def must_be_clear(name: str, body: TopicConfigBody) -> None:
 def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
     """What is chosen from now on, where `was` was."""
     body = asked.body
-    lease_ms = _millis(body.visibility_timeout_seconds, body.lease_ms)
-    window_ms = _millis(body.replay_window_seconds, body.replay_window_ms) if body.replayable else None
+    left = {name: _millis(getattr(body, seconds), getattr(body, name)) for name, seconds in IN_SECONDS.items()}
+    left |= {name: getattr(body, name) for name in ("max_retries", "dlq_threshold", "max_depth", "throughput_limit")}
+    if not body.replayable:
+        left["replay_window_ms"] = None
+    kept = {name: getattr(body, name) for name in OF_V0 if name in asked.given}
+    settings = {name: _stored(DECLARED[name], value) for name, value in (left | kept).items()}
     durable = Durability.DISK if body.durable is False else Durability.FSYNC
-    settings: dict[str, Any] = {
-        "durability": durable if body.durability is None else Durability(body.durability),
-        "lease_ms": None if lease_ms is None else clamp_lease(lease_ms),
-        "ttl_ms": _millis(body.message_ttl_seconds, body.ttl_ms),
-        "max_retries": body.max_retries,
-        "dlq_threshold": body.dlq_threshold,
-        "max_depth": min(body.max_depth or 0, BIGINT_MAX),
-        "throughput_limit": body.throughput_limit or 0,
-        "replayable": bool(body.replayable),
-        "replay_window_ms": SEVEN_DAYS_MS if window_ms is None else clamp_window(window_ms),
-        **_exit(name, was, asked),
-        "configured": True,
-    }
-    for field in OF_V0:
-        if field in asked.given:
-            value = getattr(body, field)
-            settings[field] = getattr(_V0_DEFAULTS, field) if value is None else to_stored(value)
-    for field, most in _CLAMPED.items():
-        if field in settings:
-            settings[field] = min(settings[field], most)
-    if "accepts" in settings:
-        settings["accepts"] = media_types(settings["accepts"])
-    return msgspec.structs.replace(was, **settings)
+    settings["durability"] = durable if body.durability is None else Durability(body.durability)
+    settings["replayable"] = bool(body.replayable)
+    return msgspec.structs.replace(was, **settings, **_exit(name, was, asked), configured=True)
+
+
+def _stored(one: Declared, value: Any) -> Any:
+    return one.stored if value is None else one.to_stored(value)
 
 
 def _exit(name: str, was: Chosen, asked: Wanted) -> dict[str, Any]:

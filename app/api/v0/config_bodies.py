@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import NODEFAULT, UNSET, UnsetType
 
-from app.queue.backoff import Backoff
+from app.topics.asked import T, extended
+from app.topics.schemas import Text
+from app.topics.settings import DECLARED, Config
 from app.topics.webhook import Webhook
 
+SETTINGS: Final = tuple(name for name, one in DECLARED.items() if one.setting.v0)
 
-class ResolvedConfig(msgspec.Struct):
+
+def _showing_settings(of: type[T]) -> type[T]:
+    shown = {name: DECLARED[name] for name in SETTINGS}
+    types = {name: one.shows | None if one.default is None else one.shows for name, one in shown.items()}
+    return extended(of, {name: (of_it, NODEFAULT) for name, of_it in types.items()})
+
+
+@_showing_settings
+class ResolvedConfig(msgspec.Struct, kw_only=True):
     """A topic's configuration, defaults filled in and clamps applied."""
 
-    type: str
     durable: bool
-    durability: str
-    lease_ms: int
-    claim_jitter_ms: int
-    max_deliveries: int
-    dead_letter: str | None
-    on_exhausted: str
-    ttl_ms: int
-    cap_records: int
-    cap_bytes: int
-    discard: str
-    idempotency_window_ms: int
-    dedupe_window_ms: int
-    priority: int | None
-    auto_priority: bool
-    max_depth: int
-    throughput_limit: int
-    priority_order: str
-    retry_order: str
-    aging_ms: int
-    wait_goal_ms: int
-    tenant_weights: dict[str, int]
-    tenant_limits: dict[str, int]
-    replayable: bool
-    replay_window_ms: int
-    result_ttl_ms: int
-    event_ttl_ms: int
-    dead_ttl_ms: int
-    accepts: list[str]
-    ingest: str
-    user_events: bool
-    auto_create: bool
-    dedupe_node: bool
-    leases_durable: bool
-    backoff: Backoff | None
     webhook: Webhook | UnsetType = UNSET
     schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
     schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET
+
+
+def config_shown(config: Config, schema: Text | None = None) -> dict[str, Any]:
+    """A configuration as the v0 dialect shows it."""
+    first, *others = SETTINGS
+    shown = {name: getattr(config, name) for name in (first, "durable", *others)}
+    if schema is not None:
+        shown |= {"schema": msgspec.Raw(schema.schema.encode()), "schema_format": schema.format}
+    if config.webhook is None:
+        del shown["webhook"]
+    return shown

@@ -23,7 +23,7 @@ from app.api.v0.bodies import (
     QueueCounts,
     StateAnswer,
 )
-from app.api.v0.config_bodies import ResolvedConfig
+from app.api.v0.config_bodies import config_shown
 from app.api.v0.fields import answer
 from app.edge.configs import check_dead_letter, check_hook
 from app.edge.context import Context, context_of
@@ -229,19 +229,6 @@ async def configure(
 def _schema_asked(asked: AskedInFull) -> Text:
     form = None if asked.schema_format is None else Format(asked.schema_format)
     return text_of(encode(asked.schema).decode(), form)
-
-
-def config_shown(config: Config, schema: Text | None = None) -> dict[str, Any]:
-    """A configuration as the v0 dialect shows it."""
-    shown = {name: getattr(config, name) for name in ResolvedConfig.__struct_fields__ if name not in _OF_SCHEMA}
-    if schema is not None:
-        shown |= {"schema": msgspec.Raw(schema.schema.encode()), "schema_format": schema.format}
-    if config.webhook is None:
-        del shown["webhook"]
-    return shown
-
-
-_OF_SCHEMA: Final = {"schema", "schema_format"}
 
 
 def _extent(state: State) -> dict[str, int]:

@@ -1,0 +1,117 @@
+"""How a setting of a topic is declared, and what follows from a declaration. The settings are in settings.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+
+class Part(Enum):
+    """Where the admin page has a setting."""
+
+    LIMITS = "Limits"
+    DELIVERIES = "Deliveries"
+    ORDER = "Order"
+    KEPT = "How long things are kept"
+    INGESTION = "Comings and goings"
+    STORAGE = "Storage"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What is declared of a setting beside its type and its default."""
+
+    about: str  # for callers and operators
+    part: Part | None = None  # of the admin page; None: it isn't there
+    bounds: tuple[int, int] | None = None  # a value outside of them is refused
+    clamp: tuple[int, int] | None = None  # a value outside of them is moved to the nearer one; below 0 it is refused
+    logs: bool = False  # whether it makes a difference in a log
+    takes: Any = None  # what a PUT may have, where that is narrower than what is stored
+    stores: Callable[[Any], Any] | None = None  # what is stored of that, where it is not the same
+    only: tuple[Any, ...] = ()  # all that a PUT may have, where its type has more
+    usual: str = ""  # the default, where that depends on other settings
+    see: str = ""  # where the manual says more, as a link from docs/
+    v0: bool = True  # whether v0 takes and shows it; the messages dialect has all of them
+    seconds: str = ""  # the name by which the messages dialect has it in seconds
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A setting as it was declared, and its type and its defaults: what is stored where nobody chose, and v0's."""
+
+    name: str
+    setting: Setting
+    type: Any  # without None
+    optional: bool  # whether None can be stored
+    stored: Any
+    default: Any
+
+    @property
+    def takes(self) -> Any:
+        """What a PUT may have."""
+        setting = self.setting
+        if setting.takes is not None:
+            return setting.takes
+        if setting.bounds is not None:
+            return Annotated[int, Meta(ge=setting.bounds[0], le=setting.bounds[1])]
+        if setting.clamp is not None:
+            return Annotated[int, Meta(ge=0)]
+        if _is(self.type, Enum):
+            return Literal[tuple(one.value for one in self.type)]
+        return self.type
+
+    @property
+    def shows(self) -> Any:
+        """What an answer has of it: words are texts there."""
+        if self.words:
+            return str
+        return list[str] if get_origin(self.type) is tuple else self.type
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those that it is one of; none: it is no word."""
+        return get_args(self.takes) if get_origin(self.takes) is Literal else ()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether its column is one of JSON."""
+        return get_origin(self.type) is dict or _is(self.type, msgspec.Struct)
+
+    @property
+    def about(self) -> str:
+        """What it means, and where a value is moved to that it can't have."""
+        clamp = self.setting.clamp
+        bounds = "" if clamp is None or clamp[1] >= 2**62 else f" Clamped to {clamp[0]} to {clamp[1]}."
+        return self.setting.about + bounds
+
+    def to_stored(self, value: Any) -> Any:
+        """What is stored of what a PUT has. A version that does not know a field of an object yet can still read it."""
+        if self.setting.stores is not None:
+            return self.setting.stores(value)
+        if self.setting.clamp is not None:
+            least, most = self.setting.clamp
+            return min(max(value, least), most)
+        return (
+            msgspec.convert(value, self.type, from_attributes=True) if _is(self.type, Enum | msgspec.Struct) else value
+        )
+
+
+def _is(one: Any, kinds: Any) -> bool:
+    return isinstance(one, type) and issubclass(one, kinds)
+
+
+def declared(chosen: type[msgspec.Struct], full: type[msgspec.Struct]) -> dict[str, Declared]:
+    """The settings among the fields of `chosen`; their defaults in `full` are v0's."""
+    found = {}
+    stored, defaults = chosen(), full()
+    for name, hint in get_type_hints(chosen, include_extras=True).items():
+        if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], Setting):
+            of = get_args(hint)[0]
+            kinds = [one for one in get_args(of) if one is not type(None)]
+            optional = len(kinds) < len(get_args(of))
+            kind = kinds[0] if optional else of
+            default = getattr(defaults, name)
+            found[name] = Declared(name, hint.__metadata__[0], kind, optional, getattr(stored, name), default)
+    return found
