@@ -19,7 +19,8 @@ from typing import Final
 
 import msgspec
 
-from app import __version__, tasks
+from app import __version__
+from app.base.loops import Loop
 from app.metrics import catalogue
 from app.metrics.catalogue import FAMILIES, Family, Merge
 from app.metrics.numbers import MOST_TOPICS, Counter, Histogram, Labels, Numbers
@@ -77,7 +78,7 @@ class Metrics(Numbers):
         self._started = time.time()
         self._last = b""
         self._lock = asyncio.Lock()
-        self._writer: asyncio.Task[None] | None = None
+        self._loop = Loop(f"write metrics to {folder}", self._write, WRITE_SECONDS)
         self.levels.append(self._process)
         if folder is not None and (former := _read(folder / (self._slot + SUFFIX))) is not None:
             self._go_on_from(former)
@@ -85,22 +86,20 @@ class Metrics(Numbers):
     def start(self) -> None:
         """Start writing, if there is anybody to write for."""
         if self._folder is not None:
-            self._writer = asyncio.create_task(self._keep_writing(self._folder))
+            self._loop.start()
 
     async def stop(self) -> None:
         """Stop it. What was counted stays for who comes after."""
-        if self._writer is not None and self._folder is not None:
-            await tasks.end(self._writer)
-            with contextlib.suppress(OSError):
-                await self._write(self._folder, ended=True)
+        await self._loop.stop()
+        with contextlib.suppress(OSError):
+            await self._write(ended=True)
 
     async def merged(self) -> Merged:
         """This process's numbers as they are, and the others' as they last wrote them."""
-        if self._folder is not None:
-            try:
-                await self._write(self._folder)
-            except OSError as error:
-                log.warning("can't write metrics to %s: %r", self._folder, error)
+        try:
+            await self._write()
+        except OSError as error:
+            log.warning("can't write metrics to %s: %r", self._folder, error)
         # Encoding is a copy, and the fastest: with a thousand topics everything else is too slow for the event loop.
         content = msgspec.msgpack.encode(self._written())
         return await asyncio.to_thread(_gather, content, self._folder, self._slot)
@@ -109,21 +108,13 @@ class Metrics(Numbers):
         levels = [] if ended else [(f.name, labels, value) for ask in self.levels for f, labels, value in ask()]
         return _Written(0 if ended else os.getpid(), levels, self.counters, self.histograms)
 
-    async def _keep_writing(self, folder: Path) -> None:
-        while True:
-            try:
-                await self._write(folder)
-            except OSError as error:
-                log.warning("can't write metrics to %s: %r", folder, error)
-            except Exception:
-                log.exception("can't write metrics")
-            await asyncio.sleep(WRITE_SECONDS)
-
-    async def _write(self, folder: Path, *, ended: bool = False) -> None:
+    async def _write(self, *, ended: bool = False) -> None:
+        if self._folder is None:
+            return
         async with self._lock:
             content = msgspec.msgpack.encode(self._written(ended=ended))
             if content != self._last:
-                await asyncio.to_thread(_replace, folder / (self._slot + SUFFIX), content)
+                await asyncio.to_thread(_replace, self._folder / (self._slot + SUFFIX), content)
                 self._last = content
 
     def _go_on_from(self, former: _Written) -> None:

@@ -6,7 +6,6 @@ docs/semantics.md, section 21.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import logging
 import secrets
@@ -14,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from app import tasks
 from app.base.fresh import Fresh
+from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
 from app.db import sql
 from app.keys import Key, scopes_of
@@ -57,17 +56,15 @@ class Directory:
         """`token_secret`: signs users' tokens; None for one that is kept in the database."""
         self._pool = pool
         self._fixed = {key.digest: key for key in fixed}
-        self._ttl = ttl
         self._known = dict(self._fixed)
         self._users: dict[str, User] = {}
         self._token_secret = token_secret
         # What makes and reads tokens; None as long as nobody needed it.
         self.tokens: Tokens | None = None
-        self._wanted = asyncio.Event()
         self._loading = asyncio.Lock()
         self._asked = self._answered = 0
         self._look: Fresh[None, bool] = Fresh(LOOK_SECONDS)
-        self._keeping: asyncio.Task[None] | None = None
+        self._loop = Loop("load keys and users", self.reload, ttl, first=ttl, retry=RETRY_SECONDS)
         self.loads = 0  # how often the database was asked
         # Whether a request needs sign-in at all. Read on every request.
         self.guarded = bool(fixed)
@@ -108,17 +105,16 @@ class Directory:
 
     def start(self) -> None:
         """Begin to load again and again."""
-        self._keeping = asyncio.create_task(self._keep())
+        self._loop.start()
 
     async def stop(self) -> None:
         """Stop that."""
-        if self._keeping is not None:
-            await tasks.end(self._keeping)
+        await self._loop.stop()
         await self._look.stop()
 
     def refresh(self) -> None:
         """Keys or users have changed elsewhere, perhaps: load soon. Never waits."""
-        self._wanted.set()
+        self._loop.wake()
 
     async def changed(self, gone: str = "", user: str = "") -> None:
         """This process has changed keys or users: know that before it answers, and tell the others. `gone`: the id of a
@@ -194,16 +190,6 @@ class Directory:
             await self._pool.execute(_KEEP_SECRET, secrets.token_bytes(LEAST_SECRET_BYTES))
             secret = await self._pool.fetchval(_SECRET)
         return bytes(secret)
-
-    async def _keep(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._ttl):
-                    await self._wanted.wait()
-            self._wanted.clear()
-            if not await self._reload_or_say():
-                await asyncio.sleep(RETRY_SECONDS)
-                self._wanted.set()
 
     async def _reload_or_say(self) -> bool:
         """Load; what goes wrong is logged. Whether it went well."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 
 from app import __version__
+from app.base.loops import Loop
 from app.db import schema
 from app.db.embedded import CONNECTIONS, EmbeddedPostgres
 from app.errors import ConfigurationError
@@ -55,6 +56,7 @@ class Supervisor:
         self._settings = settings
         self._bound = bound
         self._postgres: EmbeddedPostgres | None = None
+        self._keeper: Loop | None = None
         self._version = ""
         self._files = listener.allow_files(settings.max_connections + SPARE_FILES)
         one = settings.workers == 1
@@ -95,6 +97,8 @@ class Supervisor:
             waiter.cancel()
             # The workers first: what they have in flight ends while the database is there.
             await asyncio.gather(work, waiter, return_exceptions=True)
+            if self._keeper is not None:
+                await self._keeper.stop()
             if self._postgres is not None:
                 left = max(0.5, WHOLE_STOP - 1.0 - (time.monotonic() - began))
                 await asyncio.to_thread(self._postgres.stop, left)
@@ -112,7 +116,8 @@ class Supervisor:
                 group.create_task(self._announce())
                 await self._prepare_database()
                 if self._postgres is not None:
-                    group.create_task(self._keep_postgres(self._postgres))
+                    self._keeper = self._keep(self._postgres)
+                    self._keeper.start()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
@@ -155,22 +160,23 @@ class Supervisor:
         finally:
             room.close()
 
-    async def _keep_postgres(self, postgres: EmbeddedPostgres) -> None:
-        while True:
-            await asyncio.sleep(TICK)
+    def _keep(self, postgres: EmbeddedPostgres) -> Loop:
+        async def once() -> None:
             if postgres.alive():
-                continue
+                return
             why = postgres.cluster.lack_of_room() or "the data folder's postgres.log says why"
             log.error("PostgreSQL (process %s) ended: %s. Starting it again", postgres.pid, why)
             try:
                 url = await asyncio.to_thread(postgres.restart)
             except (ConfigurationError, OSError) as error:
                 log.error("%s", error)
-                continue
+                return
             log.info("PostgreSQL runs again (process %s)", postgres.pid)
             # Another owner may have brought it back on another port.
             for worker in self._workers:
                 worker.use(url)
+
+        return Loop("keep PostgreSQL running", once, TICK, first=TICK)
 
     async def _announce(self) -> None:
         if self._dispatcher is not None:

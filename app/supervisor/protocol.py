@@ -16,6 +16,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from app.base.loops import Loop
 from app.errors import HeadersTooLarge, HoldfastError, InvalidRequest, RequestTimeout, Unavailable, UriTooLong
 from app.log import request_id
 from app.main import ERRORS
@@ -248,17 +249,18 @@ class _Lingering(asyncio.Protocol):
         self._refused.connection_lost(exc)
 
 
-async def watch(connections: set[BoundedProtocol], limits: Settings) -> None:
-    """Look at every connection again and again, until cancelled."""
-    shortest = min(limits.header_seconds, limits.body_seconds, limits.write_seconds)
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(min(LONGEST_TICK, shortest / LOOKS))
-        now = loop.time()
+def watch(connections: set[BoundedProtocol], limits: Settings) -> Loop:
+    """Looks at every connection again and again."""
+    tick = min(LONGEST_TICK, min(limits.header_seconds, limits.body_seconds, limits.write_seconds) / LOOKS)
+
+    async def once() -> None:
+        now = asyncio.get_running_loop().time()
         for place, connection in enumerate(list(connections)):
             connection.look(now)
             if place % IN_A_ROW == IN_A_ROW - 1:
                 await asyncio.sleep(0)
+
+    return Loop("look at connections", once, tick, first=tick)
 
 
 def _shown(error: HoldfastError, target: bytes, named: bytes) -> bytes:

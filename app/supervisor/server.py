@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 
 import uvicorn
 
+from app.base.loops import Loop
 from app.errors import ConfigurationError
 from app.main import create_app
 from app.settings import Settings
@@ -147,7 +148,7 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._settings = settings
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: Loop | None = None
         self._stopping = stopping
         self._lifeline = lifeline
         self._intake = intake
@@ -162,9 +163,8 @@ class Server(uvicorn.Server):
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         gc.enable()
-        self._watching = asyncio.create_task(
-            watch(cast("set[BoundedProtocol]", self.server_state.connections), self._settings)
-        )
+        self._watching = watch(cast("set[BoundedProtocol]", self.server_state.connections), self._settings)
+        self._watching.start()
         if self._intake is not None:
             self._intake.start(
                 limits=self._settings,
@@ -181,7 +181,7 @@ class Server(uvicorn.Server):
         self._stopping()
         await super().shutdown(sockets)
         if self._watching is not None:
-            self._watching.cancel()
+            await self._watching.stop()
 
     async def _take_the_last(self, doors: Sequence[socket.socket]) -> None:
         """Stop listening, and serve who has connected by then: closed with the socket, they would be reset."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from app import tasks
+from app.base.loops import Loop
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics.hints import GATHER_SECONDS, Hints
@@ -26,8 +26,6 @@ CHANNEL: Final = "holdfast:hints"
 TIMEOUT_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 1.0
 LISTEN_SECONDS: Final = 5.0
-
-log = logging.getLogger(__name__)
 
 
 class Bus:
@@ -45,60 +43,64 @@ class Bus:
             url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS, health_check_interval=15
         )
         self._hints = hints
-        self._outbox = hints.outbox()
         self._tier = tier
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sending = Loop(
+            "send hints over Redis", self._send, gap=GATHER_SECONDS, retry=RETRY_SECONDS, passing=(RedisError,)
+        )
+        self._listening = Loop("hear hints over Redis", self._listen, retry=RETRY_SECONDS, passing=(RedisError,))
+        self._outbox = hints.outbox(self._sending.wake)
+        self._channel: PubSub | None = None
 
     def start(self) -> None:
         """Start sending and listening."""
-        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._listen())]
+        self._sending.start()
+        self._listening.start()
 
     async def stop(self) -> None:
         """Stop both."""
-        await tasks.end(*self._tasks)
+        await asyncio.gather(self._sending.stop(), self._listening.stop())
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
 
     async def _send(self) -> None:
-        while True:
-            batch = await self._outbox.take()
-            messages = batch.messages(self._hints.me)
-            try:
-                pipeline = self._redis.pipeline(transaction=False)
-                copies = (
-                    [] if self._tier is None else [key for topic in batch.changed for key in self._tier.keys(topic)]
-                )
-                if copies:
-                    pipeline.delete(*copies)
-                for message in messages:
-                    pipeline.publish(CHANNEL, message)
-                await pipeline.execute()
-                self._sent.add(len(messages))
-            except (RedisError, OSError, TimeoutError) as error:
-                self._dropped.add(len(batch.work))
-                self._outbox.put_back(batch)
-                log.warning("Redis does not take hints at the moment: %r", error)
-                await asyncio.sleep(RETRY_SECONDS)
-            await asyncio.sleep(GATHER_SECONDS)
+        batch = self._outbox.take()
+        messages = batch.messages(self._hints.me)
+        pipeline = self._redis.pipeline(transaction=False)
+        copies = [] if self._tier is None else [key for topic in batch.changed for key in self._tier.keys(topic)]
+        if copies:
+            pipeline.delete(*copies)
+        for message in messages:
+            pipeline.publish(CHANNEL, message)
+        try:
+            await pipeline.execute()
+        except (RedisError, OSError, TimeoutError):
+            self._dropped.add(len(batch.work))
+            self._outbox.put_back(batch)
+            raise
+        self._sent.add(len(messages))
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async with self._redis.pubsub(ignore_subscribe_messages=False) as channel:
-                    await channel.subscribe(CHANNEL)
-                    while True:
-                        message = await channel.get_message(timeout=LISTEN_SECONDS)
-                        if message is None:
-                            await channel.ping()
-                        elif message["type"] == "subscribe":
-                            self._connected = True
-                            self._hints.on_missed()
-                        elif message["type"] == "message":
-                            self._heard_of.add(self._hints.heard(message["data"]))
-            except (RedisError, OSError, TimeoutError) as error:
-                self._connected = False
-                log.warning("Redis gives no hints at the moment: %r", error)
-                await asyncio.sleep(RETRY_SECONDS)
+    async def _listen(self) -> float:
+        """Hear one message; the channel stays open for the next."""
+        try:
+            if self._channel is None:
+                self._channel = self._redis.pubsub(ignore_subscribe_messages=False)
+                await self._channel.subscribe(CHANNEL)
+            message = await self._channel.get_message(timeout=LISTEN_SECONDS)
+            if message is None:
+                await self._channel.ping()
+            elif message["type"] == "subscribe":
+                self._connected = True
+                self._hints.on_missed()
+            elif message["type"] == "message":
+                self._heard_of.add(self._hints.heard(message["data"]))
+        except BaseException:
+            self._connected = False
+            channel, self._channel = self._channel, None
+            if channel is not None:
+                with contextlib.suppress(RedisError, OSError, TimeoutError):
+                    await channel.aclose()  # type: ignore[no-untyped-call]
+            raise
+        return 0.0
 
 
 async def announce_keys(url: str) -> bool:

@@ -9,8 +9,6 @@ more changes than a carrier could take.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -44,11 +42,13 @@ class Batch(msgspec.Struct):
 
 
 class Outbox:
-    """What a carrier has yet to tell. Bounded: work beyond that is dropped, changes become one `missed`."""
+    """What a carrier has yet to tell. Bounded: work beyond that is dropped, changes become one `missed`.
 
-    def __init__(self) -> None:
+    `wake` is called when there is something."""
+
+    def __init__(self, wake: Callable[[], object]) -> None:
         self._batch = Batch()
-        self._something = asyncio.Event()
+        self._wake = wake
 
     def changed(self, topic: str) -> None:
         """See Hints."""
@@ -56,36 +56,28 @@ class Outbox:
             self._batch.changed.add(topic)
         else:
             self._batch.missed = True
-        self._something.set()
+        self._wake()
 
     def work(self, topic_id: int, jobs: int) -> None:
         """See Hints."""
         work = self._batch.work
         if topic_id in work or len(work) < MOST_WAITING:
             work[topic_id] = work.get(topic_id, 0) + jobs
-            self._something.set()
+            self._wake()
 
     def user(self, digest: str) -> None:
         """See Hints."""
         if len(self._batch.users) < MOST_WAITING:
             self._batch.users.add(digest)
-            self._something.set()
+            self._wake()
 
     def keys(self) -> None:
         """See Hints."""
         self._batch.keys = True
-        self._something.set()
+        self._wake()
 
-    async def take(self, seconds: float | None = None) -> Batch:
-        """Wait for hints, for so long at most, and take them out."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._something.wait()
-        return self.take_now()
-
-    def take_now(self) -> Batch:
-        """Those that are there."""
-        self._something.clear()
+    def take(self) -> Batch:
+        """Take out the hints that are there."""
         batch, self._batch = self._batch, Batch()
         return batch
 
@@ -119,9 +111,9 @@ class Hints:
         self.on_keys: Callable[[], None] = lambda: None
         self.on_missed: Callable[[], None] = lambda: None
 
-    def outbox(self) -> Outbox:
-        """For one more carrier: what is said from now on."""
-        self._outboxes.append(Outbox())
+    def outbox(self, wake: Callable[[], object]) -> Outbox:
+        """For one more carrier, to be woken when there is something: what is said from now on."""
+        self._outboxes.append(Outbox(wake))
         return self._outboxes[-1]
 
     def changed(self, topic: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from app import tasks
+from app.base.loops import REST, Loop
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
 from app.topics.hints import GATHER_SECONDS, Batch, Hints
@@ -44,7 +44,8 @@ class Relay:
         # A socket for each: what one of them does not read counts against the buffer of who sent it.
         self._others = {str(folder / f"{other}{SUFFIX}"): _socket() for other in range(slots) if other != slot}
         self._owed: set[str] = set()
-        self._sending: asyncio.Task[None] | None = None
+        self._loop = Loop("tell the other workers", self._send, gap=GATHER_SECONDS)
+        self._listening = False
         mine = folder / f"{slot}{SUFFIX}"
         mine.unlink(missing_ok=True)
         self._socket = _socket()
@@ -53,19 +54,20 @@ class Relay:
         except BaseException:
             self._close()
             raise
-        self._outbox = hints.outbox()
+        self._outbox = hints.outbox(self._loop.wake)
 
     def start(self) -> None:
         """Start sending and listening."""
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
-        self._sending = asyncio.create_task(self._send())
+        self._listening = True
+        self._loop.start()
 
     async def stop(self) -> None:
         """Say what there is still to say, and stop both."""
-        if self._sending is not None:
-            await tasks.end(self._sending)
-            self._sending = None
-            self._tell(self._outbox.take_now())
+        await self._loop.stop()
+        if self._listening:
+            self._listening = False
+            self._tell(self._outbox.take())
             asyncio.get_running_loop().remove_reader(self._socket)
         self._close()
 
@@ -73,10 +75,9 @@ class Relay:
         for end in (self._socket, *self._others.values()):
             end.close()
 
-    async def _send(self) -> None:
-        while True:
-            self._tell(await self._outbox.take(OWED_SECONDS if self._owed else None))
-            await asyncio.sleep(GATHER_SECONDS)
+    async def _send(self) -> float:
+        self._tell(self._outbox.take())
+        return OWED_SECONDS if self._owed else REST
 
     def _tell(self, batch: Batch) -> None:
         messages = batch.messages(self._hints.me)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Final
@@ -26,8 +25,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from app import tasks
-from app.base.outages import UNREACHABLE
+from app.base.loops import Loop
 from app.db import sql
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
@@ -71,8 +69,6 @@ redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4] - age)
 return 1
 """
 
-log = logging.getLogger(__name__)
-
 
 class _Ask(msgspec.Struct, eq=False):
     script: str
@@ -104,23 +100,28 @@ class Tier:
         self._variant = variant
         self._space = ""  # of this database's keys; empty: not known yet
         self._good = False  # Redis has answered in time, the last time it was asked
-        self._said = False  # that it does not
         self._asked: list[_Ask] = []
-        self._something = asyncio.Event()
         self._doubts: dict[str, float] = {}
         self._doubt_all_until = 0.0
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Policy).decode
-        self._serving: asyncio.Task[None] | None = None
+        self._redis: Redis | None = None
+        self._loop = Loop(
+            "use Redis as a cache",
+            self._serve,
+            LOOK_SECONDS,
+            retry=RETRY_SECONDS,
+            passing=(RedisError, asyncpg.PostgresError),
+        )
 
     def start(self) -> None:
         """Connect, and stay connected."""
-        self._serving = asyncio.create_task(self._serve())
+        self._loop.start()
 
     async def stop(self) -> None:
         """Stop that. Nothing is found any more."""
-        if self._serving is not None:
-            await tasks.end(self._serving)
+        await self._loop.stop()
+        await self._disconnect()
 
     def keys(self, name: str) -> tuple[str, ...]:
         """What a change of the topic has to take out."""
@@ -187,44 +188,38 @@ class Tier:
 
     def _ask(self, ask: _Ask) -> None:
         self._asked.append(ask)
-        self._something.set()
+        self._loop.wake()
 
-    async def _serve(self) -> None:
-        while True:
-            try:
-                if not self._space:
-                    database = await self._pool.fetchval(_DATABASE)
-                    self._space = f"holdfast:policy:{_shape(self._variant)}:{database}"
-                await self._connected()
-            except (RedisError, *UNREACHABLE, asyncpg.PostgresError) as error:
-                if not self._said:
-                    log.warning("Redis can't be used as a cache at the moment: %r", error)
-                self._said = True
-            except Exception:
-                log.exception("the cache in Redis failed")
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _connected(self) -> None:
-        redis = Redis.from_url(self._url, socket_connect_timeout=CONNECT_SECONDS, retry=Retry(NoBackoff(), 0))
+    async def _serve(self) -> float | None:
+        """One round trip for all who ask; for nobody, a look whether Redis is there."""
         under_way: list[_Ask] = []
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await redis.ping()
-            while True:
-                self._good, self._said = True, False
-                if not self._asked:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
-                            await self._something.wait()
-                self._something.clear()
-                under_way, self._asked = self._asked[:MOST_AT_ONCE], self._asked[MOST_AT_ONCE:]
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await _answer(redis, under_way)
-        finally:
-            self._good = False
-            for ask in [*under_way, *self._asked]:
-                ask.answered(None)
-            self._asked.clear()
+            if not self._space:
+                database = await self._pool.fetchval(_DATABASE)
+                self._space = f"holdfast:policy:{_shape(self._variant)}:{database}"
+            if self._redis is None:
+                self._redis = Redis.from_url(
+                    self._url, socket_connect_timeout=CONNECT_SECONDS, retry=Retry(NoBackoff(), 0)
+                )
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._redis.ping()
+            under_way, self._asked = self._asked[:MOST_AT_ONCE], self._asked[MOST_AT_ONCE:]
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await _answer(self._redis, under_way)
+        except BaseException:
+            self._asked = [*under_way, *self._asked]
+            await self._disconnect()
+            raise
+        self._good = True
+        return 0.0 if self._asked else None
+
+    async def _disconnect(self) -> None:
+        self._good = False
+        for ask in self._asked:
+            ask.answered(None)
+        self._asked.clear()
+        redis, self._redis = self._redis, None
+        if redis is not None:
             with contextlib.suppress(RedisError, OSError, TimeoutError):
                 await asyncio.wait_for(redis.aclose(), CONNECT_SECONDS)
 

@@ -16,6 +16,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from app import __version__, tasks
+from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
 from app.engine.claims import Claimer
 from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
@@ -84,7 +85,7 @@ class Sender:
         self._allowed = allowed
         self._secret = secret
         self._node = f"webhooks:{secrets.token_hex(4)}"
-        self._task: asyncio.Task[None] | None = None
+        self._loop = Loop("look for webhooks to send", self._look, LOOK_SECONDS, jitter=0.2)
         self._sending: set[asyncio.Task[None]] = set()
         self._places = Places()
         self._outcomes = {
@@ -95,28 +96,18 @@ class Sender:
 
     def start(self) -> None:
         """Begin to send."""
-        self._task = asyncio.create_task(self._follow())
+        self._loop.start()
 
     async def stop(self) -> None:
         """Send no more. What is under way goes back at once, though it may have arrived."""
-        if self._task is not None:
-            await tasks.end(self._task)
+        await self._loop.stop()
         await tasks.end(*self._sending)
 
-    async def _follow(self) -> None:
-        while True:
-            try:
-                policy = await self._engine.policies.queue(DELIVERIES)
-                await self._send_some(policy)
-                continue
-            except (TopicNotFound, NotAQueue):
-                pass
-            except (*UNREACHABLE, HoldfastError) as error:
-                log.warning("can't look for webhooks to send at the moment: %r", error)
-            except Exception:
-                log.exception("can't look for webhooks to send")
-            # Apart from other processes, that started at the same moment.
-            await asyncio.sleep(LOOK_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311
+    async def _look(self) -> float | None:
+        with contextlib.suppress(TopicNotFound, NotAQueue):
+            await self._send_some(await self._engine.policies.queue(DELIVERIES))
+            return 0.0
+        return None
 
     async def _send_some(self, policy: Policy) -> None:
         room = self._places.free
