@@ -183,9 +183,10 @@ async def _place(
 
 
 def _metadata(request: Request, user_id: str | None) -> str | None:
-    """The parameters of the query and the path as `params`, and the user's id; None without either."""
+    """The parameters of the query and the path as `params`, and the user's id; None without either. `token` is left
+    out: other routes take a key or token there, and whoever sends one means it as a credential."""
     params: dict[str, Any] = {}
-    given = request.query_params.multi_items()
+    given = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     if len(given) > MAX_PARAMS:
         raise InvalidRequest(f"At most {MAX_PARAMS} parameters.")
     for name, value in given:

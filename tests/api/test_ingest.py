@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +15,7 @@ from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
 from tests.api.people import add_user, basic, token_of
 from tests.conftest import Running
+from tests.queue.calls import Session
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 TEXT = {"content-type": "text/plain"}
@@ -98,6 +100,21 @@ async def test_parameters_are_the_jobs_params(queue: Topic) -> None:
     assert job["meta"] == {"params": {"a": ["1", "2"], "b": "x", "empty": "", "group": "g"}}
     assert job["group"] == "g"
     assert "meta" not in await sent(queue, b"1", JSON)
+
+
+async def test_a_token_in_the_address_is_not_kept(
+    queue: Topic, connect: Callable[[], Awaitable[Session]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "app")
+    db = await connect()
+    for more, meta in (("?token=s3cret&a=1&token=s3cret2", {"params": {"a": "1"}}), ("?%74oken=s3cret", None)):
+        body = taken(await queue.http.post(f"/in/{queue.name}{more}", content=b"1", headers=JSON))
+        [row] = await db.fetch("SELECT j::text AS text FROM holdfast.jobs j WHERE topic = $1", queue.name)
+        assert "s3cret" not in row["text"]
+        job = await queue.take()
+        assert (job["$seq"], job.get("meta")) == (body["seq"], meta)
+        await queue.ack("n", [body["seq"]])
+    assert not [one for one in caplog.records if one.name.startswith("app") and "s3cret" in one.getMessage()]
     for query in ("?" + "&".join(f"p{i}=1" for i in range(65)), "?a=" + "%01" * 2_800, "?a=%00"):
         answer = await queue.http.post(f"/in/{queue.name}{query}", content=b"1", headers=JSON)
         refused(answer, 400, "invalid_request")
