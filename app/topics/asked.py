@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from app.errors import InvalidRequest
-from app.topics.config import check_name
+from app.topics.config import check_dead_letter
 from app.topics.declared import Declared
 from app.topics.settings import DECLARED, Config, Durability, OnExhausted
 
@@ -90,7 +90,8 @@ def resolve(topic: str, asked: Asked) -> Config:
     if asked.durable:
         settings.setdefault("durability", Durability.FSYNC)
     if asked.dead_letter is not None:
-        if check_name(asked.dead_letter) == topic:
+        check_dead_letter(topic, asked.dead_letter)
+        if asked.dead_letter == topic:
             raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": topic})
         settings.setdefault("on_exhausted", OnExhausted.DEAD_LETTER)
     elif asked.on_exhausted == OnExhausted.DEAD_LETTER.value:

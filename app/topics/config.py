@@ -15,6 +15,7 @@ from app.topics.settings import (
     DEAD_LETTERS,
     FIELDS,
     LEASE,
+    MOST_OF_NAME,
     NAME,
     Chosen,
     Config,
@@ -103,6 +104,24 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another dead_letter") -> None:
+    """Raises InvalidRequest, which says what to do, for what no dead-letter topic of this topic can be called."""
+    if NAME.match(dead_letter) is not None:
+        return
+    what = f"The name of the dead-letter topic, {dead_letter[:300]}, "
+    if len(dead_letter) > MOST_OF_NAME and dead_letter == topic + DEAD_LETTERS:
+        raise InvalidRequest(
+            f"{what}would have {len(dead_letter)} characters, and {MOST_OF_NAME} are the most. {remedy}, or give the "
+            f"topic a name of {MOST_OF_NAME - len(DEAD_LETTERS)} characters or fewer.",
+            {"dead_letter": dead_letter},
+        )
+    raise InvalidRequest(
+        f"{what}is not valid: it must start with a letter or digit and have up to {MOST_OF_NAME} letters, digits, '.', "
+        f"'_', ':' and '-'. {remedy}.",
+        {"dead_letter": dead_letter[:300]},
+    )
+
+
 def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
     """What counts for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
     filled: dict[str, Any] = {field: getattr(chosen, field) for field in FIELDS}
@@ -131,7 +150,7 @@ def of_messages(name: str) -> Chosen:
     check_name(name)
     if name.endswith(DEAD_LETTERS):
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
-    check_name(name + DEAD_LETTERS)
+    check_dead_letter(name, name + DEAD_LETTERS, "Make the topic with PUT /v0/topics/<topic> and another dead_letter")
     return Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
 
 

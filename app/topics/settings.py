@@ -19,6 +19,7 @@ from app.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_t
 from app.topics.webhook import Webhook
 
 PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
+MOST_OF_NAME: Final = 255
 NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
 TEN_YEARS_MS: Final = 315_360_000_000
 SEVEN_DAYS_MS: Final = 604_800_000

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import httpx
 import pytest
 
+from holdfast import AsyncClient, errors
 from tests.api.dialect import Topic, accepted, refused
+from tests.conftest import Running
 
 DEFAULTS = {
     "type": "queue",
@@ -178,6 +181,21 @@ async def test_a_put_of_nothing_on_a_queue_would_make_it_a_log(queue: Topic, bod
     answer = await queue.http.put(queue.path, content=body, headers={"content-type": "application/json"})
     error = refused(answer, 409, "topic_exists_incompatible")
     assert error["detail"] == {"topic": queue.name, "existing_type": "queue", "requested_type": "log"}
+
+
+async def test_a_name_that_leaves_no_room_for_its_dead_letters(http: httpx.AsyncClient, service: Running) -> None:
+    name = "n" * 252
+    what = f"The name of the dead-letter topic, {name}.dlq, would have 256 characters, and 255 are the most. "
+    fewer = ", or give the topic a name of 251 characters or fewer."
+    v0 = await http.put(f"/v0/topics/{name}", json={"dead_letter": f"{name}.dlq"})
+    assert refused(v0, 400, "invalid_request")["message"] == what + "Name another dead_letter" + fewer
+    async with AsyncClient(service.url) as client:
+        with pytest.raises(errors.InvalidRequest, match=re.escape(what + "Name another dead_letter" + fewer)):
+            await client.topic(name).put()
+    message = await http.post("/api/messages", json={"topic": name, "payload": "x"})
+    remedy = "Make the topic with PUT /v0/topics/<topic> and another dead_letter"
+    assert refused(message, 400, "invalid_request")["message"] == what + remedy + fewer
+    accepted(await http.put(f"/v0/topics/{name}", json={"dead_letter": "t.dlq"}))
 
 
 @pytest.mark.parametrize("dead_letter", ["", "a b", "a/b", "-a", "ä", "nul\0", "x" * 256, 5, ["a"], False])
