@@ -19,7 +19,8 @@ from app.errors import ConfigurationError
 PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
 # Variables of the client and of docker-compose.yml: a shell that has them exported starts the service all the same.
-CLIENT_VARIABLES = frozenset({"HOLDFAST_URL", "HOLDFAST_API_KEY", "HOLDFAST_NODE"})
+CLIENTS_KEY = "HOLDFAST_API_KEY"
+CLIENT_VARIABLES = frozenset({"HOLDFAST_URL", CLIENTS_KEY, "HOLDFAST_NODE"})
 COMPOSE_VARIABLES = frozenset({"HOLDFAST_ADMIN_KEY", "HOLDFAST_METRICS_KEY"})
 MIB = 1024 * 1024
 LEAST_SECRET_BYTES = 32

@@ -79,6 +79,17 @@ def test_keys_are_asked_for_in_the_printed_line(serve: Serve) -> None:
     assert "a-key-of-some-length" not in service.words
 
 
+def test_a_clients_key_is_said_to_be_ignored(serve: Serve) -> None:
+    words = "HOLDFAST_API_KEY is the client's setting, and the service ignores it: HOLDFAST_API_KEYS sets its keys"
+    service = serve(API_KEY="a-client-s-own-key")
+    service.up()
+    assert service.words.count(words) == 1
+    assert "a-client-s-own-key" not in service.words
+    guarded = serve(API_KEY="a-client-s-own-key", API_KEYS="a-key-of-some-length")
+    guarded.up()
+    assert words not in guarded.words
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="what a process was started with is seen in /proc")
 def test_secrets_are_in_no_environment_once_it_runs(serve: Serve) -> None:
     """Neither in that of the supervisor and its server, nor in what PostgreSQL inherits; and a server that is started

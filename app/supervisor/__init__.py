@@ -22,7 +22,7 @@ from app.db import schema
 from app.db.embedded import CONNECTIONS, EmbeddedPostgres
 from app.errors import ConfigurationError
 from app.log import as_line
-from app.settings import Settings
+from app.settings import CLIENTS_KEY, PREFIX, Settings
 from app.supervisor import listener
 from app.supervisor.dispatch import Dispatcher
 from app.supervisor.waiting import WaitingRoom
@@ -38,6 +38,10 @@ SPARE_FILES = 512  # of a server process, besides its callers' connections: to t
 
 async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run until SIGTERM or SIGINT; the exit code. Raises ConfigurationError when the service can't start like this."""
+    if environ.get(CLIENTS_KEY) and not settings.api_keys:
+        log.info(
+            "%s is the client's setting, and the service ignores it: %sAPI_KEYS sets its keys", CLIENTS_KEY, PREFIX
+        )
     try:
         with listener.bind(settings.host, settings.port) as bound:
             return await Supervisor(settings, environ, bound).run()
