@@ -1,5 +1,4 @@
-"""What people do to a job by its page: release, cancel, change, clone, requeue it; by the functions of the API's
-verbs."""
+"""The actions of a job's page: release, cancel, change, clone and requeue, by the functions of the API's verbs."""
 
 from __future__ import annotations
 

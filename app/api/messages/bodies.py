@@ -1,4 +1,4 @@
-"""What the routes of the messages dialect take and answer. A field that is not listed is a 400."""
+"""Bodies and answers of the messages dialect. A field that is not listed is a 400."""
 
 from __future__ import annotations
 

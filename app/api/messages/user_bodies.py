@@ -1,4 +1,4 @@
-"""What the routes for sign-in, users and grants take and answer. A field that is not listed is a 400."""
+"""Bodies and answers of the routes for sign-in, users and grants. A field that is not listed is a 400."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the v0 routes take and answer. A field that a body does not list is a 400."""
+"""Bodies and answers of the v0 routes. A field that a body does not list is a 400."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an append takes and answers. Unknown fields of a call are a 400; those of a record are ignored, as the original
+"""Bodies and answers of an append. Unknown fields of a call are a 400; those of a record are ignored, as the original
 does: its clients send back what they have read."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ack, nack, fail and extend of the v0 dialect take and answer. Other fields are a 400."""
+"""Bodies and answers of ack, nack, fail and extend in v0. Other fields are a 400."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ DEAD_EXACT: Final = about("false: there may be more failed jobs: 10,000 in the d
 
 
 class TenantStats(msgspec.Struct):
-    """What a tenant has."""
+    """Counts of a tenant's jobs."""
 
     tenant: str
     ready: int
@@ -50,7 +50,7 @@ class TenantStats(msgspec.Struct):
 
 
 class TopicStats(msgspec.Struct):
-    """What the whole topic has now."""
+    """Counts of the whole topic's jobs, now."""
 
     ready: int
     scheduled: int
@@ -90,7 +90,7 @@ class TenantStatsAnswer(msgspec.Struct):
     ),
 )
 async def stats(request: Request) -> Response:
-    """What each tenant of a queue has, and the whole queue."""
+    """Counts of jobs: of each tenant of a queue, and of the whole queue."""
     began = time.perf_counter()
     context = context_of(request)
     name = topic_in(request)
