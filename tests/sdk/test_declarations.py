@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from app import cron as service_cron
 from holdfast import AsyncContext, Queue, Schedule
 
 NOWHERE = "http://127.0.0.1:1"
@@ -115,3 +117,33 @@ def test_a_context_by_keyword_alone_is_refused() -> None:
     with pytest.raises(TypeError, match="takes more by keyword alone"):
         queue.handler("t")(other)
     queue.handler("t")(harmless)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "0 0 L/3 * *",
+        "0 0 * * 01L",
+        "0 0 * * SUN#1",
+        "0 0 * * 5L/3",
+        "0 0 * * 1#2/3",
+        "0 0 * * SUNL",
+        "*/\u0663 * * * *",
+    ],
+)
+def test_the_service_and_the_sdk_take_the_same_expressions(expression: str) -> None:
+    def taken(check: Callable[[str], object]) -> bool:
+        try:
+            check(expression)
+        except ValueError:
+            return False
+        return True
+
+    assert taken(Schedule) == taken(service_cron.parse)
+
+
+def test_a_time_zone_is_one_of_ianas() -> None:
+    assert Schedule("* * * * *", time_zone="Europe/Berlin").time_zone == "Europe/Berlin"
+    for name in ("Mars/Olympus", "localtime", "europe/berlin"):
+        with pytest.raises(ValueError, match="time_zone is an IANA time zone"):
+            Schedule("* * * * *", time_zone=name)

@@ -1,7 +1,9 @@
-"""Whether a cron expression of five fields makes sense. When it is due the service says: docs/schedules.md."""
+"""Whether a cron expression of five fields makes sense, and a time zone's name. When it is due the service says:
+docs/schedules.md."""
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -35,6 +37,13 @@ def check(cron: str) -> None:
         raise ValueError(f"the cron expression {cron!r} is never due: no month that it names has such a day")
 
 
+def check_zone(name: str) -> None:
+    """Raises ValueError for what is no IANA time zone. Where this machine has no list of them, the service checks."""
+    zones = zoneinfo.available_timezones() - {"localtime"}
+    if zones and name not in zones | {"UTC"}:
+        raise ValueError(f"time_zone is an IANA time zone, such as Europe/Berlin, and not {name!r:.100}")
+
+
 def _has_no_day(days: str, months: str, weekdays: str) -> bool:
     """Whether it is never due, as on February 30. Only lists of months are checked; the service checks the others."""
     if not weekdays.startswith("*"):
@@ -46,12 +55,13 @@ def _has_no_day(days: str, months: str, weekdays: str) -> bool:
 
 def _fits(item: str, name: str, values: Mapping[str, int]) -> bool:
     term, slash, step = item.partition("/")
-    if slash and not (step.isdecimal() and int(step) > 0):
+    if slash and not (step.isascii() and step.isdecimal() and int(step) > 0):
         return False
     if term == "*" or (name == "day of month" and term in ("L", "LW")):
         return True
     if name == "day of week" and (term.endswith("L") or term[-2:-1] == "#"):  # the last, or the nth of the month
-        return term.removesuffix("L").partition("#")[0] in values and (term[-1] in "L12345")
+        day = term.removesuffix("L").partition("#")[0]
+        return not slash and _value(day) in values and (term[-1] in "12345" or (term[-1] == "L" and day.isdecimal()))
     first, dash, last = term.partition("-")
     if not dash:
         return _value(first) in values

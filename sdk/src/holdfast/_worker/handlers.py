@@ -39,6 +39,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         cron.check(self.cron)
+        if self.time_zone is not None:
+            cron.check_zone(self.time_zone)
         if self.missed not in (None, *typing.get_args(Missed)):
             raise ValueError(f"missed is 'skip', 'once' or 'all', and not {self.missed!r:.100}")
 
