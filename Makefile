@@ -73,7 +73,7 @@ wheel: ## build the client, and the service for tests against it, into sdk/dist,
 bench: ## measure the bars; takes some minutes on a machine that does nothing else
 	$(PYTHON) -m tests.benchmarks
 
-figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchmarks/*.json
+figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchmarks/*.json, and shorten those
 	$(PYTHON) -m tests.benchmarks.report
 
 chaos: ## faults of nineteen kinds beside traffic whose history is checked, for MINUTES=30; SEED= of an earlier run

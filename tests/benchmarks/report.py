@@ -1,4 +1,4 @@
-"""Write the tables and pictures of docs/benchmarks.md from docs/benchmarks/*.json: make figures.
+"""Write the tables and pictures of docs/benchmarks.md from docs/benchmarks/*.json, and shorten those: make figures.
 
 What stands between a pair of markers in the page is written anew; the rest is kept by hand.
 """
@@ -17,6 +17,13 @@ from tests.benchmarks.latency import faults
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 RUNS: Final = 3  # side by side
+ROUNDS: Final = {
+    "rates",
+    "bases",
+    "rounds",
+    "notes",
+}  # of a figure: what it was made from, which the page does not show
+BY_SLICE: Final = "jobs_per_s_by_slice"  # the same as in `series`
 NOTHING: Final = "Not measured yet."
 
 Json = Mapping[str, Any]
@@ -25,6 +32,19 @@ Json = Mapping[str, Any]
 def read(folder: Path) -> list[Json]:
     """The runs of a folder, newest first."""
     return sorted((json.loads(path.read_text()) for path in folder.glob("*.json")), key=_date, reverse=True)
+
+
+def short(run: Json) -> str:
+    """A run's JSON without its rounds, in a line for each figure."""
+    parts = []
+    for name, value in run.items():
+        text = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list):
+            figures = [{key: one[key] for key in one if key not in ROUNDS} for one in value]
+            text = "[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in figures) + "\n]"
+        if name != BY_SLICE:
+            parts.append(f"{json.dumps(name)}: {text}")
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def written(page: str, taken: Sequence[Json]) -> str:
@@ -219,7 +239,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def main() -> int:
-    """Writes the page and its pictures."""
+    """Shortens the runs, and writes the page and its pictures."""
+    for path in (DOCS / "benchmarks").glob("*.json"):
+        path.write_text(short(json.loads(path.read_text())))
     taken = read(DOCS / "benchmarks")
     page = DOCS / "benchmarks.md"
     page.write_text(written(page.read_text(), taken))

@@ -82,6 +82,18 @@ def test_the_page_and_its_pictures_are_what_the_files_say() -> None:
         assert (report.DOCS / "benchmarks" / name).read_text() == picture, f"run: make figures ({name})"
 
 
+def test_the_files_have_a_line_for_each_figure_and_no_rounds() -> None:
+    for path in (report.DOCS / "benchmarks").glob("*.json"):
+        assert path.read_text() == report.short(json.loads(path.read_text())), "run: make figures"
+    run = {
+        "facts": FACTS,
+        "figures": [{"name": "a", "rate": 2.0, "rates": [1.0, 2.0, 3.0]}, {"name": "b", "notes": {}}],
+    }
+    text = report.short({**run, "jobs_per_s_by_slice": {"a": []}})
+    assert json.loads(text) == {"facts": FACTS, "figures": [{"name": "a", "rate": 2.0}, {"name": "b"}]}
+    assert len(text.splitlines()) == 5
+
+
 def test_only_what_stands_between_the_markers_changes() -> None:
     page = report.written(PAGE, [_bars(1, 0.8)])
     assert page.count("By hand \\1.") == 5
