@@ -84,14 +84,24 @@ def check_or_write(page: str, ran: Iterable[Ran]) -> None:
     HOLDFAST_TEST_WRITE_EXAMPLES=1 (`make examples`), write what the page has of it."""
     found = {name: one for name, one in _of(ran).items() if page_of(name) == page}
     every = json.loads(FILE.read_text())
+    assert FILE.read_text() == text(every), "make examples writes app/api/examples.json anew"
     if os.environ.get("HOLDFAST_TEST_WRITE_EXAMPLES"):
         others = {name: one for name, one in every.items() if page_of(name) != page}
         every = dict(sorted((others | found).items(), key=lambda item: item[0].split(" ")[::-1]))
-        FILE.write_text(json.dumps(every, indent=1, ensure_ascii=False) + "\n")
+        FILE.write_text(text(every))
     kept = {name: every[name] for name in every if page_of(name) == page}
     assert _shape(kept) == _shape(found), "make examples writes app/api/examples.json anew"
     found = {name: found[name] for name in kept}
     assert [one.get("request") for one in kept.values()] == [one.get("request") for one in found.values()]
+
+
+def text(every: dict[str, Any]) -> str:
+    """The file: each route, then its request and its answers in a line each."""
+    routes = []
+    for name, one in every.items():
+        parts = (f"{json.dumps(part)}: {json.dumps(shown, ensure_ascii=False)}" for part, shown in one.items())
+        routes.append(f"{json.dumps(name)}: {{\n " + ",\n ".join(parts) + "}")
+    return "{\n" + ",\n".join(routes) + "\n}\n"
 
 
 def page_of(name: str) -> str:
