@@ -1,23 +1,36 @@
-"""Whether a caller is still there."""
+"""Whether a caller is still there; and what becomes of jobs that were claimed for one who isn't. A caller that has left
+is a ClientDisconnect, which errors.py answers: nobody reads it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+
+from app.edge.context import context_of
+from app.errors import Unauthorized
+
+if TYPE_CHECKING:
+    from app.keys import Key
+    from app.queue.model import Job
+    from app.topics.config import Policy
 
 T = TypeVar("T")
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Do this for as long as the caller is there, whose body was read; for one who leaves it is cancelled: None."""
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do this for as long as the caller is there, whose body was read. Where they leave, it is cancelled: raises
+    ClientDisconnect."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(request.receive())  # what comes now is the disconnect
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
     finally:
         leaving.cancel()
         working.cancel()
@@ -36,3 +49,23 @@ def has_left(request: Request) -> bool:
         return bool(answered.value["type"] == "http.disconnect")
     step.close()
     return False
+
+
+@asynccontextmanager
+async def handing_out(
+    request: Request, key: Key | None, node: str, claimed: Sequence[tuple[Policy, Sequence[Job]]]
+) -> AsyncIterator[None]:
+    """Make sure that claimed jobs can be handed out, now and once the answer is made within. They go back where they
+    can't, or where that fails. Raises Unauthorized, Throttled and ClientDisconnect."""
+    context = context_of(request)
+    try:
+        if not context.access.still_good(key):
+            raise Unauthorized("This key was revoked or has expired.")
+        context.quota.must_have_room(0)
+        yield
+        if any(jobs for _, jobs in claimed) and has_left(request):
+            raise ClientDisconnect
+    except Exception:
+        for policy, jobs in claimed:
+            await context.engine.settlements.give_back(policy, node, jobs)
+        raise

@@ -92,8 +92,8 @@ def wait_ms_of(request: Request) -> int:
 
 
 async def outcome_of(request: Request, key: Key | None, policy: Policy, seq: int, wait_ms: int) -> Outcome | None:
-    """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it, or the
-    caller has left. Raises Unauthorized where the key is good no longer."""
+    """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it.
+    Raises ClientDisconnect, and Unauthorized where the key is good no longer."""
     context = context_of(request)
     outcomes = context.engine.outcomes
     if not wait_ms:

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import about
-from app.api.calls import LEFT, ended_with
 from app.api.departure import while_connected
 from app.api.fields import time_of, topic_in
 from app.api.messages.errors import operation
@@ -152,9 +151,6 @@ async def replay(request: Request) -> Response:
 
     await context.policies.queue(name)
     done = await while_connected(request, context.policies.confirmed(name, replayed))
-    if done is None:
-        ended_with(request, LEFT)
-        return Response(status_code=499)
     return _json(ReplayAnswer(name, done.enqueued, done.skipped, done.from_time, done.until_time, done.joined))
 
 

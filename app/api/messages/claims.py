@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from app.api import direct, tenancy
 from app.api.body import read_json
-from app.api.calls import LEFT, count_as, ended_with
-from app.api.departure import has_left, while_connected
+from app.api.calls import count_as
+from app.api.departure import handing_out, while_connected
 from app.api.messages.bodies import DequeueAnswer, DequeueBody
 from app.api.messages.errors import operation
 from app.api.messages.show import claimed
@@ -22,10 +22,9 @@ from app.api.traced import claims as begins
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.engine.claims import Claimer
-from app.errors import Throttled, TopicNotFound, Unauthorized
+from app.errors import TopicNotFound
 from app.keys import Scope
 from app.log import TOPIC
-from app.queue.model import Job
 from app.topics.config import Policy, check_name, clamp_lease
 
 router = direct.router("messages")
@@ -67,29 +66,17 @@ async def dequeue(request: Request) -> Response:
     lease_ms = lease_of(policy, body.visibility_timeout_seconds)
     tenants = tenancy.claimed_by(key, body.tenants)
     claimer = Claimer(policy, NODE, body.count or 1, lease_ms, whole=True, tenants=tenants)
-    claims, settlements = context.engine.claims, context.engine.settlements
-    jobs: list[Job]
+    claims = context.engine.claims
     if wait or policy.config.claim_jitter_ms:
         # What is claimed for one who left goes back.
-        jobs = await while_connected(request, claims.claim(claimer, wait)) or []
-        if not context.access.still_good(key):
-            await settlements.give_back(policy, NODE, jobs)
-            raise Unauthorized("This key was revoked or has expired.")
+        jobs = await while_connected(request, claims.claim(claimer, wait))
     else:
         jobs = await claims.claim(claimer)
-    if jobs and has_left(request):
-        await settlements.give_back(policy, NODE, jobs)
-        ended_with(request, LEFT)
-        return Response(status_code=499)  # nobody reads it
-    try:
-        context.quota.must_have_room(0)
-    except Throttled:
-        await settlements.give_back(policy, NODE, jobs)
-        raise
+    async with handing_out(request, key, NODE, [(policy, jobs)]):
+        shown = [claimed(policy, job, base64=body.encoding is not None) for job in jobs]
     found_jobs(request, body.topic, jobs)
     context.names.learn(policy.topic)
-    base64 = body.encoding is not None
-    return _answer([claimed(policy, job, base64=base64) for job in jobs])
+    return _answer(shown)
 
 
 def lease_of(policy: Policy, seconds: float | None) -> int:

@@ -144,8 +144,6 @@ async def _run(request: Request, name: str, done: type[msgspec.Struct], so_far: 
     context.access.check_server(request)
     body = await read_json(request, _run_body, context.settings.max_body_bytes, empty=b"{}")
     outcome = await shared.run(request, name, body.wait_seconds)
-    if outcome is None:
-        return Response(status_code=499)
     if outcome.running:
         return _json(so_far(outcome.moved), 202)
     return _json(done(outcome.moved))

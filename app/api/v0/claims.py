@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -12,8 +11,8 @@ from starlette.responses import Response
 
 from app.api import direct, tenancy
 from app.api.body import read_json
-from app.api.calls import LEFT, count_as, ended_with
-from app.api.departure import has_left, while_connected
+from app.api.calls import count_as
+from app.api.departure import handing_out, while_connected
 from app.api.fields import check_text, topic_in
 from app.api.openapi import TOPIC, operation
 from app.api.traced import claimed
@@ -22,11 +21,10 @@ from app.api.v0 import counts
 from app.api.v0.bodies import ClaimAnswer, ClaimAnyAnswer, ClaimAnyBody, ClaimBody
 from app.api.v0.fields import answer, check_node, job_fields
 from app.edge.access import must_cover
-from app.edge.context import Context, context_of
+from app.edge.context import context_of
 from app.engine.claims import MAX_CLAIM, Claimer
-from app.errors import Throttled, Unauthorized, Unavailable
 from app.keys import Scope
-from app.queue.model import MAX_TAG_BYTES, Job
+from app.queue.model import MAX_TAG_BYTES
 from app.topics.config import Policy, check_name, clamp_lease
 
 router = direct.router("jobs")
@@ -64,27 +62,16 @@ async def claim(request: Request) -> Response:
     claimer = claimer_of(
         policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants), tags=tags_of(body.tags)
     )
-    claims, settlements = context.engine.claims, context.engine.settlements
+    claims = context.engine.claims
     if body.wait_ms:
         count_as(request, "claim_wait")  # its time is the wait's
     if body.wait_ms or policy.config.claim_jitter_ms:
         # What is claimed for one who left goes back.
-        jobs = await while_connected(request, claims.claim(claimer, (body.wait_ms or 0) / 1000)) or []
-        if not context.access.still_good(key):
-            await settlements.give_back(policy, body.node, jobs)
-            raise Unauthorized("This key was revoked or has expired.")
+        jobs = await while_connected(request, claims.claim(claimer, (body.wait_ms or 0) / 1000))
     else:
         jobs = await claims.claim(claimer)
-    try:
-        context.quota.must_have_room(0)
+    async with handing_out(request, key, body.node, [(policy, jobs)]):
         ready = await counts.ready(context, key, policy) if counted else b""
-    except (Throttled, Unavailable):
-        await settlements.give_back(policy, body.node, jobs)
-        raise
-    if jobs and has_left(request):
-        await settlements.give_back(policy, body.node, jobs)
-        ended_with(request, LEFT)
-        return Response(status_code=499)  # nobody reads it
     claimed(request, name, jobs)
     placed = sorted(enumerate(jobs, 1), key=lambda one: one[1].seq)
     fields = b'"topic":"%b","claimed":[%b],"count":%d%b' % (
@@ -129,19 +116,9 @@ async def claim_any(request: Request) -> Response:
     if body.wait_ms:
         count_as(request, "claim_wait")
     claiming = context.engine.claims.claim_in_order(claimers, (body.wait_ms or 0) / 1000)
-    found = list(zip(policies, await while_connected(request, claiming) or [[] for _ in policies], strict=True))
-    try:
-        if not context.access.still_good(key):
-            raise Unauthorized("This key was revoked or has expired.")
-        context.quota.must_have_room(0)
+    found = list(zip(policies, await while_connected(request, claiming), strict=True))
+    async with handing_out(request, key, body.node, found):
         ready = sum([(await tenancy.counts(context, key, policy))[0] for policy in policies]) if counted else 0
-    except (Throttled, Unauthorized, Unavailable):
-        await _give_back(context, body.node, found)
-        raise
-    if any(jobs for _, jobs in found) and has_left(request):
-        await _give_back(context, body.node, found)
-        ended_with(request, LEFT)
-        return Response(status_code=499)  # nobody reads it
     shown: list[bytes] = []
     for policy, jobs in found:
         name, before = policy.topic.name, len(shown)
@@ -155,11 +132,6 @@ async def claim_any(request: Request) -> Response:
 def tags_of(given: list[str] | None) -> frozenset[str] | None:
     """The tags that a claim names; None: it names none. Raises InvalidRequest."""
     return None if given is None else frozenset(check_text(tag, "tags", MAX_TAG_BYTES) for tag in given)
-
-
-async def _give_back(context: Context, node: str, found: Iterable[tuple[Policy, Sequence[Job]]]) -> None:
-    for policy, jobs in found:
-        await context.engine.settlements.give_back(policy, node, jobs)
 
 
 def claimer_of(

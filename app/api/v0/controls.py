@@ -126,8 +126,6 @@ async def drain(request: Request) -> Response:
     body = await read_json(request, _drain, context.settings.max_body_bytes, empty=b"{}")
     held = await hold(request, name, control.drained, Action.TOPIC_DRAINED)
     left = await while_connected(request, context.engine.drains.wait(name, body.wait_ms / 1000))
-    if left is None:
-        return Response(status_code=499)
     if not context.access.still_good(key):
         raise Unauthorized("This key was revoked or has expired.")
     shown = {"left": left.jobs, "closes_in_ms": left.closes_in_ms, "empty": left.empty}

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.body import read_json
 from app.api.bounds import MAX_NODE_BYTES, MAX_NODES, seq_within
-from app.api.calls import LEFT, count_as, ended_with
+from app.api.calls import count_as
 from app.api.departure import while_connected
 from app.api.fields import check_text, encode, topic_in
 from app.api.openapi import TOPIC, operation
@@ -77,9 +77,6 @@ async def diff(request: Request) -> Response:
         found = await while_connected(request, reading)
         if not context.access.still_good(key):
             raise Unauthorized("This key was revoked or has expired.")
-        if found is None:
-            ended_with(request, LEFT)
-            return Response(status_code=499)  # nobody reads it
     else:
         found = await context.policies.confirmed(name, lambda p: diffs.once(p, ask(p)))
     return shown(name, body.from_seq or 0, found, began)

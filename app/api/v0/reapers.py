@@ -135,8 +135,6 @@ async def run(request: Request) -> Response:
     known_parameters(request, set())
     body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
     outcome = await shared.run(request, request.path_params["name"], body.wait_ms / 1000)
-    if outcome is None:
-        return Response(status_code=499)
     fields = b'"moved":%d,"running":%b' % (outcome.moved, encode(outcome.running))
     return answer(fields, began, status=202 if outcome.running else 200)
 
