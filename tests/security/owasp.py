@@ -60,7 +60,7 @@ TOP_TEN: Final[Mapping[str, Line]] = {
         "A body sets what the document names; an answer has what the document names, and no secret.",
         {
             "security/test_properties": ALL,
-            "api/test_openapi": ("test_real_answers_are_as_it_says",),
+            "api/test_exchanges": ("test_real_answers_are_as_it_says",),
             "api/test_keys": ("test_other_fields_and_parameters_are_refused",),
             "webhooks/test_settings": ("test_a_secret_is_shown_never_again",),
         },

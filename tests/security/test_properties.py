@@ -161,7 +161,7 @@ def answers() -> Iterator[tuple[str, Any]]:
 
 
 def test_no_answer_has_a_field_for_a_secret() -> None:
-    """And no answer has a field that the document does not name: tests/api/test_openapi.py holds them against it."""
+    """And no answer has a field that the document does not name: tests/api/test_exchanges.py holds them against it."""
     found = {(name, field) for name, field in answers() if SECRET.search(field)}
     assert found == SHOWN
 
