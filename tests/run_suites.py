@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import durations
+
 ROOT = Path(__file__).parents[1]
+REPORTS = ROOT / "var/junit"
 PYTHON = sys.executable
 NO_TESTS_FOUND = 5  # pytest's exit code; fine for a suite out of which `-k` picks nothing
 
@@ -68,10 +72,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(SUITES)}; without one: all")
     parser.add_argument("--list", action="store_true", help="name the suites, their commands and their usual minutes")
     parser.add_argument("--allow-missing", action="store_true", help="skip what needs a tool that is not installed")
+    parser.add_argument("--durations", action="store_true", help="write tests/durations.txt anew; of all suites only")
     args = parser.parse_args(own)
     unknown = [name for name in args.suites if name not in SUITES]
     if unknown:
         parser.error(f"there is no suite {unknown[0]}: choose of {', '.join(SUITES)}")
+    if args.durations and (args.suites or passed_on):
+        parser.error("--durations is of all suites")
     if args.list:
         for name, commands in SUITES.items():
             print(f"{name}  ({MINUTES[name]:g} min)")
@@ -81,18 +88,28 @@ def main(argv: Sequence[str]) -> int:
     if args.allow_missing:
         os.environ["HOLDFAST_TEST_ALLOW_MISSING"] = "1"
     chosen = [name for name in SUITES if name in args.suites or not args.suites]
-    outcomes = [run_suite(name, SUITES[name], passed_on) for name in chosen]
+    reports = REPORTS if args.durations else None
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    outcomes = [run_suite(name, SUITES[name], passed_on, reports) for name in chosen]
     print(table(outcomes), flush=True)
+    if reports:
+        durations.write(sorted(reports.glob("*.xml")))
     return 1 if any(outcome.code for outcome in outcomes) else 0
 
 
-def run_suite(name: str, commands: Sequence[Sequence[str]], more: Sequence[str] = ()) -> Outcome:
-    """Run every command of a suite, also after one has failed. `more` goes to those that are pytest's."""
+def run_suite(
+    name: str, commands: Sequence[Sequence[str]], more: Sequence[str] = (), reports: Path | None = None
+) -> Outcome:
+    """Run every command of a suite, also after one has failed. `more` goes to those that are pytest's.
+
+    With `reports`, each of these writes its JUnit XML into that folder.
+    """
     began = time.monotonic()
     worst = 0
-    for command in commands:
+    for number, command in enumerate(commands):
         is_pytest = "pytest" in command
-        code = _run([*command, *more] if is_pytest else command)
+        kept = [f"--junitxml={reports / f'{name}-{number}.xml'}"] if reports else []
+        code = _run([*command, *kept, *more] if is_pytest else command)
         if is_pytest and more and code == NO_TESTS_FOUND:
             code = 0
         worst = worst or code

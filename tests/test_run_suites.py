@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests import run_suites
+from tests import durations, run_suites
 from tests.run_suites import MINUTES, SUITES, Outcome
 
 PASSES = [sys.executable, "-c", ""]
@@ -43,6 +44,22 @@ def test_what_follows_the_dashes_goes_to_pytest_only(capfd: pytest.CaptureFixtur
     printed = capfd.readouterr().out
     assert "['pytest', '-k', 'claim']" in printed
     assert "['mypy']" in printed
+
+
+def test_durations_are_summed_by_test_and_sorted_by_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = tmp_path / "test_two.py"
+    ours.write_text("import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): pass\ndef test_a(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(ours)]
+    monkeypatch.setattr(run_suites, "SUITES", {"tests": [command]})
+    monkeypatch.setattr(run_suites, "REPORTS", tmp_path / "junit")
+    monkeypatch.setattr(durations, "FILE", tmp_path / "durations.txt")
+    assert run_suites.main(["--durations"]) == 0
+    lines = [line.split() for line in durations.FILE.read_text().splitlines()]
+    assert [test for _, test in lines] == ["test_two.py::test_a", "test_two.py::test_n"]
+    assert all(0 <= float(spent) < 60 for spent, _ in lines)
+    assert "durations.txt: 2 tests" in capsys.readouterr().out
 
 
 def test_an_unknown_suite_is_named(capsys: pytest.CaptureFixture[str]) -> None:
