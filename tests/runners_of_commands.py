@@ -100,11 +100,15 @@ ALIKE: Final = {
         "tests/test_schema_snapshot.py::test_the_snapshot_is_what_the_migrations_make",
         "it compares what make would write",
     ),
-    "* $ make openapi": ("tests/api/test_openapi.py::test_the_copy_in_docs_is_current", "the same"),
+    "* $ make openapi": ("tests/api/test_openapi.py::test_the_list_in_docs_is_current", "the same"),
     "* $ make reference": ("tests/test_reference.py::test_a_page_is_what_the_code_says", "the same"),
     "* $ make figures": (
         "tests/benchmarks/test_report.py::test_the_page_and_its_pictures_are_what_the_files_say",
         "the same",
+    ),
+    "* $ make exchanges": (
+        "tests/api/test_exchanges.py::test_real_answers_are_as_it_says",
+        "it compares what make records",
     ),
     "* $ make examples": (BY_PAGE, "it compares what make would write"),
     "* $ make workers": (
@@ -183,6 +187,7 @@ NOT_RUN: Final = {
     "CONTRIBUTING.md $ ./test bench": "a suite of ./test, beside these tests",
     "* $ make format": "changes the files of whoever runs it; ./test checks compares",
     "* $ make docs-serve": "serves until it is stopped what `make docs` builds",
+    "* $ make durations": "runs every suite, as ./test does",
     "* $ make house": "counts, for somebody to read; there is nothing that it must say",
     "* $ make pins": "asks a package index for the newest versions, and changes files",
     "* $ make sbom": "takes both cores for a quarter of a minute, longer than what it shows is worth in each ./test",

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, and in short in docs/routes.txt. That it is true of answers is in test_exchanges.py."""
+"""The OpenAPI document: complete, and in short in docs/routes.txt. Its truth is tested in test_exchanges.py."""
 
 from __future__ import annotations
 

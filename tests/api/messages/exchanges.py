@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from tests.api.dialect import JSON, accepted, refused
+from tests.api.dialect import JSON, Topic, accepted, refused
 from tests.api.messages.client import Body, Messages
 from tests.api.people import PASSWORD, add_user, token_of
 
@@ -14,7 +14,7 @@ NOBODY = {"authorization": "Bearer wrong"}
 async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
     """Successes, and refusals: of no key, of one that may not (`limited`), of bad bodies, and of a log."""
     messages = Messages(http, topic)
-    ids = [await messages.put('{"a": 1}', metadata={"k": "v"}, priority=3, ttl_seconds=60.5)]
+    ids = [await messages.put('{"a": 1}', metadata={"k": "v"}, priority=3, ttl_seconds=3600.5)]
     ids += await messages.batch(
         {"payload": "AA==", "encoding": "base64"}, *({"payload": str(n), "max_deliveries": 1} for n in range(3))
     )
@@ -130,9 +130,9 @@ async def every_schema_exchange(http: httpx.AsyncClient, topic: str, limited: di
     assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
 
 
-async def every_exchange_about_users(http: httpx.AsyncClient, limited: dict[str, str]) -> None:
+async def every_exchange_about_users(http: httpx.AsyncClient, _: str, limited: dict[str, str]) -> None:
     """Users, their grants, and how they sign in: successes and refusals, as above."""
-    ann, other = await add_user(http, "read mail.*", name="ann", is_admin=True), await add_user(http)
+    ann, other = await add_user(http, "read mail.*", name="ann", is_admin=True), await add_user(http, name="bob")
     path, absent = f"/api/users/{ann['id']}", "/api/users/00000000-0000-0000-0000-000000000007"
     await http.put(path, json={"username": "anna"})
     token = await token_of(http, "anna")
@@ -182,10 +182,14 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
             await http.get(f"/v0/topics/{name}/operations", headers=headers)
     await http.get(f"/v0/topics/{topic}/operations?nonsense=1")
     for start in ("/v0/topics/", "/api/topics/"):
-        path, body = f"{start}{topic}/requeue", {"filter": {}, "rate": 1}
+        many = f"{topic}.{start[1:-8]}"  # so many that the operation still runs when it is looked at
+        await messages.of(many).batch(*({"payload": str(n), "max_deliveries": 1} for n in range(30)))
+        await Topic(http, many).claim(max=30)
+        await Topic(http, many).nack("n", range(1, 31))
+        path, body = f"{start}{many}/requeue", {"filter": {}, "rate": 1}
+        await http.post(path, json={**body, "dry_run": True})
         done = await http.post(path, json=body)
         assert done.is_success, done.text
-        await http.post(path, json={**body, "dry_run": True})
         operation = f"{start.replace('topics', 'operations')}{done.json()['id']}"
         for url, method in ((operation, "GET"), (f"{operation}/cancel", "POST")):
             for headers in ({}, NOBODY, limited):
@@ -194,7 +198,7 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
         for headers in (NOBODY, limited):
             await http.post(path, json=body, headers=headers)
         for other in (log, f"{topic}.none", "a b"):
-            await http.post(path.replace(topic, other), json=body)
+            await http.post(path.replace(many, other), json=body)
         await http.post(path, content=b"[]", headers=JSON)
         await http.post(path, content=b"x" * 3_000, headers=JSON)
         await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
