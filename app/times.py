@@ -10,6 +10,9 @@ from typing import Final
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LENGTH: Final = re.compile(r"(?P<n>[0-9]{1,12})(?P<unit>ms|s|m|h|d)")
+_TYPED: Final = re.compile(r"[0-9]{1,30}|[0-9]{1,30} ?(?:ms|s|min|m|h|d)(?: [0-9]{1,30} ?(?:ms|s|min|m|h|d))*")
+_ONE: Final = re.compile(r"([0-9]+) ?([a-z]*)")
+_SHOWN: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 _TOLD: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -36,3 +39,16 @@ def parse_length(text: str) -> int | None:
     """A length of time that somebody wrote as a number and a unit, such as 90d or 300ms, in ms; None if it is none."""
     match = _LENGTH.fullmatch(text)
     return None if match is None else int(match["n"]) * UNITS_MS[match["unit"]]
+
+
+def exact_length(ms: int) -> str:
+    """A length of time in ms as it is typed: in the largest unit of which it is a whole number, such as "90 s"."""
+    return next((f"{ms // size} {unit}" for unit, size in _SHOWN if ms and ms % size == 0), f"{ms} ms" if ms else "0")
+
+
+def typed_length(text: str) -> int | None:
+    """A length of time that somebody typed, such as "30 s", "1 min 30 s" or "1500 ms", in ms; without a unit it is ms.
+    None if it is none."""
+    if _TYPED.fullmatch(text) is None:
+        return None
+    return sum(int(n) * UNITS_MS[{"": "ms", "min": "m"}.get(unit, unit)] for n, unit in _ONE.findall(text))

@@ -29,3 +29,28 @@ def test_what_is_no_length_is_none(text: str) -> None:
 
 def test_a_time_is_told_to_the_millisecond() -> None:
     assert times.rfc3339(1_767_225_600_005) == "2026-01-01T00:00:00.005Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "ms", "exact"),
+    [
+        ("0", 0, "0"),
+        ("0 s", 0, "0"),
+        ("1500", 1_500, "1500 ms"),
+        ("30s", 30_000, "30 s"),
+        ("90 s", 90_000, "90 s"),
+        ("1 min 30 s", 90_000, "90 s"),
+        ("5 m", 300_000, "5 min"),
+        ("24 h", 86_400_000, "1 d"),
+        ("1 d 1 ms", 86_400_001, "86400001 ms"),
+    ],
+)
+def test_a_length_that_was_typed_is_shown_as_it_can_be_typed_again(text: str, ms: int, exact: str) -> None:
+    assert times.typed_length(text) == ms
+    assert times.exact_length(ms) == exact
+    assert times.typed_length(exact) == ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "1 2", "1 week", "-1 s", "1.5 s", "1 min 30", "1 s x", " 1 s"])
+def test_what_is_no_length_that_was_typed(text: str) -> None:
+    assert times.typed_length(text) is None

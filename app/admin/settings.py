@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.errors import InvalidRequest
-from app.times import duration
+from app.times import exact_length, typed_length
 from app.topics.asked import Asked, resolve
 from app.topics.config import Defaults, Policy, in_effect
 from app.topics.declared import Declared, Part
@@ -43,6 +43,7 @@ class Kind(Enum):
     """What a setting is typed as."""
 
     NUMBER = "number"
+    LENGTH = "length of time"
     CHOICE = "choice"
     TEXT = "text"
     JSON = "json"
@@ -137,7 +138,7 @@ def recorded(detail: str) -> list[Change]:
     """What changed by an entry of the audit trail."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     return [
-        Change(name, _text(one["from"]) or "–", _text(one["to"]) or "–")
+        Change(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")
         for name, one in changed.items()
         if isinstance(one, dict) and one.keys() >= {"from", "to"} and name != "configured"
     ]
@@ -146,7 +147,7 @@ def recorded(detail: str) -> list[Change]:
 def typed_of(was: Chosen, fields: Mapping[str, str]) -> dict[str, str]:
     """What was typed into fields of settings, and did not stand there."""
     typed = {name: fields[name].replace("\r\n", "\n").strip() for name in SETTINGS if name in fields}
-    return {name: text for name, text in typed.items() if text != _text(getattr(was, name))}
+    return {name: text for name, text in typed.items() if text != _text(name, getattr(was, name))}
 
 
 def _setting(name: str, policy: Policy, default: Config, typed: str | None = None, error: str = "") -> Setting:
@@ -163,9 +164,9 @@ def _setting(name: str, policy: Policy, default: Config, typed: str | None = Non
         one.about,
         _kind(one),
         _choices(one),
-        _text(getattr(chosen, name)) if typed is None else typed,
-        _length(name, value),
-        _length(name, usual),
+        _text(name, getattr(chosen, name)) if typed is None else typed,
+        _read(name, value),
+        _read(name, usual),
         held or source,
         held is not None,
         error,
@@ -196,6 +197,8 @@ def _held(name: str, chosen: Chosen) -> Source | None:
 def _kind(one: Declared) -> Kind:
     if _choices(one):
         return Kind.CHOICE
+    if one.is_length:
+        return Kind.LENGTH
     return {int: Kind.NUMBER, str: Kind.TEXT}.get(one.type, Kind.JSON)
 
 
@@ -212,7 +215,11 @@ def _parsed(name: str, text: str) -> Any:
         return None
     if "\0" in text:
         raise ValueError("It has a NUL character")
-    if kind is Kind.NUMBER:
+    if kind is Kind.LENGTH:
+        value = typed_length(text)
+        if value is None:
+            raise ValueError('This is a length of time, such as "30 s", "5 min" or "1500 ms"')
+    elif kind is Kind.NUMBER:
         if _WHOLE.match(text) is None:
             raise ValueError("This is a whole number")
         value = int(text)
@@ -234,24 +241,24 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _text(value: Any) -> str:
-    """A value as it is typed."""
+def _read(name: str, value: Any) -> str:
+    """A value as it is read."""
+    return _text(name, value) or "none"
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as it is typed: a length of time with its unit."""
     value = _plain(value)
+    if isinstance(value, int) and name in DECLARED and DECLARED[name].is_length:
+        return exact_length(value)
     if value is None or isinstance(value, str):
         return value or ""
     encoded = msgspec.json.encode(value)
     return msgspec.json.format(encoded, indent=1 if isinstance(value, dict | msgspec.Struct) else 0).decode()
 
 
-def _length(name: str, value: Any) -> str:
-    """A value as it is read: a length of time with its unit."""
-    if name.endswith("_ms") and isinstance(value, int) and value >= 1_000:
-        return f"{value} ({duration(value)})"
-    return _text(value) or "none"
-
-
 def _told(name: str, chosen: Chosen, defaults: Defaults) -> str:
     value = getattr(chosen, name)
     if value is None and name in _left(chosen):
-        return f"default of the service: {_length(name, getattr(in_effect('', chosen, defaults), name))}"
-    return _length(name, value)
+        return f"default of the service: {_read(name, getattr(in_effect('', chosen, defaults), name))}"
+    return _read(name, value)

@@ -75,6 +75,11 @@ class Declared(msgspec.Struct, frozen=True):
         return get_args(self.takes) if get_origin(self.takes) is Literal else ()
 
     @property
+    def is_length(self) -> bool:
+        """Whether it is a length of time, in ms."""
+        return self.name.endswith("_ms")
+
+    @property
     def is_json(self) -> bool:
         """Whether its column is one of JSON."""
         return get_origin(self.type) is dict or _is(self.type, msgspec.Struct)

@@ -65,7 +65,9 @@ def test_an_empty_field_is_the_default_that_the_page_names(chosen: Chosen) -> No
         ("max_depth", "-1", ">= 0"),
         ("ttl_ms", "9" * 30, "315360000000"),
         ("wait_goal_ms", "315360000001", "315360000000"),
-        ("wait_goal_ms", "1 min", "whole number"),
+        ("wait_goal_ms", "1 week", "a length of time"),
+        ("wait_goal_ms", "-1 s", "a length of time"),
+        ("wait_goal_ms", "3651 d", "315360000000"),
         ("tenant_weights", '{"a": 0}', ">= 1"),
         ("tenant_weights", "{", "This is JSON"),
         ("tenant_weights", "[" * 5_000, "This is JSON"),
@@ -82,6 +84,16 @@ def test_what_the_api_refuses_is_said_beside_the_field(name: str, typed: str, wr
     assert list(edit.errors) == [name]
     assert wrong in edit.errors[name]
     assert edit.now == QUEUE
+
+
+def test_a_length_of_time_is_read_and_typed_with_its_unit() -> None:
+    edit = settings.edited(NAME, QUEUE, {"aging_ms": "5 min", "wait_goal_ms": "1 min 30 s", "dead_ttl_ms": "1500 ms"})
+    assert (edit.now.aging_ms, edit.now.wait_goal_ms, edit.now.dead_ttl_ms) == (300_000, 90_000, 1_500)
+    after = shown(edit.now)
+    assert [after[name].typed for name in ("aging_ms", "wait_goal_ms", "dead_ttl_ms")] == ["5 min", "90 s", "1500 ms"]
+    assert (after["lease_ms"].typed, after["lease_ms"].default) == ("30 s", "30 s")
+    told = {one.name: (one.before, one.after) for one in settings.differences(QUEUE, edit.now, DEFAULTS)}
+    assert told["aging_ms"] == ("0", "5 min")
 
 
 def test_values_are_clamped_as_the_api_clamps_them() -> None:
