@@ -1,7 +1,7 @@
 """Pages that are made of what the code says: `make reference` writes them anew, and a test compares them.
 
 docs/errors.md is of app/errors.py, docs/http.md of the OpenAPI document and the scopes of docs/keys.md,
-docs/sql-contract.md of docs/schema.sql.
+docs/sql-contract.md of docs/schema.sql; parts of docs/semantics.md and of the client of the settings of topics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from app import errors
-from tests import examples, routes
+from tests import examples, routes, settings
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MADE: Final = "<!-- Made by `make reference`, never by hand. -->\n"
@@ -88,7 +88,8 @@ EVERYWHERE: Final = {"400", "401", "403", "408", "413", "414", "415", "429", "43
 
 def pages() -> dict[Path, str]:
     """What each page should be."""
-    return {DOCS / "errors.md": errors_page(), DOCS / "http.md": http_page(), DOCS / "sql-contract.md": sql_page()}
+    whole = {DOCS / "errors.md": errors_page(), DOCS / "http.md": http_page(), DOCS / "sql-contract.md": sql_page()}
+    return whole | settings.pages()
 
 
 def every(error: type[errors.HoldfastError]) -> Iterator[type[errors.HoldfastError]]:

@@ -1,7 +1,8 @@
 """The settings of a topic, each declared once: a field of `Chosen`, which is a column of holdfast.topics.
 
-From a declaration follow what a PUT takes and an answer shows in both dialects, the statements of store.py, and the
-admin page.
+From a declaration follow what a PUT takes and an answer shows in both dialects, the statements of store.py, the admin
+page, and by `make reference` the table of docs/semantics.md, section 24, and the TopicConfig of the SDK. The column is
+written by hand; tests/topics/test_settings.py compares it. ADR 0074.
 """
 
 from __future__ import annotations
@@ -252,7 +253,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             "its queue is late; 0: it never is. Claims don't look at it.",
             Part.ORDER,
             bounds=TIME,
-            see="[when a topic is late](admin.md#how-topics-are-in-one-answer)",
+            see="[How topics are](admin.md#how-topics-are-in-one-answer)",
         ),
     ] = 60_000
     tenant_weights: Annotated[

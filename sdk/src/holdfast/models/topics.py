@@ -40,21 +40,25 @@ class TopicConfig:
     pauses, and then moves to the dead letters. A `dead_letter` that begins with a dot is what follows the topic's name.
     """
 
-    type: Literal["queue", "log"] = "queue"
     durable: bool | None = True
+    schema: Any = None
+    schema_format: Literal["avro", "json_schema"] | None = None
+    # made by `make reference` from app/topics/settings.py
+    type: Literal["log", "queue"] = "queue"
     durability: Durability | None = None
     lease_ms: int | None = None
     claim_jitter_ms: int | None = None
     max_deliveries: int | None = 20
     dead_letter: str | None = DEAD_LETTERS
     on_exhausted: Literal["redeliver", "fail", "dead_letter"] | None = None
-    backoff: Backoff | None = Backoff(kind="exponential", base_ms=1_000, cap_ms=600_000, jitter="full")
     ttl_ms: int | None = None
     cap_records: int | None = None
     cap_bytes: int | None = None
     discard: Literal["old", "reject"] | None = None
     idempotency_window_ms: int | None = None
     dedupe_window_ms: int | None = None
+    priority: int | None = None
+    auto_priority: bool | None = None
     max_depth: int | None = None
     throughput_limit: int | None = None
     priority_order: Literal["highest_first", "lowest_first"] | None = None
@@ -71,14 +75,12 @@ class TopicConfig:
     accepts: tuple[str, ...] | None = None
     ingest: Literal["key", "public"] | None = None
     user_events: bool | None = None
-    webhook: Webhook | None = None
-    schema: Any = None
-    schema_format: Literal["avro", "json_schema"] | None = None
     auto_create: bool | None = None
     dedupe_node: bool | None = None
     leases_durable: bool | None = None
-    priority: int | None = None
-    auto_priority: bool | None = None
+    backoff: Backoff | None = Backoff(kind="exponential", base_ms=1_000, cap_ms=600_000, jitter="full")
+    webhook: Webhook | None = None
+    # end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
