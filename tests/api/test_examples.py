@@ -81,7 +81,12 @@ def test_every_number_and_list_that_is_sent_has_a_bound(document: Body) -> None:
             if name not in reached:
                 reached.add(name)
                 look(schemas[name], name, "")
-        whole = {"minimum", "maximum"} <= schema.keys() or "clamped" in words or "no limit" in words or "seq" in where
+        whole = (
+            {"minimum", "maximum"} <= schema.keys()
+            or "clamped" in words.lower()
+            or "no limit" in words.lower()
+            or "seq" in where
+        )
         listed = {"maxItems", "prefixItems"} & schema.keys() or {"enum", "const"} & schema.get("items", {}).keys()
         if (schema.get("type") == "integer" and not whole) or (
             schema.get("type") == "array" and not listed and not re.search(r"[Oo]ne for each|up to|\d to \d", words)

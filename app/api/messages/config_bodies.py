@@ -45,7 +45,8 @@ def _taking_settings(of: type[T]) -> type[T]:
     fields: dict[str, tuple[Any, Any]] = {name: field(one) for name, one in DECLARED.items() if not one.setting.v0}
     for name, seconds in IN_SECONDS.items():
         fields[seconds] = _in_seconds(DECLARED[name])
-        fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}.")], None
+        clamped = "" if DECLARED[name].setting.clamp is None else ", clamped as that is"
+        fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}{clamped}.")], None
     return extended(of, fields)
 
 
