@@ -134,6 +134,7 @@ async def test_it_is_in_the_audit_trail(queue: Topic) -> None:
         ({"seqs": [1], "errors": ["no"]}, ""),
         ({"seqs": [1, 2], "visible_at": [1]}, "visible_at has 1 entries for 2 seqs."),
         ({"node": "w", "visible_at": [1]}, "visible_at has 1 entries for 0 seqs."),
+        ({"seqs": [1], "visible_at": [2**63]}, ""),
     ],
 )
 async def test_what_is_refused(body: Body, message: str, queue: Topic) -> None:

@@ -23,6 +23,7 @@ from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Scope
 from app.queue.model import MAX_GROUP
 from app.topics.config import check_name
+from app.topics.settings import BIGINT_MAX
 
 router = direct.router("jobs")
 
@@ -40,7 +41,7 @@ class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
         about("All jobs that this worker holds. Beside seqs or group: those jobs, if this worker holds them."),
     ] = None
     visible_at: Annotated[
-        Annotated[list[int], Meta(max_length=MAX_SEQS)] | None,
+        Annotated[list[Annotated[int, Meta(ge=0, le=BIGINT_MAX)]], Meta(max_length=MAX_SEQS)] | None,
         about("One for each seq, as GET jobs shows it: only if the lease still ends then. Only beside seqs."),
     ] = None
     refund: Annotated[bool | None, about("true: gives the deliveries back; else they count.", False)] = None
