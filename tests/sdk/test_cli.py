@@ -245,7 +245,7 @@ async def test_release(cli: Cli, queue: AsyncTopic) -> None:
     assert (some.out, some.err) == ("0 leases taken back.\n", "Not leased: 1, 3.\n")
     await queue.claim(node="hung", max=1)
     back = await cli("release", queue.name, 1, "--node", "hung", "--refund", "--json")
-    assert back.object == {"topic": queue.name, "released": 1, "skipped": []}
+    assert back.object == {"topic": queue.name, "released": 1, "ended": 0, "skipped": []}
     assert (await queue.job(1)).deliveries == 1
 
 
