@@ -5,7 +5,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples exchanges durations wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer upgrades pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples exchanges durations wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -109,9 +109,6 @@ workers: ## 100,000 jobs through workers that are killed, stopped and ended, bes
 
 pgbouncer: ## all tests of the API through PgBouncer in transaction mode, with two connections for each database
 	HOLDFAST_TEST_PGBOUNCER=1 $(PYTHON) -m pytest -n 2 tests/api
-
-upgrades: ## every migration while somebody reads its tables nearly all the time; takes some minutes
-	HOLDFAST_TEST_READER_GAP=0.3 $(PYTHON) -m pytest -s --timeout 900 tests/upgrades
 
 image-steps: ## run the Dockerfile's lines in a clean folder, with the packages that it installs, and start what they made
 	HOLDFAST_TEST_IMAGE=1 $(PYTHON) -m pytest -s tests/test_image.py

@@ -161,7 +161,10 @@ CREATE TABLE holdfast.jobs (
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
-    CONSTRAINT jobs_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000)))
+    CONSTRAINT jobs_grp_check CHECK (((char_length(grp) >= 1) AND (char_length(grp) <= 128))),
+    CONSTRAINT jobs_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 256))),
+    CONSTRAINT jobs_max_deliveries_check CHECK (((max_deliveries >= 0) AND (max_deliveries <= 10000))),
+    CONSTRAINT jobs_webhook_check CHECK (((octet_length(webhook) >= 1) AND (octet_length(webhook) <= 2048)))
 )
 WITH (fillfactor='85', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='5000', autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_analyze_scale_factor='0.05', autovacuum_analyze_threshold='5000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE ONLY holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
@@ -173,10 +176,10 @@ ALTER TABLE ONLY holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE FUNCTION holdfast.about(job holdfast.jobs) RETURNS json
     LANGUAGE sql STABLE
     AS $$
-        SELECT json_build_object(
-            'url', CASE WHEN job.original_topic IS NULL THEN job.webhook END, 'tag', job.tag, 'meta', job.metadata,
-            'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
-    $$;
+    SELECT json_build_object(
+        'url', CASE WHEN job.original_topic IS NULL THEN job.webhook END, 'tag', job.tag, 'meta', job.metadata,
+        'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
+$$;
 
 --
 -- Name: add_new_lanes(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -188,15 +191,15 @@ CREATE FUNCTION holdfast.add_new_lanes() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    BEGIN
-        WITH mine AS (
-            DELETE FROM holdfast.new_lanes n WHERE n.tx = pg_current_xact_id() RETURNING n.topic, n.tenant, n.priority
-        )
-        INSERT INTO holdfast.lanes (topic, tenant, priority)
-        SELECT DISTINCT m.topic, m.tenant, m.priority FROM mine m ORDER BY 1, 2, 3
-        ON CONFLICT DO NOTHING;
-        RETURN NULL;
-    END $$;
+BEGIN
+    WITH mine AS (
+        DELETE FROM holdfast.new_lanes n WHERE n.tx = pg_current_xact_id() RETURNING n.topic, n.tenant, n.priority
+    )
+    INSERT INTO holdfast.lanes (topic, tenant, priority)
+    SELECT DISTINCT m.topic, m.tenant, m.priority FROM mine m ORDER BY 1, 2, 3
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $$;
 
 --
 -- Name: append_records(text, integer, bytea[], text[], text[], json[], integer[], bigint[], text[], bigint, bigint, boolean, bigint, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -205,87 +208,87 @@ CREATE FUNCTION holdfast.add_new_lanes() RETURNS trigger
 CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads bytea[], tags text[], nodes text[], metadata json[], sizes integer[], weights bigint[], keys text[], cap_records bigint, cap_bytes bigint, rejects boolean, ttl_ms bigint, window_ms bigint, OUT outcomes text[], OUT firsts bigint[], OUT lasts bigint[], OUT head_seq bigint, OUT earliest_seq bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
-        -- Never back, whatever the clock does: what is too old is always the front of the log.
-        now_at timestamptz := greatest(clock_timestamp(), s.written_at);
-        too_old timestamptz := CASE WHEN ttl_ms > 0 THEN now_at - ttl_ms * interval '1 ms' ELSE '-infinity' END;
-        place bigint := 0;   -- records of the callers so far
-        taken bigint := 0;   -- of them, those that are written
-        weight bigint := 0;  -- and their bytes
-        shifts bigint[];     -- what leads from a record's place to its seq; NULL where the caller is refused
-        callers integer[];
-        known record;
-    BEGIN
-        IF rejects AND ttl_ms > 0 THEN
-            s := holdfast.trim_front(s, 0, 0, too_old, 2 * cardinality(payloads) + 5000);
-        END IF;
-        FOR i IN 1..cardinality(sizes) LOOP
-            firsts[i] := 0;
-            lasts[i] := 0;
-            shifts[i] := NULL;
-            place := place + sizes[i];
-            IF keys[i] IS NOT NULL THEN
-                SELECT k.first_seq, k.last_seq INTO known FROM holdfast.idempotency k
-                WHERE k.topic = of_topic AND k.key = keys[i] AND k.expires_at > now_at;
-                IF FOUND THEN
-                    outcomes[i] := 'deduped';
-                    firsts[i] := known.first_seq;
-                    lasts[i] := known.last_seq;
-                    CONTINUE;
-                END IF;
-            END IF;
-            IF rejects AND ((cap_records > 0 AND s.count + taken + sizes[i] > cap_records)
-                            OR (cap_bytes > 0 AND s.bytes + weight + weights[i] > cap_bytes)) THEN
-                outcomes[i] := 'full';
+DECLARE
+    s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
+    -- Never back, whatever the clock does: what is too old is always the front of the log.
+    now_at timestamptz := greatest(clock_timestamp(), s.written_at);
+    too_old timestamptz := CASE WHEN ttl_ms > 0 THEN now_at - ttl_ms * interval '1 ms' ELSE '-infinity' END;
+    place bigint := 0;   -- records of the callers so far
+    taken bigint := 0;   -- of them, those that are written
+    weight bigint := 0;  -- and their bytes
+    shifts bigint[];     -- what leads from a record's place to its seq; NULL where the caller is refused
+    callers integer[];
+    known record;
+BEGIN
+    IF rejects AND ttl_ms > 0 THEN
+        s := holdfast.trim_front(s, 0, 0, too_old, 2 * cardinality(payloads) + 5000);
+    END IF;
+    FOR i IN 1..cardinality(sizes) LOOP
+        firsts[i] := 0;
+        lasts[i] := 0;
+        shifts[i] := NULL;
+        place := place + sizes[i];
+        IF keys[i] IS NOT NULL THEN
+            SELECT k.first_seq, k.last_seq INTO known FROM holdfast.idempotency k
+            WHERE k.topic = of_topic AND k.key = keys[i] AND k.expires_at > now_at;
+            IF FOUND THEN
+                outcomes[i] := 'deduped';
+                firsts[i] := known.first_seq;
+                lasts[i] := known.last_seq;
                 CONTINUE;
             END IF;
-            outcomes[i] := 'written';
-            firsts[i] := s.head_seq + taken + 1;
-            shifts[i] := s.head_seq + taken - (place - sizes[i]);
-            taken := taken + sizes[i];
-            weight := weight + weights[i];
-            lasts[i] := s.head_seq + taken;
-            IF keys[i] IS NOT NULL AND window_ms > 0 THEN
-                INSERT INTO holdfast.idempotency AS k (topic, topic_id, key, expires_at, first_seq, last_seq)
-                VALUES (of_topic, of_id, keys[i], now_at + window_ms * interval '1 ms', firsts[i], lasts[i])
-                ON CONFLICT (topic, key) DO UPDATE
-                SET topic_id = excluded.topic_id, expires_at = excluded.expires_at, first_seq = excluded.first_seq,
-                    last_seq = excluded.last_seq, seqs = NULL;
-            END IF;
-        END LOOP;
-        IF taken = place THEN
-            INSERT INTO holdfast.records (topic, topic_id, seq, created_at, tag, node, metadata, payload)
-            SELECT of_topic, of_id, s.head_seq + r.ord, now_at, r.tag, r.node, r.metadata, r.payload
-            FROM unnest(payloads, tags, nodes, metadata)
-                WITH ORDINALITY AS r(payload, tag, node, metadata, ord);
-        ELSIF taken > 0 THEN
-            SELECT array_agg(c.i ORDER BY c.i) INTO callers
-            FROM unnest(sizes) WITH ORDINALITY AS c(size, i) CROSS JOIN generate_series(1, c.size);
-            INSERT INTO holdfast.records (topic, topic_id, seq, created_at, tag, node, metadata, payload)
-            SELECT of_topic, of_id, shifts[callers[r.ord]] + r.ord, now_at, r.tag, r.node, r.metadata, r.payload
-            FROM unnest(payloads, tags, nodes, metadata)
-                WITH ORDINALITY AS r(payload, tag, node, metadata, ord)
-            WHERE shifts[callers[r.ord]] IS NOT NULL;
         END IF;
-        IF taken > 0 THEN
-            s.head_seq := s.head_seq + taken;
-            s.count := s.count + taken;
-            s.bytes := s.bytes + weight;
-            s.written_at := now_at;
-            IF ttl_ms > 0 OR (NOT rejects AND ((cap_records > 0 AND s.count > cap_records)
-                                               OR (cap_bytes > 0 AND s.bytes > cap_bytes))) THEN
-                s := holdfast.trim_front(
-                    s,
-                    CASE WHEN cap_records > 0 AND NOT rejects THEN s.count - cap_records ELSE 0 END,
-                    CASE WHEN cap_bytes > 0 AND NOT rejects THEN s.bytes - cap_bytes ELSE 0 END,
-                    too_old, 2 * taken + 5000);
-            END IF;
-            PERFORM holdfast.write_log_state(s);
+        IF rejects AND ((cap_records > 0 AND s.count + taken + sizes[i] > cap_records)
+                        OR (cap_bytes > 0 AND s.bytes + weight + weights[i] > cap_bytes)) THEN
+            outcomes[i] := 'full';
+            CONTINUE;
         END IF;
-        head_seq := s.head_seq;
-        earliest_seq := s.earliest_seq;
-    END $$;
+        outcomes[i] := 'written';
+        firsts[i] := s.head_seq + taken + 1;
+        shifts[i] := s.head_seq + taken - (place - sizes[i]);
+        taken := taken + sizes[i];
+        weight := weight + weights[i];
+        lasts[i] := s.head_seq + taken;
+        IF keys[i] IS NOT NULL AND window_ms > 0 THEN
+            INSERT INTO holdfast.idempotency AS k (topic, topic_id, key, expires_at, first_seq, last_seq)
+            VALUES (of_topic, of_id, keys[i], now_at + window_ms * interval '1 ms', firsts[i], lasts[i])
+            ON CONFLICT (topic, key) DO UPDATE
+            SET topic_id = excluded.topic_id, expires_at = excluded.expires_at, first_seq = excluded.first_seq,
+                last_seq = excluded.last_seq, seqs = NULL;
+        END IF;
+    END LOOP;
+    IF taken = place THEN
+        INSERT INTO holdfast.records (topic, topic_id, seq, created_at, tag, node, metadata, payload)
+        SELECT of_topic, of_id, s.head_seq + r.ord, now_at, r.tag, r.node, r.metadata, r.payload
+        FROM unnest(payloads, tags, nodes, metadata)
+            WITH ORDINALITY AS r(payload, tag, node, metadata, ord);
+    ELSIF taken > 0 THEN
+        SELECT array_agg(c.i ORDER BY c.i) INTO callers
+        FROM unnest(sizes) WITH ORDINALITY AS c(size, i) CROSS JOIN generate_series(1, c.size);
+        INSERT INTO holdfast.records (topic, topic_id, seq, created_at, tag, node, metadata, payload)
+        SELECT of_topic, of_id, shifts[callers[r.ord]] + r.ord, now_at, r.tag, r.node, r.metadata, r.payload
+        FROM unnest(payloads, tags, nodes, metadata)
+            WITH ORDINALITY AS r(payload, tag, node, metadata, ord)
+        WHERE shifts[callers[r.ord]] IS NOT NULL;
+    END IF;
+    IF taken > 0 THEN
+        s.head_seq := s.head_seq + taken;
+        s.count := s.count + taken;
+        s.bytes := s.bytes + weight;
+        s.written_at := now_at;
+        IF ttl_ms > 0 OR (NOT rejects AND ((cap_records > 0 AND s.count > cap_records)
+                                           OR (cap_bytes > 0 AND s.bytes > cap_bytes))) THEN
+            s := holdfast.trim_front(
+                s,
+                CASE WHEN cap_records > 0 AND NOT rejects THEN s.count - cap_records ELSE 0 END,
+                CASE WHEN cap_bytes > 0 AND NOT rejects THEN s.bytes - cap_bytes ELSE 0 END,
+                too_old, 2 * taken + 5000);
+        END IF;
+        PERFORM holdfast.write_log_state(s);
+    END IF;
+    head_seq := s.head_seq;
+    earliest_seq := s.earliest_seq;
+END $$;
 
 --
 -- Name: as_of(text, integer, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -300,98 +303,98 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
     SET work_mem TO '64MB'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
-    DECLARE
-        since timestamptz;
-        older boolean;    -- may it have jobs from before that?
-        letters text;     -- where its dead letters go
-        letters_id integer;
-    BEGIN
-        SELECT greatest(f.first_at, t.created_at), t.created_at < f.first_at, d.name, d.id
-        INTO since, older, letters, letters_id
-        FROM holdfast.events_from(of_topic_id) AS f(first_at)
-        LEFT JOIN holdfast.topics t ON t.name = of_topic AND t.id = of_topic_id
-        LEFT JOIN holdfast.topics d ON d.name = coalesce(t.dead_letter, t.name || '.dlq');
-        IF older AND instant < since THEN
-            RETURN;
-        END IF;
-        WITH told AS MATERIALIZED (
-            SELECT DISTINCT ON (e.topic_id, e.seq) e.topic_id, e.seq, e.event, e.at, e.until,
-                   coalesce(e.until, e.at) AS since, coalesce(e.detail, '') AS detail,
-                   bool_or(e.event = 'updated' AND e.until IS NULL) OVER job AS cancelled,
-                   max(e.at) FILTER (WHERE e.event = 'enqueued') OVER job AS came_at,
-                   max(e.detail) FILTER (WHERE e.event = 'enqueued') OVER job AS came
-            FROM holdfast.lease_events e
-            WHERE e.topic_id IN (of_topic_id, letters_id) AND e.at >= since AND e.at <= instant
-              AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
-            WINDOW job AS (PARTITION BY e.topic_id, e.seq)
-            ORDER BY e.topic_id, e.seq, e.event = 'updated' AND e.until IS NULL, e.at DESC, e.tx DESC
-        ), placed AS MATERIALIZED (
-            SELECT l.topic_id, l.seq, l.at, l.since, l.came_at, l.came,
-                   CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
-                        WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
-                             OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
-                        WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('claimed', 'extended') AND l.cancelled THEN 'gone'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated') AND l.since > instant
-                            THEN 'scheduled'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed', 'extended')
-                            THEN 'ready'
-                        WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
-                        ELSE 'gone' END AS state
-            FROM told l
-            WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
-        ), away AS MATERIALIZED (
-            SELECT x.came, max(x.came_at) AS came_at FROM placed x
-            WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
-        ), own AS (
-            SELECT p.seq, p.since,
-                   CASE WHEN p.state = 'dead_lettered' AND a.came_at >= p.at THEN 'gone' ELSE p.state END AS state
-            FROM placed p LEFT JOIN away a ON a.came = 'from ' || of_topic || ' ' || p.seq
-            WHERE p.topic_id = of_topic_id
-        ), next AS MATERIALIZED (
-            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.lease_id IS NOT NULL AS held, coalesce(e.detail, '') AS detail
-            FROM holdfast.lease_events e
-            WHERE older AND e.topic_id = of_topic_id AND e.at > instant AND e.at >= since
-              AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
-              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = e.seq)
-            ORDER BY e.seq, e.at, e.tx
-        ), still AS (
-            SELECT j.state::text AS state, j.visible_at, j.cancelled_at IS NOT NULL AS cancelled
-            FROM holdfast.jobs j
-            WHERE older AND j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at < since
-              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.seq)
-              AND NOT EXISTS (SELECT FROM next n WHERE n.seq = j.seq)
-        ), job AS (
-            SELECT o.state, o.since FROM own o
-            UNION ALL
-            SELECT CASE WHEN n.event = 'enqueued' THEN 'gone'
-                        WHEN n.event = 'requeued' AND starts_with(n.detail, 'from ') THEN 'dead_lettered'
-                        WHEN n.event IN ('requeued', 'deleted') AND starts_with(n.detail, 'was ')
-                             AND n.detail <> 'was leased' THEN substr(n.detail, 5)
-                        WHEN n.event = 'unblocked' THEN 'blocked'
-                        WHEN n.event IN ('extended', 'acked', 'released')
-                             OR (n.event = 'updated' AND n.detail = 'to be cancelled')
-                             OR (n.event IN ('failed', 'expired', 'dead_lettered', 'deleted', 'superseded', 'cancelled')
-                                 AND n.held) THEN 'leased'
-                        ELSE 'ready' END, NULL
-            FROM next n
-            UNION ALL
-            SELECT CASE WHEN s.state NOT IN ('ready', 'scheduled', 'leased') THEN s.state
-                        WHEN s.state = 'leased' AND s.visible_at >= instant THEN 'leased'
-                        WHEN s.state = 'leased' AND s.cancelled THEN 'gone'
-                        WHEN s.visible_at > instant THEN 'scheduled' ELSE 'ready' END, s.visible_at
-            FROM still s
-            UNION ALL
-            SELECT 'dead_lettered', NULL FROM holdfast.jobs j
-            WHERE older AND j.topic = letters AND j.topic_id = letters_id AND j.dlq_moved_at < since
-              AND j.original_topic = of_topic AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.original_seq)
-        )
-        SELECT count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'leased'),
-               count(*) FILTER (WHERE j.state = 'scheduled'), count(*) FILTER (WHERE j.state = 'blocked'),
-               count(*) FILTER (WHERE j.state = 'failed'), count(*) FILTER (WHERE j.state = 'expired'),
-               count(*) FILTER (WHERE j.state = 'dead_lettered'), min(j.since) FILTER (WHERE j.state = 'ready')
-        INTO ready, in_flight, scheduled, blocked, failed, expired, dead, oldest FROM job j;
-    END $$;
+DECLARE
+    since timestamptz;
+    older boolean;    -- may it have jobs from before that?
+    letters text;     -- where its dead letters go
+    letters_id integer;
+BEGIN
+    SELECT greatest(f.first_at, t.created_at), t.created_at < f.first_at, d.name, d.id
+    INTO since, older, letters, letters_id
+    FROM holdfast.events_from(of_topic_id) AS f(first_at)
+    LEFT JOIN holdfast.topics t ON t.name = of_topic AND t.id = of_topic_id
+    LEFT JOIN holdfast.topics d ON d.name = coalesce(t.dead_letter, t.name || '.dlq');
+    IF older AND instant < since THEN
+        RETURN;
+    END IF;
+    WITH told AS MATERIALIZED (
+        SELECT DISTINCT ON (e.topic_id, e.seq) e.topic_id, e.seq, e.event, e.at, e.until,
+               coalesce(e.until, e.at) AS since, coalesce(e.detail, '') AS detail,
+               bool_or(e.event = 'updated' AND e.until IS NULL) OVER job AS cancelled,
+               max(e.at) FILTER (WHERE e.event = 'enqueued') OVER job AS came_at,
+               max(e.detail) FILTER (WHERE e.event = 'enqueued') OVER job AS came
+        FROM holdfast.lease_events e
+        WHERE e.topic_id IN (of_topic_id, letters_id) AND e.at >= since AND e.at <= instant
+          AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
+        WINDOW job AS (PARTITION BY e.topic_id, e.seq)
+        ORDER BY e.topic_id, e.seq, e.event = 'updated' AND e.until IS NULL, e.at DESC, e.tx DESC
+    ), placed AS MATERIALIZED (
+        SELECT l.topic_id, l.seq, l.at, l.since, l.came_at, l.came,
+               CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
+                    WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
+                         OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
+                    WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
+                    WHEN l.event IN ('claimed', 'extended') AND l.cancelled THEN 'gone'
+                    WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated') AND l.since > instant
+                        THEN 'scheduled'
+                    WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed', 'extended')
+                        THEN 'ready'
+                    WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
+                    ELSE 'gone' END AS state
+        FROM told l
+        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+    ), away AS MATERIALIZED (
+        SELECT x.came, max(x.came_at) AS came_at FROM placed x
+        WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
+    ), own AS (
+        SELECT p.seq, p.since,
+               CASE WHEN p.state = 'dead_lettered' AND a.came_at >= p.at THEN 'gone' ELSE p.state END AS state
+        FROM placed p LEFT JOIN away a ON a.came = 'from ' || of_topic || ' ' || p.seq
+        WHERE p.topic_id = of_topic_id
+    ), next AS MATERIALIZED (
+        SELECT DISTINCT ON (e.seq) e.seq, e.event, e.lease_id IS NOT NULL AS held, coalesce(e.detail, '') AS detail
+        FROM holdfast.lease_events e
+        WHERE older AND e.topic_id = of_topic_id AND e.at > instant AND e.at >= since
+          AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
+          AND NOT EXISTS (SELECT FROM own o WHERE o.seq = e.seq)
+        ORDER BY e.seq, e.at, e.tx
+    ), still AS (
+        SELECT j.state::text AS state, j.visible_at, j.cancelled_at IS NOT NULL AS cancelled
+        FROM holdfast.jobs j
+        WHERE older AND j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at < since
+          AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.seq)
+          AND NOT EXISTS (SELECT FROM next n WHERE n.seq = j.seq)
+    ), job AS (
+        SELECT o.state, o.since FROM own o
+        UNION ALL
+        SELECT CASE WHEN n.event = 'enqueued' THEN 'gone'
+                    WHEN n.event = 'requeued' AND starts_with(n.detail, 'from ') THEN 'dead_lettered'
+                    WHEN n.event IN ('requeued', 'deleted') AND starts_with(n.detail, 'was ')
+                         AND n.detail <> 'was leased' THEN substr(n.detail, 5)
+                    WHEN n.event = 'unblocked' THEN 'blocked'
+                    WHEN n.event IN ('extended', 'acked', 'released')
+                         OR (n.event = 'updated' AND n.detail = 'to be cancelled')
+                         OR (n.event IN ('failed', 'expired', 'dead_lettered', 'deleted', 'superseded', 'cancelled')
+                             AND n.held) THEN 'leased'
+                    ELSE 'ready' END, NULL
+        FROM next n
+        UNION ALL
+        SELECT CASE WHEN s.state NOT IN ('ready', 'scheduled', 'leased') THEN s.state
+                    WHEN s.state = 'leased' AND s.visible_at >= instant THEN 'leased'
+                    WHEN s.state = 'leased' AND s.cancelled THEN 'gone'
+                    WHEN s.visible_at > instant THEN 'scheduled' ELSE 'ready' END, s.visible_at
+        FROM still s
+        UNION ALL
+        SELECT 'dead_lettered', NULL FROM holdfast.jobs j
+        WHERE older AND j.topic = letters AND j.topic_id = letters_id AND j.dlq_moved_at < since
+          AND j.original_topic = of_topic AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.original_seq)
+    )
+    SELECT count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'leased'),
+           count(*) FILTER (WHERE j.state = 'scheduled'), count(*) FILTER (WHERE j.state = 'blocked'),
+           count(*) FILTER (WHERE j.state = 'failed'), count(*) FILTER (WHERE j.state = 'expired'),
+           count(*) FILTER (WHERE j.state = 'dead_lettered'), min(j.since) FILTER (WHERE j.state = 'ready')
+    INTO ready, in_flight, scheduled, blocked, failed, expired, dead, oldest FROM job j;
+END $$;
 
 --
 -- Name: assert_lease(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -403,21 +406,21 @@ CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $_$
-    DECLARE
-        parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
-    BEGIN
-        IF parts IS NULL THEN
-            RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-        PERFORM 1 FROM holdfast.jobs j
-        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
-          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
-        FOR KEY SHARE;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
-                USING ERRCODE = 'object_not_in_prerequisite_state';
-        END IF;
-    END $_$;
+DECLARE
+    parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
+BEGIN
+    IF parts IS NULL THEN
+        RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM 1 FROM holdfast.jobs j
+    WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+      AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+END $_$;
 
 --
 -- Name: backoff_ms(json, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -426,12 +429,12 @@ CREATE FUNCTION holdfast.assert_lease(token text) RETURNS void
 CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS bigint
     LANGUAGE sql PARALLEL SAFE
     AS $$
-        SELECT (least((policy->>'cap_ms')::float8,
-                      (policy->>'base_ms')::float8
-                      * CASE policy->>'kind' WHEN 'fixed' THEN 1 WHEN 'linear' THEN deliveries
-                                             WHEN 'exponential' THEN 2 ^ least(deliveries - 1, 30) ELSE 0 END)
-                * (1 - random() * CASE policy->>'jitter' WHEN 'full' THEN 1 WHEN 'equal' THEN 0.5 ELSE 0 END))::bigint
-    $$;
+    SELECT (least((policy->>'cap_ms')::float8,
+                  (policy->>'base_ms')::float8
+                  * CASE policy->>'kind' WHEN 'fixed' THEN 1 WHEN 'linear' THEN deliveries
+                                         WHEN 'exponential' THEN 2 ^ least(deliveries - 1, 30) ELSE 0 END)
+            * (1 - random() * CASE policy->>'jitter' WHEN 'full' THEN 1 WHEN 'equal' THEN 0.5 ELSE 0 END))::bigint
+$$;
 
 --
 -- Name: bucket_top(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -440,9 +443,9 @@ CREATE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS big
 CREATE FUNCTION holdfast.bucket_top(bucket integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $$
-        SELECT CASE WHEN bucket < 16 THEN bucket
-                    ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
-    $$;
+    SELECT CASE WHEN bucket < 16 THEN bucket
+                ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
+$$;
 
 --
 -- Name: check_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -454,46 +457,54 @@ CREATE FUNCTION holdfast.check_inbox() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $_$
-    DECLARE
-        one record;
-        fine boolean;
-        fault text;
+DECLARE
+    one record;
+    fine boolean;
+    fault text;
+BEGIN
     BEGIN
-        BEGIN
-            SELECT bool_and((a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')
-                            AND (a.metadata IS NULL OR length(a.metadata) <= 256
-                                 OR holdfast.json_depth(a.metadata) <= 128)
-                            AND CASE WHEN (a.content_type IS NULL OR a.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
-                                    coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))::jsonb IS NOT NULL
-                                    AND (octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))) <= 256
-                                         OR length(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) - length(translate(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')), '[{', '')) <= 128
-                                         OR holdfast.json_depth(coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))) <= 128)
-                                WHEN a.content_type ILIKE 'text/%' THEN coalesce(a.payload_text, convert_from(a.payload, 'UTF8')) IS NOT NULL
-                                ELSE true END)
-            INTO fine FROM added a;
-        EXCEPTION WHEN data_exception OR statement_too_complex THEN
-            fine := false;
-        END;
-        IF fine THEN
-            RETURN NULL;
-        END IF;
-        FOR one IN SELECT x.*, row_number() OVER (ORDER BY x.place) AS number FROM added x ORDER BY x.place LOOP
-            BEGIN
-                fault := holdfast.find_fault(
-                    CASE WHEN (one.content_type IS NULL OR one.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') OR one.content_type ILIKE 'text/%'
-                         THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
-                    one.content_type, one.metadata);
-            EXCEPTION WHEN data_exception THEN
-                fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
-                         || ' must be here';
-            END;
-            IF fault IS NOT NULL THEN
-                RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
-                    USING ERRCODE = 'invalid_json_text';
-            END IF;
-        END LOOP;
+        SELECT bool_and((a.metadata IS NULL OR jsonb_typeof(a.metadata::jsonb) = 'object')
+                        AND (a.metadata IS NULL OR length(a.metadata) <= 256
+                             OR holdfast.json_depth(a.metadata) <= 128)
+                        AND CASE WHEN (a.content_type IS NULL
+                                       OR a.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)')
+                            THEN
+                                coalesce(a.payload_text, convert_from(a.payload, 'UTF8'))::jsonb IS NOT NULL
+                                AND (octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))) <= 256
+                                     OR length(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')))
+                                        - length(translate(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')),
+                                                           '[{', ''))
+                                        <= 128
+                                     OR holdfast.json_depth(coalesce(a.payload_text, convert_from(a.payload, 'UTF8')))
+                                        <= 128)
+                            WHEN a.content_type ILIKE 'text/%'
+                            THEN coalesce(a.payload_text, convert_from(a.payload, 'UTF8')) IS NOT NULL
+                            ELSE true END)
+        INTO fine FROM added a;
+    EXCEPTION WHEN data_exception OR statement_too_complex THEN
+        fine := false;
+    END;
+    IF fine THEN
         RETURN NULL;
-    END $_$;
+    END IF;
+    FOR one IN SELECT x.*, row_number() OVER (ORDER BY x.place) AS number FROM added x ORDER BY x.place LOOP
+        BEGIN
+            fault := holdfast.find_fault(
+                CASE WHEN (one.content_type IS NULL OR one.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)')
+                          OR one.content_type ILIKE 'text/%'
+                     THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
+                one.content_type, one.metadata);
+        EXCEPTION WHEN data_exception THEN
+            fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
+                     || ' must be here';
+        END;
+        IF fault IS NOT NULL THEN
+            RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
+                USING ERRCODE = 'invalid_json_text';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $_$;
 
 --
 -- Name: commit_stages(text, text, bigint, bigint[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -505,33 +516,33 @@ CREATE FUNCTION holdfast.commit_stages(of_run text, of_write text, of_batch bigi
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    DECLARE
-        counted bigint;
-    BEGIN
-        INSERT INTO holdfast.writes AS w (write_id, batch, jobs) VALUES (of_write, of_batch, rows)
-        ON CONFLICT (write_id) DO UPDATE
-        SET batch = excluded.batch, jobs = excluded.jobs, committed_at = excluded.committed_at
-        WHERE w.batch < excluded.batch;
-        IF NOT FOUND THEN
-            RETURN false;
-        END IF;
-        PERFORM 1 FROM holdfast.stages s WHERE s.attempt = ANY (attempts) AND s.run = of_run
-        ORDER BY s.attempt FOR UPDATE;
+DECLARE
+    counted bigint;
+BEGIN
+    INSERT INTO holdfast.writes AS w (write_id, batch, jobs) VALUES (of_write, of_batch, rows)
+    ON CONFLICT (write_id) DO UPDATE
+    SET batch = excluded.batch, jobs = excluded.jobs, committed_at = excluded.committed_at
+    WHERE w.batch < excluded.batch;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM 1 FROM holdfast.stages s WHERE s.attempt = ANY (attempts) AND s.run = of_run
+    ORDER BY s.attempt FOR UPDATE;
+    GET DIAGNOSTICS counted = ROW_COUNT;
+    IF counted = cardinality(attempts) THEN
+        PERFORM set_config('holdfast.commits', 'on', true);
+        DELETE FROM holdfast.staged s WHERE s.attempt = ANY (attempts);
         GET DIAGNOSTICS counted = ROW_COUNT;
-        IF counted = cardinality(attempts) THEN
-            PERFORM set_config('holdfast.commits', 'on', true);
-            DELETE FROM holdfast.staged s WHERE s.attempt = ANY (attempts);
-            GET DIAGNOSTICS counted = ROW_COUNT;
-            PERFORM set_config('holdfast.commits', 'off', true);
-            IF counted = rows THEN
-                DELETE FROM holdfast.stages s WHERE s.attempt = ANY (attempts);
-                RETURN true;
-            END IF;
+        PERFORM set_config('holdfast.commits', 'off', true);
+        IF counted = rows THEN
+            DELETE FROM holdfast.stages s WHERE s.attempt = ANY (attempts);
+            RETURN true;
         END IF;
-        RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
-            rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
-    END $$;
+    END IF;
+    RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
+        rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
+        HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
+END $$;
 
 --
 -- Name: complete(text, json); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -543,71 +554,71 @@ CREATE FUNCTION holdfast.complete(token text, result json DEFAULT NULL::json) RE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $_$
-    DECLARE
-        parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
-        handed_in json := CASE WHEN json_typeof(result) <> 'null' THEN result END;
-        job holdfast.jobs;
-        kept_ms bigint;
-        completed timestamptz;
-        expires timestamptz;
-    BEGIN
-        IF parts IS NULL THEN
-            RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-        IF octet_length(handed_in::text) > 1048576 OR holdfast.json_depth(handed_in::text) > 128 THEN
-            RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
-                USING ERRCODE = 'program_limit_exceeded';
-        END IF;
-        PERFORM handed_in::jsonb;  -- raises for what can be stored, and not be shown
-        
-        DELETE FROM holdfast.jobs j
-        WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
-          AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
-        RETURNING j.* INTO job;
+DECLARE
+    parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
+    handed_in json := CASE WHEN json_typeof(result) <> 'null' THEN result END;
+    job holdfast.jobs;
+    kept_ms bigint;
+    completed timestamptz;
+    expires timestamptz;
+BEGIN
+    IF parts IS NULL THEN
+        RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF octet_length(handed_in::text) > 1048576 OR holdfast.json_depth(handed_in::text) > 128 THEN
+        RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
+            USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    PERFORM handed_in::jsonb;  -- raises for what can be stored, and not be shown
 
-        IF NOT FOUND THEN
-            IF handed_in IS NOT NULL AND EXISTS (
-                SELECT 1 FROM holdfast.results r JOIN holdfast.topics t ON t.name = r.topic AND t.id = r.topic_id
-                WHERE r.topic = parts[1] AND r.seq = parts[2]::bigint AND r.lease_id = parts[3]::uuid
-                  AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())
-            ) THEN
-                RETURN;
-            END IF;
-            RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
-                USING ERRCODE = 'object_not_in_prerequisite_state';
-        END IF;
-        
-        INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
-                                      max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
-                                      metadata, payload, key, content_type, first_topic_id, first_seq, grp)
-        SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
-               job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
-               job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
-               job.first_topic_id, job.first_seq, job.grp
-        FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
+    DELETE FROM holdfast.jobs j
+    WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
+      AND j.lease_id = parts[3]::uuid AND j.visible_at >= clock_timestamp()
+    RETURNING j.* INTO job;
 
-        IF handed_in IS NOT NULL THEN
-            SELECT t.result_ttl_ms INTO kept_ms FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id;
-            completed := clock_timestamp();
-            expires := CASE WHEN kept_ms > 0 THEN completed + kept_ms * interval '1 ms' END;
-            INSERT INTO holdfast.results (completed_at, expires_at, topic, topic_id, seq, first_topic_id, first_seq,
-                                          lease_id, deliveries, node, result)
-            VALUES (completed, expires, job.topic, job.topic_id, job.seq, job.first_topic_id, job.first_seq,
-                    job.lease_id, job.deliveries, job.node, handed_in);
+    IF NOT FOUND THEN
+        IF handed_in IS NOT NULL AND EXISTS (
+            SELECT 1 FROM holdfast.results r JOIN holdfast.topics t ON t.name = r.topic AND t.id = r.topic_id
+            WHERE r.topic = parts[1] AND r.seq = parts[2]::bigint AND r.lease_id = parts[3]::uuid
+              AND (r.expires_at IS NULL OR r.expires_at > clock_timestamp())
+        ) THEN
+            RETURN;
         END IF;
-        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, began_at,
-                                           tenant)
-        VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires,
-                job.leased_at, nullif(job.tenant, ''));
-        
-        INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
-        SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries, holdfast.about(job)
-        FROM holdfast.topics t
-        WHERE t.name = job.topic AND t.id = job.topic_id
-          AND (t.webhook IS NOT NULL OR job.webhook IS NOT NULL);
-        INSERT INTO holdfast.tallies (topic_id, leased, bytes) VALUES (job.topic_id, -1, -octet_length(job.payload));
+        RAISE EXCEPTION 'the lease on job % of topic "%" has ended', parts[2], parts[1]
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
 
-    END $_$;
+    INSERT INTO holdfast.archive (finished_at, topic, topic_id, seq, outcome, created_at, original_seq, deliveries,
+                                  max_deliveries, priority, tenant, node, tag, producer, last_error, original_topic,
+                                  metadata, payload, key, content_type, first_topic_id, first_seq, grp)
+    SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
+           job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
+           job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
+           job.first_topic_id, job.first_seq, job.grp
+    FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
+
+    IF handed_in IS NOT NULL THEN
+        SELECT t.result_ttl_ms INTO kept_ms FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id;
+        completed := clock_timestamp();
+        expires := CASE WHEN kept_ms > 0 THEN completed + kept_ms * interval '1 ms' END;
+        INSERT INTO holdfast.results (completed_at, expires_at, topic, topic_id, seq, first_topic_id, first_seq,
+                                      lease_id, deliveries, node, result)
+        VALUES (completed, expires, job.topic, job.topic_id, job.seq, job.first_topic_id, job.first_seq,
+                job.lease_id, job.deliveries, job.node, handed_in);
+    END IF;
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, began_at,
+                                       tenant)
+    VALUES (job.topic, job.topic_id, job.seq, 'acked', job.deliveries, job.lease_id, job.node, expires,
+            job.leased_at, nullif(job.tenant, ''));
+
+    INSERT INTO holdfast.endings (topic, topic_id, seq, event, deliveries, about)
+    SELECT job.topic, job.topic_id, job.seq, 'completed', job.deliveries, holdfast.about(job)
+    FROM holdfast.topics t
+    WHERE t.name = job.topic AND t.id = job.topic_id
+      AND (t.webhook IS NOT NULL OR job.webhook IS NOT NULL);
+    INSERT INTO holdfast.tallies (topic_id, leased, bytes) VALUES (job.topic_id, -1, -octet_length(job.payload));
+
+END $_$;
 
 --
 -- Name: create_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -618,33 +629,24 @@ CREATE FUNCTION holdfast.create_day_partitions(parent text, ahead integer) RETUR
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
     AS $$
-    DECLARE
-        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-        made integer := 0;
-        name text;
-    BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
-        FOR day IN 0..ahead LOOP
-            name := parent || '_' || to_char(today + day, 'YYYYMMDD');
-            CONTINUE WHEN to_regclass(format('holdfast.%I', name)) IS NOT NULL;
-            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING STORAGE)',
-                           name, parent);
-            EXECUTE format(
-                'ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', parent, name,
-                (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
-            made := made + 1;
-        END LOOP;
-        RETURN made;
-    END $$;
-
---
--- Name: create_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.create_event_partitions(ahead integer) RETURNS integer
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$ SELECT holdfast.create_day_partitions('lease_events', ahead) $$;
+DECLARE
+    today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+    made integer := 0;
+    name text;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
+    FOR day IN 0..ahead LOOP
+        name := parent || '_' || to_char(today + day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass(format('holdfast.%I', name)) IS NOT NULL;
+        EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING STORAGE)',
+                       name, parent);
+        EXECUTE format(
+            'ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)', parent, name,
+            (today + day)::timestamp AT TIME ZONE 'UTC', (today + day + 1)::timestamp AT TIME ZONE 'UTC');
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END $$;
 
 --
 -- Name: create_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -654,9 +656,9 @@ CREATE FUNCTION holdfast.create_topic_sequence(topic_id integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    BEGIN
-        EXECUTE format('CREATE SEQUENCE holdfast.%I AS bigint CACHE 1', 'seq_' || topic_id);
-    END $$;
+BEGIN
+    EXECUTE format('CREATE SEQUENCE holdfast.%I AS bigint CACHE 1', 'seq_' || topic_id);
+END $$;
 
 --
 -- Name: delete_records(text, integer, bigint, text, text, text, bigint, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -665,74 +667,47 @@ CREATE FUNCTION holdfast.create_topic_sequence(topic_id integer) RETURNS void
 CREATE FUNCTION holdfast.delete_records(of_topic text, of_id integer, upto bigint, exact text, prefix text, after_tag text, after_seq bigint, most integer, OUT deleted bigint, OUT last_tag text, OUT last_seq bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
-        places tid[];
-        gone_bytes bigint := 0;
-    BEGIN
-        IF exact IS NOT NULL THEN
-            SELECT array_agg(x.place), exact, max(x.seq) INTO places, last_tag, last_seq FROM (
-                SELECT r.ctid AS place, r.seq FROM holdfast.records r
-                WHERE r.topic = of_topic AND r.tag = exact AND r.seq > after_seq AND r.seq <= upto
-                ORDER BY r.seq LIMIT most
-            ) x;
-        ELSIF prefix IS NOT NULL THEN
-            SELECT array_agg(x.place), (array_agg(x.tag ORDER BY x.tag DESC, x.seq DESC))[1],
-                   (array_agg(x.seq ORDER BY x.tag DESC, x.seq DESC))[1]
-            INTO places, last_tag, last_seq FROM (
-                SELECT r.ctid AS place, r.tag, r.seq FROM holdfast.records r
-                WHERE r.topic = of_topic AND r.tag >= prefix AND r.tag <= prefix || repeat(chr(1114111), 64)
-                  AND (r.tag, r.seq) > (after_tag, after_seq) AND r.seq <= upto AND starts_with(r.tag, prefix)
-                ORDER BY r.tag, r.seq LIMIT most
-            ) x;
-        ELSE
-            SELECT array_agg(x.place), '', max(x.seq) INTO places, last_tag, last_seq FROM (
-                SELECT r.ctid AS place, r.seq FROM holdfast.records r
-                WHERE r.topic = of_topic AND r.seq >= s.earliest_seq AND r.seq <= upto ORDER BY r.seq LIMIT most
-            ) x;
-        END IF;
-        WITH gone AS (
-            DELETE FROM holdfast.records r WHERE r.ctid = ANY (places)
-            RETURNING octet_length(r.payload) + coalesce(octet_length(r.metadata::text), 0) AS size
-        )
-        SELECT count(*), coalesce(sum(g.size), 0) INTO deleted, gone_bytes FROM gone g;
-        IF deleted > 0 THEN
-            s.count := s.count - deleted;
-            s.bytes := s.bytes - gone_bytes;
-            s.earliest_seq := coalesce((
-                SELECT r.seq FROM holdfast.records r
-                WHERE r.topic = of_topic AND r.seq >= s.earliest_seq AND r.seq <= s.head_seq ORDER BY r.seq LIMIT 1
-            ), s.head_seq + 1);
-            PERFORM holdfast.write_log_state(s);
-        END IF;
-    END $$;
-
---
--- Name: drop_day_partitions(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '200ms'
-    AS $$
-    DECLARE
-        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-        gone integer := 0;
-        name text;
-    BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
-        FOR name IN
-            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = to_regclass(format('holdfast.%I', parent))
-              AND c.relname < parent || '_' || to_char(today - keep_days, 'YYYYMMDD')
-            ORDER BY c.relname
-        LOOP
-            EXECUTE format('DROP TABLE holdfast.%I', name);
-            gone := gone + 1;
-        END LOOP;
-        RETURN gone;
-    END $$;
+DECLARE
+    s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
+    places tid[];
+    gone_bytes bigint := 0;
+BEGIN
+    IF exact IS NOT NULL THEN
+        SELECT array_agg(x.place), exact, max(x.seq) INTO places, last_tag, last_seq FROM (
+            SELECT r.ctid AS place, r.seq FROM holdfast.records r
+            WHERE r.topic = of_topic AND r.tag = exact AND r.seq > after_seq AND r.seq <= upto
+            ORDER BY r.seq LIMIT most
+        ) x;
+    ELSIF prefix IS NOT NULL THEN
+        SELECT array_agg(x.place), (array_agg(x.tag ORDER BY x.tag DESC, x.seq DESC))[1],
+               (array_agg(x.seq ORDER BY x.tag DESC, x.seq DESC))[1]
+        INTO places, last_tag, last_seq FROM (
+            SELECT r.ctid AS place, r.tag, r.seq FROM holdfast.records r
+            WHERE r.topic = of_topic AND r.tag >= prefix AND r.tag <= prefix || repeat(chr(1114111), 64)
+              AND (r.tag, r.seq) > (after_tag, after_seq) AND r.seq <= upto AND starts_with(r.tag, prefix)
+            ORDER BY r.tag, r.seq LIMIT most
+        ) x;
+    ELSE
+        SELECT array_agg(x.place), '', max(x.seq) INTO places, last_tag, last_seq FROM (
+            SELECT r.ctid AS place, r.seq FROM holdfast.records r
+            WHERE r.topic = of_topic AND r.seq >= s.earliest_seq AND r.seq <= upto ORDER BY r.seq LIMIT most
+        ) x;
+    END IF;
+    WITH gone AS (
+        DELETE FROM holdfast.records r WHERE r.ctid = ANY (places)
+        RETURNING octet_length(r.payload) + coalesce(octet_length(r.metadata::text), 0) AS size
+    )
+    SELECT count(*), coalesce(sum(g.size), 0) INTO deleted, gone_bytes FROM gone g;
+    IF deleted > 0 THEN
+        s.count := s.count - deleted;
+        s.bytes := s.bytes - gone_bytes;
+        s.earliest_seq := coalesce((
+            SELECT r.seq FROM holdfast.records r
+            WHERE r.topic = of_topic AND r.seq >= s.earliest_seq AND r.seq <= s.head_seq ORDER BY r.seq LIMIT 1
+        ), s.head_seq + 1);
+        PERFORM holdfast.write_log_state(s);
+    END IF;
+END $$;
 
 --
 -- Name: drop_day_partitions(text, integer, boolean); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -743,67 +718,25 @@ CREATE FUNCTION holdfast.drop_day_partitions(parent text, keep_days integer, onl
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
     AS $$
-    DECLARE
-        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-        old record;
-    BEGIN
-        gone := 0;
-        held := 0;
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
-        FOR old IN
-            SELECT d.partition, d.archived FROM holdfast.day_partitions d
-            WHERE d.of_table = parent AND d.day < today - keep_days ORDER BY d.day
-        LOOP
-            IF only_archived AND NOT old.archived THEN
-                held := held + 1;
-                CONTINUE;
-            END IF;
-            EXECUTE format('DROP TABLE holdfast.%I', old.partition);
-            gone := gone + 1;
-        END LOOP;
-    END $$;
-
---
--- Name: drop_event_partitions(integer); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.drop_event_partitions(keep_days integer) RETURNS integer
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$ SELECT holdfast.drop_day_partitions('lease_events', keep_days) $$;
-
---
--- Name: drop_result_partitions(); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.drop_result_partitions() RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '200ms'
-    AS $$
-    DECLARE
-        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-        gone integer := 0;
-        needed boolean;
-        name text;
-    BEGIN
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.results', 0));
-        FOR name IN
-            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = 'holdfast.results'::regclass
-              AND c.relname < 'results_' || to_char(today - 1, 'YYYYMMDD')
-            ORDER BY c.relname
-        LOOP
-            EXECUTE format(
-                'SELECT EXISTS (SELECT 1 FROM holdfast.%I r WHERE (r.expires_at IS NULL OR r.expires_at > now())
-                                AND EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.id = r.topic_id))', name)
-                INTO needed;
-            CONTINUE WHEN needed;
-            EXECUTE format('DROP TABLE holdfast.%I', name);
-            gone := gone + 1;
-        END LOOP;
-        RETURN gone;
-    END $$;
+DECLARE
+    today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+    old record;
+BEGIN
+    gone := 0;
+    held := 0;
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.' || parent, 0));
+    FOR old IN
+        SELECT d.partition, d.archived FROM holdfast.day_partitions d
+        WHERE d.of_table = parent AND d.day < today - keep_days ORDER BY d.day
+    LOOP
+        IF only_archived AND NOT old.archived THEN
+            held := held + 1;
+            CONTINUE;
+        END IF;
+        EXECUTE format('DROP TABLE holdfast.%I', old.partition);
+        gone := gone + 1;
+    END LOOP;
+END $$;
 
 --
 -- Name: drop_result_partitions(boolean); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -814,31 +747,31 @@ CREATE FUNCTION holdfast.drop_result_partitions(only_archived boolean, OUT gone 
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '200ms'
     AS $$
-    DECLARE
-        today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
-        needed boolean;
-        old record;
-    BEGIN
-        gone := 0;
-        held := 0;
-        PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.results', 0));
-        FOR old IN
-            SELECT d.partition, d.archived FROM holdfast.day_partitions d
-            WHERE d.of_table = 'results' AND d.day < today - 1 ORDER BY d.day
-        LOOP
-            EXECUTE format(
-                'SELECT EXISTS (SELECT 1 FROM holdfast.%I r WHERE (r.expires_at IS NULL OR r.expires_at > now())
-                                AND EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.id = r.topic_id))', old.partition)
-                INTO needed;
-            CONTINUE WHEN needed;
-            IF only_archived AND NOT old.archived THEN
-                held := held + 1;
-                CONTINUE;
-            END IF;
-            EXECUTE format('DROP TABLE holdfast.%I', old.partition);
-            gone := gone + 1;
-        END LOOP;
-    END $$;
+DECLARE
+    today date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+    needed boolean;
+    old record;
+BEGIN
+    gone := 0;
+    held := 0;
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.results', 0));
+    FOR old IN
+        SELECT d.partition, d.archived FROM holdfast.day_partitions d
+        WHERE d.of_table = 'results' AND d.day < today - 1 ORDER BY d.day
+    LOOP
+        EXECUTE format(
+            'SELECT EXISTS (SELECT 1 FROM holdfast.%I r WHERE (r.expires_at IS NULL OR r.expires_at > now())
+                            AND EXISTS (SELECT 1 FROM holdfast.topics t WHERE t.id = r.topic_id))', old.partition)
+            INTO needed;
+        CONTINUE WHEN needed;
+        IF only_archived AND NOT old.archived THEN
+            held := held + 1;
+            CONTINUE;
+        END IF;
+        EXECUTE format('DROP TABLE holdfast.%I', old.partition);
+        gone := gone + 1;
+    END LOOP;
+END $$;
 
 --
 -- Name: drop_stages(text, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -850,27 +783,27 @@ CREATE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    DECLARE
-        dropped integer := 0;
-        gone integer;
-        one bigint;
-    BEGIN
-        PERFORM set_config('holdfast.commits', 'off', true);
-        FOR one IN
-            SELECT s.attempt FROM holdfast.stages s
-            WHERE s.run = of_run OR (of_run IS NULL AND s.started_at < clock_timestamp() - interval '1 day')
-            ORDER BY s.attempt LIMIT 1000 FOR UPDATE SKIP LOCKED
-        LOOP
-            DELETE FROM holdfast.staged s
-            WHERE s.ctid = ANY (ARRAY(
-                SELECT x.ctid FROM holdfast.staged x WHERE x.attempt = one LIMIT most - dropped));
-            GET DIAGNOSTICS gone = ROW_COUNT;
-            dropped := dropped + gone;
-            EXIT WHEN dropped >= most;
-            DELETE FROM holdfast.stages s WHERE s.attempt = one;
-        END LOOP;
-        RETURN dropped;
-    END $$;
+DECLARE
+    dropped integer := 0;
+    gone integer;
+    one bigint;
+BEGIN
+    PERFORM set_config('holdfast.commits', 'off', true);
+    FOR one IN
+        SELECT s.attempt FROM holdfast.stages s
+        WHERE s.run = of_run OR (of_run IS NULL AND s.started_at < clock_timestamp() - interval '1 day')
+        ORDER BY s.attempt LIMIT 1000 FOR UPDATE SKIP LOCKED
+    LOOP
+        DELETE FROM holdfast.staged s
+        WHERE s.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM holdfast.staged x WHERE x.attempt = one LIMIT most - dropped));
+        GET DIAGNOSTICS gone = ROW_COUNT;
+        dropped := dropped + gone;
+        EXIT WHEN dropped >= most;
+        DELETE FROM holdfast.stages s WHERE s.attempt = one;
+    END LOOP;
+    RETURN dropped;
+END $$;
 
 --
 -- Name: drop_topic_sequence(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -880,9 +813,9 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    BEGIN
-        EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
-    END $$;
+BEGIN
+    EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
+END $$;
 
 --
 -- Name: duration_bucket(bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -891,10 +824,10 @@ CREATE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
 CREATE FUNCTION holdfast.duration_bucket(ms bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-        SELECT CASE WHEN ms < 16 THEN ms::integer
-                    ELSE 8 * (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3)
-                         + (ms >> (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3))::integer END
-    $$;
+    SELECT CASE WHEN ms < 16 THEN ms::integer
+                ELSE 8 * (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3)
+                     + (ms >> (floor(ln(ms + 0.5::float8) / ln(2::float8))::integer - 3))::integer END
+$$;
 
 --
 -- Name: enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text, text, text, text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -906,39 +839,39 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload bytea, content_type text DE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    DECLARE
-        t record;
-        own_id text;
-        seq bigint;
-    BEGIN
-        IF EXISTS (SELECT 1 FROM holdfast.topics o WHERE o.name = enqueue.topic AND o.schema_version IS NOT NULL) THEN
-            RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
-                USING ERRCODE = 'feature_not_supported',
-                HINT = 'Insert into holdfast.inbox: the service looks at it there.';
-        END IF;
-        INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
-                                    ttl_ms, max_deliveries, key, tenant, "group", dedupe_id, user_id, webhook)
-        VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag,
-                enqueue.node, enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms,
-                enqueue.max_deliveries, enqueue.key, enqueue.tenant, enqueue."group", enqueue.dedupe_id,
-                enqueue.user_id, enqueue.webhook);
-        SELECT o.id, o.dedupe_window_ms AS window_ms INTO t FROM holdfast.topics o WHERE o.name = enqueue.topic;
-        -- Which job it is: the first one of its dedupe id, the one that waits under its key, or the newest.
-        own_id := coalesce(enqueue.dedupe_id, CASE WHEN enqueue.topic LIKE '%.fifo'
-                                                   THEN encode(sha256(enqueue.payload), 'hex') END);
-        IF own_id IS NOT NULL AND t.window_ms > 0 THEN
-            seq := (SELECT d.seq FROM holdfast.dedupe d
-                    WHERE d.topic_id = t.id AND d.tenant = coalesce(enqueue.tenant, '')
-                      AND d.grp = coalesce(enqueue."group", '') AND d.dedupe_id = own_id);
-        ELSIF enqueue.key IS NOT NULL THEN
-            seq := (SELECT j.seq FROM holdfast.jobs j
-                    WHERE j.topic = enqueue.topic AND j.tenant = coalesce(enqueue.tenant, '') AND j.key = enqueue.key
-                      AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'blocked'));
-        ELSE
-            seq := currval('holdfast.seq_' || t.id);
-        END IF;
-        RETURN holdfast.message_id(t.id, seq);
-    END $$;
+DECLARE
+    t record;
+    own_id text;
+    seq bigint;
+BEGIN
+    IF EXISTS (SELECT 1 FROM holdfast.topics o WHERE o.name = enqueue.topic AND o.schema_version IS NOT NULL) THEN
+        RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
+            USING ERRCODE = 'feature_not_supported',
+            HINT = 'Insert into holdfast.inbox: the service looks at it there.';
+    END IF;
+    INSERT INTO holdfast.inbox (topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at,
+                                ttl_ms, max_deliveries, key, tenant, "group", dedupe_id, user_id, webhook)
+    VALUES (enqueue.topic, enqueue.payload, enqueue.content_type, enqueue.metadata::text, enqueue.tag,
+            enqueue.node, enqueue.priority, enqueue.delay_ms, enqueue.run_at, enqueue.ttl_ms,
+            enqueue.max_deliveries, enqueue.key, enqueue.tenant, enqueue."group", enqueue.dedupe_id,
+            enqueue.user_id, enqueue.webhook);
+    SELECT o.id, o.dedupe_window_ms AS window_ms INTO t FROM holdfast.topics o WHERE o.name = enqueue.topic;
+    -- Which job it is: the first one of its dedupe id, the one that waits under its key, or the newest.
+    own_id := coalesce(enqueue.dedupe_id, CASE WHEN enqueue.topic LIKE '%.fifo'
+                                               THEN encode(sha256(enqueue.payload), 'hex') END);
+    IF own_id IS NOT NULL AND t.window_ms > 0 THEN
+        seq := (SELECT d.seq FROM holdfast.dedupe d
+                WHERE d.topic_id = t.id AND d.tenant = coalesce(enqueue.tenant, '')
+                  AND d.grp = coalesce(enqueue."group", '') AND d.dedupe_id = own_id);
+    ELSIF enqueue.key IS NOT NULL THEN
+        seq := (SELECT j.seq FROM holdfast.jobs j
+                WHERE j.topic = enqueue.topic AND j.tenant = coalesce(enqueue.tenant, '') AND j.key = enqueue.key
+                  AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'blocked'));
+    ELSE
+        seq := currval('holdfast.seq_' || t.id);
+    END IF;
+    RETURN holdfast.message_id(t.id, seq);
+END $$;
 
 --
 -- Name: enqueue(text, jsonb, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text, text, text, text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -948,9 +881,9 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload jsonb, content_type text DE
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
-        SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                                $15, $16, $17)
-    $_$;
+    SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                            $15, $16, $17)
+$_$;
 
 --
 -- Name: enqueue(text, text, text, jsonb, text, text, integer, bigint, timestamp with time zone, bigint, integer, text, text, text, text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -960,9 +893,9 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEF
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
-        SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                                $15, $16, $17)
-    $_$;
+    SELECT holdfast.enqueue($1, convert_to($2::text, 'UTF8'), $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                            $15, $16, $17)
+$_$;
 
 --
 -- Name: enqueue_deduped(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[], text[], bigint, integer[], text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -971,149 +904,149 @@ CREATE FUNCTION holdfast.enqueue(topic text, payload text, content_type text DEF
 CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, grps text[], dedupe_ids text[], window_ms bigint, sizes integer[], batch_keys text[], batch_window_ms bigint) RETURNS TABLE(seqs bigint[], updated boolean[], head_seq bigint, ready integer, due integer, touched integer, duplicate boolean[], repeated boolean)
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        total integer := cardinality(payloads);
-        wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- of each caller: its key is its own
-        dropped boolean[] := array_fill(false, ARRAY[total]);             -- of each record
-        jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- its job
-        changed boolean[] := array_fill(false, ARRAY[total]);
-        leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
-        claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept
-        kept integer[];
-        drawn bigint[];
-        renewed boolean[];
-        place integer := 0;
-        newest bigint;
-        r record;
-        p record;
-    BEGIN
-        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
-        head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
+DECLARE
+    total integer := cardinality(payloads);
+    wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- of each caller: its key is its own
+    dropped boolean[] := array_fill(false, ARRAY[total]);             -- of each record
+    jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- its job
+    changed boolean[] := array_fill(false, ARRAY[total]);
+    leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
+    claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept
+    kept integer[];
+    drawn bigint[];
+    renewed boolean[];
+    place integer := 0;
+    newest bigint;
+    r record;
+    p record;
+BEGIN
+    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
+    ready := 0;
+    due := 0;
+    touched := 0;
+    FOR r IN
+        SELECT c.key COLLATE "C" AS key, c.ord, c.size, sum(c.size) OVER (ORDER BY c.ord) AS upto
+        FROM unnest(batch_keys, sizes) WITH ORDINALITY AS c(key, size, ord)
+        ORDER BY 1, 2
+    LOOP
+        CONTINUE WHEN r.key IS NULL;
+        INSERT INTO holdfast.idempotency AS k (topic, topic_id, key, expires_at, first_seq, last_seq)
+        VALUES (of_topic, of_id, r.key, clock_timestamp() + batch_window_ms * interval '1 ms', 0, 0)
+        ON CONFLICT (topic, key) DO UPDATE SET topic_id = excluded.topic_id, expires_at = excluded.expires_at
+        WHERE k.expires_at <= clock_timestamp() OR k.topic_id <> excluded.topic_id;
+        wrote[r.ord] := FOUND;
+        IF NOT FOUND THEN
+            FOR i IN r.upto - r.size + 1..r.upto LOOP
+                dropped[i] := true;
+            END LOOP;
+        END IF;
+    END LOOP;
+    -- Until it has its seq, a row that is claimed has its record's place, as a negative number.
+    INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
+    SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
+           -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
+    FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
+    WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
+    GROUP BY 2, 3, 4
+    ORDER BY 2, 3, 4
+    ON CONFLICT (topic_id, tenant, grp, dedupe_id) DO UPDATE
+    SET seq = excluded.seq, expires_at = excluded.expires_at
+    WHERE d.expires_at <= clock_timestamp();
+    FOR r IN
+        SELECT u.ord, x.tid, x.seq
+        FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
+        CROSS JOIN LATERAL (
+            SELECT d.ctid AS tid, d.seq FROM holdfast.dedupe d
+            WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '') AND d.grp = coalesce(u.grp, '')
+              AND d.dedupe_id = u.id
+            OFFSET 0
+        ) x
+        WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
+    LOOP
+        IF r.seq = -r.ord THEN
+            claims[r.ord] := r.tid;
+            CONTINUE;
+        ELSIF r.seq < 0 THEN
+            leaders[r.ord] := -r.seq;
+        ELSE
+            jobs[r.ord] := r.seq;
+        END IF;
+        dropped[r.ord] := true;
+    END LOOP;
+    kept := array(SELECT n FROM generate_series(1, total) AS n WHERE NOT dropped[n] ORDER BY n);
+    IF cardinality(kept) < total THEN
+        SELECT array_agg(u.payload ORDER BY u.ord), array_agg(u.tag ORDER BY u.ord),
+               array_agg(u.producer ORDER BY u.ord), array_agg(u.meta ORDER BY u.ord),
+               array_agg(u.tenant ORDER BY u.ord), array_agg(u.priority ORDER BY u.ord),
+               array_agg(u.delay_ms ORDER BY u.ord), array_agg(u.run_at ORDER BY u.ord),
+               array_agg(u.ttl_ms ORDER BY u.ord), array_agg(u.most ORDER BY u.ord),
+               array_agg(u.type ORDER BY u.ord), array_agg(u.key ORDER BY u.ord),
+               CASE WHEN cardinality(grps) > 0 THEN array_agg(u.grp ORDER BY u.ord) ELSE grps END
+        INTO payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits, types,
+             keys, grps
+        FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
+                    types, keys, grps)
+            WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
+                                 type, key, grp, ord)
+        WHERE NOT dropped[u.ord];
+    END IF;
+    IF cardinality(kept) > 0 THEN
+        IF array_remove(keys, NULL) = '{}' AND array_remove(grps, NULL) = '{}' THEN
+            SELECT e.seqs INTO drawn
+            FROM holdfast.enqueue_plain(
+                of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
+                run_ats, ttls_ms, limits, types, topic_ttl_ms) AS e(seqs);
+            head_seq := drawn[cardinality(drawn)];
+            ready := cardinality(kept) - (SELECT count(*) FROM unnest(delays_ms) AS u(ms) WHERE u.ms > 0);
+        ELSE
+            p := holdfast.enqueue_keyed(
+                of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
+                run_ats, ttls_ms, limits, types, keys, topic_ttl_ms, ends, most_deliveries, grps);
+            drawn := p.seqs;
+            renewed := p.updated;
+            head_seq := p.head_seq;
+            ready := p.ready;
+            due := p.due;
+            touched := p.touched;
+        END IF;
+        FOR r IN SELECT u.* FROM unnest(kept, drawn, renewed) AS u(place, seq, updated) LOOP
+            jobs[r.place] := r.seq;
+            changed[r.place] := coalesce(r.updated, false);
+        END LOOP;
+        UPDATE holdfast.dedupe d SET seq = u.seq
+        FROM unnest(kept, drawn) AS u(place, seq) WHERE d.ctid = claims[u.place];
+    END IF;
+    FOR i IN 1..total LOOP
+        IF leaders[i] IS NOT NULL THEN
+            jobs[i] := jobs[leaders[i]];
+        END IF;
+    END LOOP;
+    place := 0;
+    newest := head_seq;
+    FOR i IN 1..cardinality(sizes) LOOP
+        head_seq := newest;
+        seqs := jobs[place + 1:place + sizes[i]];
+        updated := changed[place + 1:place + sizes[i]];
+        duplicate := dropped[place + 1:place + sizes[i]];
+        place := place + sizes[i];
+        repeated := batch_keys[i] IS NOT NULL AND NOT wrote[i];
+        IF repeated THEN
+            SELECT k.seqs, coalesce(k.head_seq, 0) INTO STRICT seqs, head_seq
+            FROM holdfast.idempotency k
+            WHERE k.topic = of_topic AND k.key = batch_keys[i];
+        ELSIF wrote[i] THEN
+            UPDATE holdfast.idempotency k
+            SET first_seq = enqueue_deduped.seqs[1], last_seq = enqueue_deduped.seqs[sizes[i]],
+                seqs = enqueue_deduped.seqs, head_seq = newest
+            WHERE k.topic = of_topic AND k.key = batch_keys[i];
+        END IF;
+        RETURN NEXT;
         ready := 0;
         due := 0;
         touched := 0;
-        FOR r IN
-            SELECT c.key COLLATE "C" AS key, c.ord, c.size, sum(c.size) OVER (ORDER BY c.ord) AS upto
-            FROM unnest(batch_keys, sizes) WITH ORDINALITY AS c(key, size, ord)
-            ORDER BY 1, 2
-        LOOP
-            CONTINUE WHEN r.key IS NULL;
-            INSERT INTO holdfast.idempotency AS k (topic, topic_id, key, expires_at, first_seq, last_seq)
-            VALUES (of_topic, of_id, r.key, clock_timestamp() + batch_window_ms * interval '1 ms', 0, 0)
-            ON CONFLICT (topic, key) DO UPDATE SET topic_id = excluded.topic_id, expires_at = excluded.expires_at
-            WHERE k.expires_at <= clock_timestamp() OR k.topic_id <> excluded.topic_id;
-            wrote[r.ord] := FOUND;
-            IF NOT FOUND THEN
-                FOR i IN r.upto - r.size + 1..r.upto LOOP
-                    dropped[i] := true;
-                END LOOP;
-            END IF;
-        END LOOP;
-        -- Until it has its seq, a row that is claimed has its record's place, as a negative number.
-        INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
-        SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
-               -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
-        FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
-        WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
-        GROUP BY 2, 3, 4
-        ORDER BY 2, 3, 4
-        ON CONFLICT (topic_id, tenant, grp, dedupe_id) DO UPDATE
-        SET seq = excluded.seq, expires_at = excluded.expires_at
-        WHERE d.expires_at <= clock_timestamp();
-        FOR r IN
-            SELECT u.ord, x.tid, x.seq
-            FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
-            CROSS JOIN LATERAL (
-                SELECT d.ctid AS tid, d.seq FROM holdfast.dedupe d
-                WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '') AND d.grp = coalesce(u.grp, '')
-                  AND d.dedupe_id = u.id
-                OFFSET 0
-            ) x
-            WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
-        LOOP
-            IF r.seq = -r.ord THEN
-                claims[r.ord] := r.tid;
-                CONTINUE;
-            ELSIF r.seq < 0 THEN
-                leaders[r.ord] := -r.seq;
-            ELSE
-                jobs[r.ord] := r.seq;
-            END IF;
-            dropped[r.ord] := true;
-        END LOOP;
-        kept := array(SELECT n FROM generate_series(1, total) AS n WHERE NOT dropped[n] ORDER BY n);
-        IF cardinality(kept) < total THEN
-            SELECT array_agg(u.payload ORDER BY u.ord), array_agg(u.tag ORDER BY u.ord),
-                   array_agg(u.producer ORDER BY u.ord), array_agg(u.meta ORDER BY u.ord),
-                   array_agg(u.tenant ORDER BY u.ord), array_agg(u.priority ORDER BY u.ord),
-                   array_agg(u.delay_ms ORDER BY u.ord), array_agg(u.run_at ORDER BY u.ord),
-                   array_agg(u.ttl_ms ORDER BY u.ord), array_agg(u.most ORDER BY u.ord),
-                   array_agg(u.type ORDER BY u.ord), array_agg(u.key ORDER BY u.ord),
-                   CASE WHEN cardinality(grps) > 0 THEN array_agg(u.grp ORDER BY u.ord) ELSE grps END
-            INTO payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits, types,
-                 keys, grps
-            FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
-                        types, keys, grps)
-                WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
-                                     type, key, grp, ord)
-            WHERE NOT dropped[u.ord];
-        END IF;
-        IF cardinality(kept) > 0 THEN
-            IF array_remove(keys, NULL) = '{}' AND array_remove(grps, NULL) = '{}' THEN
-                SELECT e.seqs INTO drawn
-                FROM holdfast.enqueue_plain(
-                    of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
-                    run_ats, ttls_ms, limits, types, topic_ttl_ms) AS e(seqs);
-                head_seq := drawn[cardinality(drawn)];
-                ready := cardinality(kept) - (SELECT count(*) FROM unnest(delays_ms) AS u(ms) WHERE u.ms > 0);
-            ELSE
-                p := holdfast.enqueue_keyed(
-                    of_topic, of_id, sequence, payloads, tags, producers, metadata, tenants, priorities, delays_ms,
-                    run_ats, ttls_ms, limits, types, keys, topic_ttl_ms, ends, most_deliveries, grps);
-                drawn := p.seqs;
-                renewed := p.updated;
-                head_seq := p.head_seq;
-                ready := p.ready;
-                due := p.due;
-                touched := p.touched;
-            END IF;
-            FOR r IN SELECT u.* FROM unnest(kept, drawn, renewed) AS u(place, seq, updated) LOOP
-                jobs[r.place] := r.seq;
-                changed[r.place] := coalesce(r.updated, false);
-            END LOOP;
-            UPDATE holdfast.dedupe d SET seq = u.seq
-            FROM unnest(kept, drawn) AS u(place, seq) WHERE d.ctid = claims[u.place];
-        END IF;
-        FOR i IN 1..total LOOP
-            IF leaders[i] IS NOT NULL THEN
-                jobs[i] := jobs[leaders[i]];
-            END IF;
-        END LOOP;
-        place := 0;
-        newest := head_seq;
-        FOR i IN 1..cardinality(sizes) LOOP
-            head_seq := newest;
-            seqs := jobs[place + 1:place + sizes[i]];
-            updated := changed[place + 1:place + sizes[i]];
-            duplicate := dropped[place + 1:place + sizes[i]];
-            place := place + sizes[i];
-            repeated := batch_keys[i] IS NOT NULL AND NOT wrote[i];
-            IF repeated THEN
-                SELECT k.seqs, coalesce(k.head_seq, 0) INTO STRICT seqs, head_seq
-                FROM holdfast.idempotency k
-                WHERE k.topic = of_topic AND k.key = batch_keys[i];
-            ELSIF wrote[i] THEN
-                UPDATE holdfast.idempotency k
-                SET first_seq = enqueue_deduped.seqs[1], last_seq = enqueue_deduped.seqs[sizes[i]],
-                    seqs = enqueue_deduped.seqs, head_seq = newest
-                WHERE k.topic = of_topic AND k.key = batch_keys[i];
-            END IF;
-            RETURN NEXT;
-            ready := 0;
-            due := 0;
-            touched := 0;
-        END LOOP;
-    END $$;
+    END LOOP;
+END $$;
 
 --
 -- Name: enqueue_keyed(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], text[], bigint, boolean, integer, text[]); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1122,193 +1055,193 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
 CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[], tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamp with time zone[], ttls_ms bigint[], limits integer[], types text[], keys text[], topic_ttl_ms bigint, ends boolean, most_deliveries integer, grps text[] DEFAULT '{}'::text[], OUT seqs bigint[], OUT updated boolean[], OUT head_seq bigint, OUT ready integer, OUT due integer, OUT touched integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        at timestamptz;
-        drawn bigint[];
-        lasts boolean[];
-        r record;
-        p record;
-        job holdfast.jobs;
-        lease uuid;
-        holder text;
-        starts timestamptz;
-        changed boolean;
-        fresh_tenants text[] := '{}';  -- groups that had no live job: the first of each comes out at once
-        fresh_grps text[] := '{}';
-        place holdfast.job_state;
-        n_ready integer := 0;
-        n_scheduled integer := 0;
-        n_blocked integer := 0;
-        n_leased integer := 0;
-        n_bytes bigint := 0;
-    BEGIN
-        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
-        head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
-        at := clock_timestamp();  -- once the lock is held: no time is written that lies before it (ADR 0012)
-        ready := 0;
-        due := 0;
-        touched := 0;
-        -- Groups are locked before seqs are drawn: of one group, those are drawn and committed in one order.
-        IF cardinality(grps) > 0 THEN
-            SELECT coalesce(array_agg(l.tenant), '{}'), coalesce(array_agg(l.grp), '{}')
-            INTO fresh_tenants, fresh_grps
-            FROM holdfast.lock_groups(of_id, tenants, grps) l WHERE l.fresh;
-        END IF;
-        -- Seqs in the order of the batch, for what is new as far as can be seen.
-        SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
+DECLARE
+    at timestamptz;
+    drawn bigint[];
+    lasts boolean[];
+    r record;
+    p record;
+    job holdfast.jobs;
+    lease uuid;
+    holder text;
+    starts timestamptz;
+    changed boolean;
+    fresh_tenants text[] := '{}';  -- groups that had no live job: the first of each comes out at once
+    fresh_grps text[] := '{}';
+    place holdfast.job_state;
+    n_ready integer := 0;
+    n_scheduled integer := 0;
+    n_blocked integer := 0;
+    n_leased integer := 0;
+    n_bytes bigint := 0;
+BEGIN
+    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
+    at := clock_timestamp();  -- once the lock is held: no time is written that lies before it (ADR 0012)
+    ready := 0;
+    due := 0;
+    touched := 0;
+    -- Groups are locked before seqs are drawn: of one group, those are drawn and committed in one order.
+    IF cardinality(grps) > 0 THEN
+        SELECT coalesce(array_agg(l.tenant), '{}'), coalesce(array_agg(l.grp), '{}')
+        INTO fresh_tenants, fresh_grps
+        FROM holdfast.lock_groups(of_id, tenants, grps) l WHERE l.fresh;
+    END IF;
+    -- Seqs in the order of the batch, for what is new as far as can be seen.
+    SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
+    FROM (
+        SELECT b.ord, b.is_last,
+               CASE WHEN b.key IS NULL OR (b.is_last AND known.seq IS NULL) THEN nextval(sequence::regclass) END
+                   AS seq
         FROM (
-            SELECT b.ord, b.is_last,
-                   CASE WHEN b.key IS NULL OR (b.is_last AND known.seq IS NULL) THEN nextval(sequence::regclass) END
-                       AS seq
-            FROM (
-                SELECT u.key, coalesce(u.tenant, '') AS tenant, u.ord,
-                       u.ord = max(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.key) AS is_last
-                FROM unnest(keys, tenants) WITH ORDINALITY AS u(key, tenant, ord)
-                ORDER BY u.ord
-            ) b
-            LEFT JOIN LATERAL (
-                SELECT j.seq FROM holdfast.jobs j
-                WHERE j.topic = of_topic AND j.tenant = b.tenant AND j.key = b.key AND j.original_topic IS NULL
-                  AND j.state IN ('ready', 'scheduled', 'blocked')
-                LIMIT 1
-            ) known ON true
-        ) d;
-        seqs := array_fill(NULL::bigint, ARRAY[cardinality(keys)]);
-        updated := array_fill(false, ARRAY[cardinality(keys)]);
-        FOR r IN
-            SELECT u.payload, u.tag, u.producer, u.meta, coalesce(u.tenant, '') COLLATE "C" AS tenant, u.priority,
-                   greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
-                   at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
-                   u.most, u.key COLLATE "C" AS key, u.type, u.grp,
-                   f.fresh IS TRUE
-                       AND u.ord = min(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.grp) AS leads,
-                   u.ord
-            FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
-                        types, keys, grps)
-                WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
-                                     type, key, grp, ord)
-            LEFT JOIN LATERAL (
-                SELECT g.fresh FROM holdfast.groups g
-                WHERE g.topic_id = of_id AND g.tenant = coalesce(u.tenant, '') AND g.grp = u.grp
-                LIMIT 1
-            ) f ON true
-            WHERE u.key IS NULL OR lasts[u.ord]
-            ORDER BY 5, 10, u.ord
-        LOOP
-            starts := CASE WHEN r.starts_at > at THEN r.starts_at END;
-            place := CASE WHEN r.grp IS NOT NULL AND NOT r.leads THEN 'blocked'
-                          WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END;
-            FOR attempt IN 1..100 LOOP
-                changed := false;
-                IF r.key IS NOT NULL THEN
-                    p := holdfast.lock_pending(of_topic, r.tenant, r.key);
-                    IF p.seq IS NOT NULL THEN
-                        UPDATE holdfast.jobs j
-                        SET payload = r.payload, content_type = r.type, metadata = r.meta,
-                            updated_at = clock_timestamp()
-                        WHERE j.topic = of_topic AND j.seq = p.seq;
-                        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
-                        VALUES (of_topic, of_id, p.seq, 'updated', p.deliveries);
-                        n_bytes := n_bytes + octet_length(r.payload) - p.bytes;
-                        touched := touched + 1;
-                        seqs[r.ord] := p.seq;
+            SELECT u.key, coalesce(u.tenant, '') AS tenant, u.ord,
+                   u.ord = max(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.key) AS is_last
+            FROM unnest(keys, tenants) WITH ORDINALITY AS u(key, tenant, ord)
+            ORDER BY u.ord
+        ) b
+        LEFT JOIN LATERAL (
+            SELECT j.seq FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.tenant = b.tenant AND j.key = b.key AND j.original_topic IS NULL
+              AND j.state IN ('ready', 'scheduled', 'blocked')
+            LIMIT 1
+        ) known ON true
+    ) d;
+    seqs := array_fill(NULL::bigint, ARRAY[cardinality(keys)]);
+    updated := array_fill(false, ARRAY[cardinality(keys)]);
+    FOR r IN
+        SELECT u.payload, u.tag, u.producer, u.meta, coalesce(u.tenant, '') COLLATE "C" AS tenant, u.priority,
+               greatest(u.run_at, at + u.delay_ms * interval '1 ms') AS starts_at,
+               at + nullif(coalesce(u.ttl_ms, topic_ttl_ms), 0) * interval '1 ms' AS ends_at,
+               u.most, u.key COLLATE "C" AS key, u.type, u.grp,
+               f.fresh IS TRUE
+                   AND u.ord = min(u.ord) OVER (PARTITION BY coalesce(u.tenant, ''), u.grp) AS leads,
+               u.ord
+        FROM unnest(payloads, tags, producers, metadata, tenants, priorities, delays_ms, run_ats, ttls_ms, limits,
+                    types, keys, grps)
+            WITH ORDINALITY AS u(payload, tag, producer, meta, tenant, priority, delay_ms, run_at, ttl_ms, most,
+                                 type, key, grp, ord)
+        LEFT JOIN LATERAL (
+            SELECT g.fresh FROM holdfast.groups g
+            WHERE g.topic_id = of_id AND g.tenant = coalesce(u.tenant, '') AND g.grp = u.grp
+            LIMIT 1
+        ) f ON true
+        WHERE u.key IS NULL OR lasts[u.ord]
+        ORDER BY 5, 10, u.ord
+    LOOP
+        starts := CASE WHEN r.starts_at > at THEN r.starts_at END;
+        place := CASE WHEN r.grp IS NOT NULL AND NOT r.leads THEN 'blocked'
+                      WHEN starts IS NULL THEN 'ready' ELSE 'scheduled' END;
+        FOR attempt IN 1..100 LOOP
+            changed := false;
+            IF r.key IS NOT NULL THEN
+                p := holdfast.lock_pending(of_topic, r.tenant, r.key);
+                IF p.seq IS NOT NULL THEN
+                    UPDATE holdfast.jobs j
+                    SET payload = r.payload, content_type = r.type, metadata = r.meta,
+                        updated_at = clock_timestamp()
+                    WHERE j.topic = of_topic AND j.seq = p.seq;
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
+                    VALUES (of_topic, of_id, p.seq, 'updated', p.deliveries);
+                    n_bytes := n_bytes + octet_length(r.payload) - p.bytes;
+                    touched := touched + 1;
+                    seqs[r.ord] := p.seq;
+                    updated[r.ord] := true;
+                    EXIT;
+                END IF;
+                -- A lease that has ended counts as pending, unless its job is on its way out. One that somebody has
+                -- locked is being claimed or settled: to wait for that would be out of order, since holders' verbs
+                -- lock by seq, and not by key.
+                SELECT j.* INTO job FROM holdfast.jobs j
+                WHERE j.topic = of_topic AND j.state = 'leased' AND j.tenant = r.tenant AND j.key = r.key
+                  AND j.original_topic IS NULL AND j.visible_at < clock_timestamp()
+                  AND (j.expires_at IS NULL OR j.expires_at > clock_timestamp())
+                  AND NOT (ends AND coalesce(j.max_deliveries, most_deliveries) > 0
+                           AND j.deliveries >= coalesce(j.max_deliveries, most_deliveries))
+                ORDER BY j.updated_at DESC, j.seq DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
+                IF FOUND THEN
+                    DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = job.seq;
+                    n_leased := n_leased - 1;
+                    n_bytes := n_bytes - octet_length(job.payload);
+                    lease := job.lease_id;
+                    holder := job.node;
+                    job.payload := r.payload;
+                    job.content_type := r.type;
+                    job.metadata := r.meta;
+                    job.updated_at := clock_timestamp();
+                    job.visible_at := job.updated_at;
+                    job.crashes := job.crashes + 1;
+                    job.state := 'scheduled';
+                    job.lease_id := NULL;
+                    job.node := NULL;
+                    changed := holdfast.put_pending(job);
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node,
+                                                       until)
+                    VALUES (of_topic, of_id, job.seq,
+                            CASE WHEN changed THEN 'updated' ELSE 'superseded' END::holdfast.job_event,
+                            job.deliveries, lease, holder, CASE WHEN changed THEN job.visible_at END);
+                    IF changed THEN
+                        n_scheduled := n_scheduled + 1;
+                        n_bytes := n_bytes + octet_length(r.payload);
+                        due := due + 1;
+                        seqs[r.ord] := job.seq;
                         updated[r.ord] := true;
                         EXIT;
                     END IF;
-                    -- A lease that has ended counts as pending, unless its job is on its way out. One that somebody has
-                    -- locked is being claimed or settled: to wait for that would be out of order, since holders' verbs
-                    -- lock by seq, and not by key.
-                    SELECT j.* INTO job FROM holdfast.jobs j
-                    WHERE j.topic = of_topic AND j.state = 'leased' AND j.tenant = r.tenant AND j.key = r.key
-                      AND j.original_topic IS NULL AND j.visible_at < clock_timestamp()
-                      AND (j.expires_at IS NULL OR j.expires_at > clock_timestamp())
-                      AND NOT (ends AND coalesce(j.max_deliveries, most_deliveries) > 0
-                               AND j.deliveries >= coalesce(j.max_deliveries, most_deliveries))
-                    ORDER BY j.updated_at DESC, j.seq DESC LIMIT 1 FOR UPDATE SKIP LOCKED;
-                    IF FOUND THEN
-                        DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = job.seq;
-                        n_leased := n_leased - 1;
-                        n_bytes := n_bytes - octet_length(job.payload);
-                        lease := job.lease_id;
-                        holder := job.node;
-                        job.payload := r.payload;
-                        job.content_type := r.type;
-                        job.metadata := r.meta;
-                        job.updated_at := clock_timestamp();
-                        job.visible_at := job.updated_at;
-                        job.crashes := job.crashes + 1;
-                        job.state := 'scheduled';
-                        job.lease_id := NULL;
-                        job.node := NULL;
-                        changed := holdfast.put_pending(job);
-                        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node,
-                                                           until)
-                        VALUES (of_topic, of_id, job.seq,
-                                CASE WHEN changed THEN 'updated' ELSE 'superseded' END::holdfast.job_event,
-                                job.deliveries, lease, holder, CASE WHEN changed THEN job.visible_at END);
-                        IF changed THEN
-                            n_scheduled := n_scheduled + 1;
-                            n_bytes := n_bytes + octet_length(r.payload);
-                            due := due + 1;
-                            seqs[r.ord] := job.seq;
-                            updated[r.ord] := true;
-                            EXIT;
-                        END IF;
-                        CONTINUE;  -- somebody was faster: there is a pending one now
-                    END IF;
+                    CONTINUE;  -- somebody was faster: there is a pending one now
                 END IF;
-                IF drawn[r.ord] IS NULL THEN
-                    drawn[r.ord] := nextval(sequence::regclass);
-                END IF;
-                INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
-                                           created_at, updated_at, expires_at, max_deliveries, tag, producer, metadata,
-                                           payload, content_type, key, grp)
-                VALUES (of_topic, of_id, drawn[r.ord], drawn[r.ord],
-                        place, r.tenant,
-                        coalesce(r.priority, 0::smallint), coalesce(starts, at), at, clock_timestamp(), r.ends_at,
-                        r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key, r.grp)
-                ON CONFLICT (topic, tenant, key)
-                    WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
-                DO NOTHING;
-                IF FOUND THEN
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, node, tenant,
-                                                       until, detail)
-                    VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.grp, r.most, r.producer, nullif(r.tenant, ''), starts,
-                            CASE WHEN place = 'blocked' THEN 'blocked' END);
-                    n_ready := n_ready + (place = 'ready')::integer;
-                    n_scheduled := n_scheduled + (place = 'scheduled')::integer;
-                    n_blocked := n_blocked + (place = 'blocked')::integer;
-                    n_bytes := n_bytes + octet_length(r.payload);
-                    ready := ready + (place = 'ready')::integer;
-                    seqs[r.ord] := drawn[r.ord];
-                    EXIT;
-                END IF;
-            END LOOP;
-            IF seqs[r.ord] IS NULL THEN
-                RAISE serialization_failure USING MESSAGE = 'a pending job came and went each time';
             END IF;
-            head_seq := greatest(head_seq, seqs[r.ord]);
+            IF drawn[r.ord] IS NULL THEN
+                drawn[r.ord] := nextval(sequence::regclass);
+            END IF;
+            INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
+                                       created_at, updated_at, expires_at, max_deliveries, tag, producer, metadata,
+                                       payload, content_type, key, grp)
+            VALUES (of_topic, of_id, drawn[r.ord], drawn[r.ord],
+                    place, r.tenant,
+                    coalesce(r.priority, 0::smallint), coalesce(starts, at), at, clock_timestamp(), r.ends_at,
+                    r.most, r.tag, r.producer, r.meta, r.payload, r.type, r.key, r.grp)
+            ON CONFLICT (topic, tenant, key)
+                WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
+            DO NOTHING;
+            IF FOUND THEN
+                INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, node,
+                                                   tenant, until, detail)
+                VALUES (of_topic, of_id, drawn[r.ord], 'enqueued', 0, r.grp, r.most, r.producer,
+                        nullif(r.tenant, ''), starts, CASE WHEN place = 'blocked' THEN 'blocked' END);
+                n_ready := n_ready + (place = 'ready')::integer;
+                n_scheduled := n_scheduled + (place = 'scheduled')::integer;
+                n_blocked := n_blocked + (place = 'blocked')::integer;
+                n_bytes := n_bytes + octet_length(r.payload);
+                ready := ready + (place = 'ready')::integer;
+                seqs[r.ord] := drawn[r.ord];
+                EXIT;
+            END IF;
         END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
-        SELECT of_id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes
-        WHERE (n_ready, n_scheduled, n_blocked, n_leased, n_bytes) <> (0, 0, 0, 0, 0);
-        IF cardinality(fresh_grps) > 0 AND num_nonnulls(VARIADIC keys) > 0 THEN
-            -- Where the first of a fresh group was written into a pending job, the next one comes out, if any.
-            SELECT enqueue_keyed.ready + n.ready INTO ready
-            FROM holdfast.let_next(of_topic, of_id, sequence, fresh_tenants, fresh_grps) n;
+        IF seqs[r.ord] IS NULL THEN
+            RAISE serialization_failure USING MESSAGE = 'a pending job came and went each time';
         END IF;
-        IF false = ANY (lasts) THEN
-            -- Of several with one key, the last one counts; the others were there before it, one after the other.
-            SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
-            FROM (
-                SELECT u.ord,
-                       CASE WHEN u.key IS NULL THEN u.seq ELSE max(u.seq) OVER w END AS seq,
-                       u.key IS NOT NULL AND (bool_or(u.changed) OVER w OR u.ord > min(u.ord) OVER w) AS changed
-                FROM unnest(keys, tenants, seqs, updated) WITH ORDINALITY AS u(key, tenant, seq, changed, ord)
-                WINDOW w AS (PARTITION BY coalesce(u.tenant, ''), u.key)
-            ) s;
-        END IF;
-    END $$;
+        head_seq := greatest(head_seq, seqs[r.ord]);
+    END LOOP;
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+    SELECT of_id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes
+    WHERE (n_ready, n_scheduled, n_blocked, n_leased, n_bytes) <> (0, 0, 0, 0, 0);
+    IF cardinality(fresh_grps) > 0 AND num_nonnulls(VARIADIC keys) > 0 THEN
+        -- Where the first of a fresh group was written into a pending job, the next one comes out, if any.
+        SELECT enqueue_keyed.ready + n.ready INTO ready
+        FROM holdfast.let_next(of_topic, of_id, sequence, fresh_tenants, fresh_grps) n;
+    END IF;
+    IF false = ANY (lasts) THEN
+        -- Of several with one key, the last one counts; the others were there before it, one after the other.
+        SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
+        FROM (
+            SELECT u.ord,
+                   CASE WHEN u.key IS NULL THEN u.seq ELSE max(u.seq) OVER w END AS seq,
+                   u.key IS NOT NULL AND (bool_or(u.changed) OVER w OR u.ord > min(u.ord) OVER w) AS changed
+            FROM unnest(keys, tenants, seqs, updated) WITH ORDINALITY AS u(key, tenant, seq, changed, ord)
+            WINDOW w AS (PARTITION BY coalesce(u.tenant, ''), u.key)
+        ) s;
+    END IF;
+END $$;
 
 --
 -- Name: enqueue_plain(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1317,47 +1250,47 @@ CREATE FUNCTION holdfast.enqueue_keyed(of_topic text, of_id integer, sequence oi
 CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text[], json[], text[], smallint[], bigint[], timestamp with time zone[], bigint[], integer[], text[], bigint) RETURNS SETOF bigint[]
     LANGUAGE plpgsql
     AS $_$
-    BEGIN
-        RETURN QUERY
-        WITH clock AS MATERIALIZED (
-            SELECT clock_timestamp() AS at
-        ), record AS MATERIALIZED (
-            SELECT r.*, nextval($3::oid::regclass) AS seq
-            FROM unnest($4::bytea[], $5::text[], $6::text[], $7::json[], $8::text[], $9::smallint[], $10::bigint[],
-                        $11::timestamptz[], $12::bigint[], $13::integer[], $14::text[])
-                WITH ORDINALITY AS r(payload, tag, producer, metadata, tenant, priority, delay_ms, run_at, ttl_ms,
-                                     max_deliveries, content_type, ord)
-        ), job AS (
-            INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at, created_at,
-                                       updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
-                                       content_type)
-            SELECT $1, $2, r.seq, r.seq,
-                   CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
-                        THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
-                   coalesce(r.tenant, ''), coalesce(r.priority, 0::smallint),
-                   greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
-                   c.at + nullif(coalesce(r.ttl_ms, $15::bigint), 0) * interval '1 ms',
-                   r.max_deliveries, r.tag, r.producer, r.metadata, r.payload,
-                   r.content_type
+BEGIN
+    RETURN QUERY
+    WITH clock AS MATERIALIZED (
+        SELECT clock_timestamp() AS at
+    ), record AS MATERIALIZED (
+        SELECT r.*, nextval($3::oid::regclass) AS seq
+        FROM unnest($4::bytea[], $5::text[], $6::text[], $7::json[], $8::text[], $9::smallint[], $10::bigint[],
+                    $11::timestamptz[], $12::bigint[], $13::integer[], $14::text[])
+            WITH ORDINALITY AS r(payload, tag, producer, metadata, tenant, priority, delay_ms, run_at, ttl_ms,
+                                 max_deliveries, content_type, ord)
+    ), job AS (
+        INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at, created_at,
+                                   updated_at, expires_at, max_deliveries, tag, producer, metadata, payload,
+                                   content_type)
+        SELECT $1, $2, r.seq, r.seq,
+               CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                    THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
+               coalesce(r.tenant, ''), coalesce(r.priority, 0::smallint),
+               greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
+               c.at + nullif(coalesce(r.ttl_ms, $15::bigint), 0) * interval '1 ms',
+               r.max_deliveries, r.tag, r.producer, r.metadata, r.payload,
+               r.content_type
+        FROM record r CROSS JOIN clock c
+    ), event AS (
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node, tenant, until)
+        SELECT $1, $2, r.seq, 'enqueued', 0, r.max_deliveries, r.producer, nullif(r.tenant, ''),
+               CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                    THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
+        FROM record r CROSS JOIN clock c
+    ), tally AS (
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
+        SELECT $2, sum(1 - later), sum(later), sum(size)
+        FROM (
+            SELECT coalesce(greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at, false)::integer
+                       AS later,
+                   octet_length(r.payload) AS size
             FROM record r CROSS JOIN clock c
-        ), event AS (
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node, tenant, until)
-            SELECT $1, $2, r.seq, 'enqueued', 0, r.max_deliveries, r.producer, nullif(r.tenant, ''),
-                   CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
-                        THEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') END
-            FROM record r CROSS JOIN clock c
-        ), tally AS (
-            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
-            SELECT $2, sum(1 - later), sum(later), sum(size)
-            FROM (
-                SELECT coalesce(greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at, false)::integer
-                           AS later,
-                       octet_length(r.payload) AS size
-                FROM record r CROSS JOIN clock c
-            ) one
-        )
-        SELECT array_agg(seq ORDER BY ord) AS seqs FROM record;
-    END $_$;
+        ) one
+    )
+    SELECT array_agg(seq ORDER BY ord) AS seqs FROM record;
+END $_$;
 
 --
 -- Name: error_cluster(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1366,8 +1299,8 @@ CREATE FUNCTION holdfast.enqueue_plain(text, integer, oid, bytea[], text[], text
 CREATE FUNCTION holdfast.error_cluster(error text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-        SELECT left(encode(sha256(convert_to(coalesce(holdfast.error_title(error), ''), 'UTF8')), 'hex'), 16)
-    $$;
+    SELECT left(encode(sha256(convert_to(coalesce(holdfast.error_title(error), ''), 'UTF8')), 'hex'), 16)
+$$;
 
 --
 -- Name: error_title(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1376,81 +1309,131 @@ CREATE FUNCTION holdfast.error_cluster(error text) RETURNS text
 CREATE FUNCTION holdfast.error_title(error text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $_$
-    DECLARE
-        said text COLLATE "C" := ltrim(left(error, 8192), E' \t\r\n\f\x0b');
-        line text COLLATE "C";
-        rest text COLLATE "C";
-        kind text COLLATE "C";
-    BEGIN
-        IF position(chr(27) IN said) > 0 THEN
-            said := regexp_replace(said, '\x1b\[[0-9;?]*[A-Za-z]', '', 'g');
+DECLARE
+    said text COLLATE "C" := ltrim(left(error, 8192), E' \t\r\n\f\x0b');
+    line text COLLATE "C";
+    rest text COLLATE "C";
+    kind text COLLATE "C";
+BEGIN
+    IF position(chr(27) IN said) > 0 THEN
+        said := regexp_replace(said, '\x1b\[[0-9;?]*[A-Za-z]', '', 'g');
+    END IF;
+    IF position(chr(13) IN said) > 0 THEN
+        said := replace(replace(said, E'\r\n', E'\n'), E'\r', E'\n');
+    END IF;
+    IF starts_with(said, 'Traceback (most recent call last)') THEN
+        -- Behind the last frame: a traceback that caused another one comes before it.
+        SELECT l.text INTO line FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS l(text, n)
+        WHERE l.text ~ '^[^ \t]' AND l.n > coalesce((
+            SELECT max(f.n) FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS f(text, n)
+            WHERE f.text LIKE '  File "%'), 1)
+        ORDER BY l.n LIMIT 1;
+    ELSIF starts_with(said, '+ Exception Group Traceback') THEN
+        SELECT regexp_replace(l.text, '^ *[|] ', '') INTO line
+        FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS l(text, n)
+        WHERE l.text ~ '^ *[|] [A-Za-z_]' ORDER BY l.n LIMIT 1;
+    END IF;
+    IF line IS NOT NULL THEN
+        rest := substr(said, position(line IN said) + length(line));
+    ELSE
+        line := split_part(said, E'\n', 1);
+        rest := ltrim(substr(said, length(line) + 1), E' \t\n\f\x0b');
+        IF line ~ ':[ \t]*$' THEN
+            line := line || ' ' || split_part(rest, E'\n', 1);
+            rest := substr(rest, position(E'\n' IN rest || E'\n'));
         END IF;
-        IF position(chr(13) IN said) > 0 THEN
-            said := replace(replace(said, E'\r\n', E'\n'), E'\r', E'\n');
-        END IF;
-        IF starts_with(said, 'Traceback (most recent call last)') THEN
-            -- Behind the last frame: a traceback that caused another one comes before it.
-            SELECT l.text INTO line FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS l(text, n)
-            WHERE l.text ~ '^[^ \t]' AND l.n > coalesce((
-                SELECT max(f.n) FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS f(text, n)
-                WHERE f.text LIKE '  File "%'), 1)
-            ORDER BY l.n LIMIT 1;
-        ELSIF starts_with(said, '+ Exception Group Traceback') THEN
-            SELECT regexp_replace(l.text, '^ *[|] ', '') INTO line
-            FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS l(text, n)
-            WHERE l.text ~ '^ *[|] [A-Za-z_]' ORDER BY l.n LIMIT 1;
-        END IF;
-        IF line IS NOT NULL THEN
-            rest := substr(said, position(line IN said) + length(line));
-        ELSE
-            line := split_part(said, E'\n', 1);
-            rest := ltrim(substr(said, length(line) + 1), E' \t\n\f\x0b');
-            IF line ~ ':[ \t]*$' THEN
-                line := line || ' ' || split_part(rest, E'\n', 1);
-                rest := substr(rest, position(E'\n' IN rest || E'\n'));
-            END IF;
-        END IF;
-        line := btrim(regexp_replace(
-            line, '[\u0001-\u0020\u007f-\u00a0\u00ad\u200b-\u200f\u2028-\u202f\u2060-\u2069\ufeff]+',
-            ' ', 'g'), ' ');
-        IF length(line) > 2000 OR rest ~ '[^ \t\n\f\v]' THEN
-            line := left(line, 2000) || chr(1);
-        END IF;
-        -- The type stays as it is: the digit in urllib3.exceptions.MaxRetryError is no number.
-        kind := coalesce(
-            substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* (?: [.] | :: | [\\] ) )*
-                [A-Za-z_$][A-Za-z0-9_$]* (?: Error|Exception|Warning|Failure|Fault|Exit|Interrupt )
-                (?=[ ,;.:]|$|\u0001)'),
-            substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* [.] )+ [A-Z][A-Za-z0-9_$]* (?=[ :]|$|\u0001)'),
-            '');
-        rest := substr(line, length(kind) + 1);
-        IF rest ~ $p$["'`\u201c\u201e\u00ab\u2018]$p$ THEN rest := regexp_replace(rest, $p$(?x)
-        [bBrRuUfF]{0,2} " (?: [^"\\] | \\. )* (?: " | \u0001$ ) | " [^"]* "
-        | (?<![A-Za-z0-9_]) [bBrRuUfF]{0,2} ' (?: [^'] | '(?=[A-Za-z0-9_]) )* (?: '(?![A-Za-z0-9_]) | \u0001$ )
-        | ` [^`]* (?: ` | \u0001$ )
-        | \u201c [^\u201d]* (?: \u201d | \u0001$ ) | \u201e [^\u201c\u201d]* (?: [\u201c\u201d] | \u0001$ )
-        | \u00ab [^\u00bb]* (?: \u00bb | \u0001$ ) | \u2018 [^\u2019]* \u2019 (?![A-Za-z0-9_])
-        $p$, '*', 'g'); END IF;
-        IF rest ~ $p$://$p$ THEN rest := regexp_replace(rest, $p$(?x)[A-Za-z][A-Za-z0-9+.-]* :// [^\s"'<>`]* [^\s"'<>`.,;!?)\u0001]$p$, '*', 'g'); END IF;
-        IF rest ~ $p$@$p$ THEN rest := regexp_replace(rest, $p$(?x)[A-Za-z0-9._%+-]+ @ [A-Za-z0-9-]+ (?: [.] [A-Za-z0-9-]+ )+$p$, '*', 'g'); END IF;
-        IF rest ~ $p$[/\\]$p$ THEN rest := regexp_replace(rest, $p$(?x)(?<![A-Za-z0-9_.]) (?: ~ | [.]{1,2} | [A-Za-z]: )? [/\\] [^\s"'`<>|,;:()\[\]{}\u0001]+$p$, '*', 'g'); END IF;
-        IF rest ~ $p$[/\\].*[.]$p$ THEN rest := regexp_replace(rest, $p$(?x)(?<![A-Za-z0-9_/]) (?: [A-Za-z0-9_.-]+ [/\\] )+ [A-Za-z0-9_-]+ (?: [.][A-Za-z0-9]{1,8} )+$p$, '*', 'g'); END IF;
-        IF rest ~ $p$[JFMASOND][aepuco][nbrylgptvc].*[0-9]$p$ THEN rest := regexp_replace(rest, $p$(?x)
-        (?<![A-Za-z]) (?: (?: Mon|Tue|Wed|Thu|Fri|Sat|Sun )[a-z]*,?[ ] )? (?: [0-9]{1,2}[ -] )?
-        (?: Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec )[a-z]*[ .-]+[0-9]{1,4}(?![A-Za-z])
-        $p$, '*', 'g'); END IF;
-        IF rest ~ $p$[0-9] ?[AaPp][Mm]$p$ THEN rest := regexp_replace(rest, $p$(?x)[0-9]{1,2} (?: :[0-9]{2} ){0,2} [ ]? (?: AM|PM|am|pm )(?![A-Za-z])$p$, '*', 'g'); END IF;
-        IF rest ~ $p$:.*:$p$ THEN rest := regexp_replace(rest, $p$(?x)
-        (?<![A-Za-z0-9_:]) (?: (?: [0-9A-Fa-f]{0,4} : ){2,8} [0-9A-Fa-f]{1,4} | (?: [0-9A-Fa-f]{0,4} : ){1,7} : )
-        (?![A-Za-z0-9_])
-        $p$, '*', 'g'); END IF;
-        IF rest ~ $p$[0-9A-Fa-f]{8}$p$ THEN rest := regexp_replace(rest, $p$(?x)(?<![A-Za-z0-9_]) [+-]? [0-9A-Fa-f]{8,} (?![A-Za-z0-9_])$p$, '*', 'g'); END IF;
-        IF rest ~ $p$[A-Za-z0-9+/_-]{20}$p$ THEN rest := regexp_replace(rest, $p$(?x)(?<![A-Za-z0-9+/_-]) (?=[A-Za-z+/_-]*[0-9]) [A-Za-z0-9+/_-]{20,}={0,2}$p$, '*', 'g'); END IF;
-        IF rest ~ $p$[0-9]$p$ THEN rest := regexp_replace(rest, $p$(?x)[+-]? (?: [A-Za-z_]+[.-]? )* [0-9] (?: [.+-]?[A-Za-z0-9_] )*$p$, '*', 'g'); END IF;
-        IF rest ~ $p$[*].*[*]$p$ THEN rest := regexp_replace(rest, $p$(?x)[*] (?: []\ ,;:./|&=+\#~(){}<>_[-]* [*] )+$p$, '*', 'g'); END IF;
-        line := left(btrim(replace(kind || rest, chr(1), ''), ' '), 200);
-        RETURN CASE WHEN line = '' THEN NULL ELSE line END;
-    END $_$;
+    END IF;
+    line := btrim(regexp_replace(
+        line, '[\u0001-\u0020\u007f-\u00a0\u00ad\u200b-\u200f\u2028-\u202f\u2060-\u2069\ufeff]+',
+        ' ', 'g'), ' ');
+    IF length(line) > 2000 OR rest ~ '[^ \t\n\f\v]' THEN
+        line := left(line, 2000) || chr(1);
+    END IF;
+    -- The type stays as it is: the digit in urllib3.exceptions.MaxRetryError is no number.
+    kind := coalesce(
+        substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* (?: [.] | :: | [\\] ) )*
+            [A-Za-z_$][A-Za-z0-9_$]* (?: Error|Exception|Warning|Failure|Fault|Exit|Interrupt )
+            (?=[ ,;.:]|$|\u0001)'),
+        substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* [.] )+ [A-Z][A-Za-z0-9_$]* (?=[ :]|$|\u0001)'),
+        '');
+    rest := substr(line, length(kind) + 1);
+    -- What differs from case to case, one kind after the other: all in one pattern, they would take ten times as long.
+    -- ASCII is looked at, whatever the database's locale. U+0001 ends a line that was cut off.
+    -- What is quoted; where that was cut off, up to the cut.
+    IF rest ~ $p$["'`\u201c\u201e\u00ab\u2018]$p$ THEN
+        rest := regexp_replace(rest, $p$(?x)
+            [bBrRuUfF]{0,2} " (?: [^"\\] | \\. )* (?: " | \u0001$ ) | " [^"]* "
+            | (?<![A-Za-z0-9_]) [bBrRuUfF]{0,2} ' (?: [^'] | '(?=[A-Za-z0-9_]) )* (?: '(?![A-Za-z0-9_]) | \u0001$ )
+            | ` [^`]* (?: ` | \u0001$ )
+            | \u201c [^\u201d]* (?: \u201d | \u0001$ ) | \u201e [^\u201c\u201d]* (?: [\u201c\u201d] | \u0001$ )
+            | \u00ab [^\u00bb]* (?: \u00bb | \u0001$ ) | \u2018 [^\u2019]* \u2019 (?![A-Za-z0-9_])
+        $p$, '*', 'g');
+    END IF;
+    -- URLs.
+    IF rest ~ $p$://$p$ THEN
+        rest := regexp_replace(
+            rest, $p$(?x)[A-Za-z][A-Za-z0-9+.-]* :// [^\s"'<>`]* [^\s"'<>`.,;!?)\u0001]$p$,
+            '*', 'g');
+    END IF;
+    -- Addresses of mail.
+    IF rest ~ $p$@$p$ THEN
+        rest := regexp_replace(rest, $p$(?x)[A-Za-z0-9._%+-]+ @ [A-Za-z0-9-]+ (?: [.] [A-Za-z0-9-]+ )+$p$, '*', 'g');
+    END IF;
+    -- Paths.
+    IF rest ~ $p$[/\\]$p$ THEN
+        rest := regexp_replace(
+            rest, $p$(?x)(?<![A-Za-z0-9_.]) (?: ~ | [.]{1,2} | [A-Za-z]: )? [/\\] [^\s"'`<>|,;:()\[\]{}\u0001]+$p$,
+            '*', 'g');
+    END IF;
+    -- Paths of files that have no root.
+    IF rest ~ $p$[/\\].*[.]$p$ THEN
+        rest := regexp_replace(
+            rest, $p$(?x)(?<![A-Za-z0-9_/]) (?: [A-Za-z0-9_.-]+ [/\\] )+ [A-Za-z0-9_-]+ (?: [.][A-Za-z0-9]{1,8} )+$p$,
+            '*', 'g');
+    END IF;
+    -- Dates.
+    IF rest ~ $p$[JFMASOND][aepuco][nbrylgptvc].*[0-9]$p$ THEN
+        rest := regexp_replace(rest, $p$(?x)
+            (?<![A-Za-z]) (?: (?: Mon|Tue|Wed|Thu|Fri|Sat|Sun )[a-z]*,?[ ] )? (?: [0-9]{1,2}[ -] )?
+            (?: Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec )[a-z]*[ .-]+[0-9]{1,4}(?![A-Za-z])
+        $p$, '*', 'g');
+    END IF;
+    -- Times of twelve hours.
+    IF rest ~ $p$[0-9] ?[AaPp][Mm]$p$ THEN
+        rest := regexp_replace(
+            rest, $p$(?x)[0-9]{1,2} (?: :[0-9]{2} ){0,2} [ ]? (?: AM|PM|am|pm )(?![A-Za-z])$p$,
+            '*', 'g');
+    END IF;
+    -- IPv6, MAC and the like.
+    IF rest ~ $p$:.*:$p$ THEN
+        rest := regexp_replace(rest, $p$(?x)
+            (?<![A-Za-z0-9_:]) (?: (?: [0-9A-Fa-f]{0,4} : ){2,8} [0-9A-Fa-f]{1,4} | (?: [0-9A-Fa-f]{0,4} : ){1,7} : )
+            (?![A-Za-z0-9_])
+        $p$, '*', 'g');
+    END IF;
+    -- Hashes and ids in hex.
+    IF rest ~ $p$[0-9A-Fa-f]{8}$p$ THEN
+        rest := regexp_replace(rest, $p$(?x)(?<![A-Za-z0-9_]) [+-]? [0-9A-Fa-f]{8,} (?![A-Za-z0-9_])$p$, '*', 'g');
+    END IF;
+    -- Base64.
+    IF rest ~ $p$[A-Za-z0-9+/_-]{20}$p$ THEN
+        rest := regexp_replace(
+            rest, $p$(?x)(?<![A-Za-z0-9+/_-]) (?=[A-Za-z+/_-]*[0-9]) [A-Za-z0-9+/_-]{20,}={0,2}$p$,
+            '*', 'g');
+    END IF;
+    -- Numbers, and words that have a digit.
+    IF rest ~ $p$[0-9]$p$ THEN
+        rest := regexp_replace(
+            rest, $p$(?x)[+-]? (?: [A-Za-z_]+[.-]? )* [0-9] (?: [.+-]?[A-Za-z0-9_] )*$p$,
+            '*', 'g');
+    END IF;
+    -- However many there are: lists of two and of three are one kind.
+    IF rest ~ $p$[*].*[*]$p$ THEN
+        rest := regexp_replace(rest, $p$(?x)[*] (?: []\ ,;:./|&=+\#~(){}<>_[-]* [*] )+$p$, '*', 'g');
+    END IF;
+    line := left(btrim(replace(kind || rest, chr(1), ''), ' '), 200);
+    RETURN CASE WHEN line = '' THEN NULL ELSE line END;
+END $_$;
 
 --
 -- Name: events_from(integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1459,13 +1442,13 @@ CREATE FUNCTION holdfast.error_title(error text) RETURNS text
 CREATE FUNCTION holdfast.events_from(of_topic_id integer) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$
-        SELECT greatest(
-            (SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC'
-             FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-             WHERE i.inhparent = 'holdfast.lease_events'::regclass),
-            (SELECT now() - nullif(t.event_ttl_ms, 0) * interval '1 ms' FROM holdfast.topics t
-             WHERE t.id = of_topic_id))
-    $$;
+    SELECT greatest(
+        (SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))::timestamp AT TIME ZONE 'UTC'
+         FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+         WHERE i.inhparent = 'holdfast.lease_events'::regclass),
+        (SELECT now() - nullif(t.event_ttl_ms, 0) * interval '1 ms' FROM holdfast.topics t
+         WHERE t.id = of_topic_id))
+$$;
 
 --
 -- Name: fill_topic_stats(timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1481,70 +1464,70 @@ CREATE FUNCTION holdfast.fill_topic_stats(since timestamp with time zone, before
     SET max_parallel_workers_per_gather TO '0'
     SET work_mem TO '32MB'
     AS $$
-    DECLARE
-        filled bigint;
-    BEGIN
-        WITH seen AS MATERIALIZED (
-            SELECT date_bin('1 minute', e.at, 'epoch') AS minute, e.topic_id, e.tenant, e.event,
-                   e.event = 'claimed' AND e.deliveries > 1 AS again,
-                   CASE WHEN e.event IN ('claimed', 'acked')
-                        THEN greatest((date_part('epoch', e.at - e.began_at) * 1000000)::bigint / 1000, 0) END AS ms,
-                   min(e.topic) AS topic, count(*) AS n
-            FROM holdfast.lease_events e
-            WHERE e.at >= since AND e.at < before
-              AND e.event IN ('enqueued', 'claimed', 'acked', 'failed', 'dead_lettered', 'expired', 'cancelled')
-            GROUP BY 1, 2, 3, 4, 5, 6
-        ), counted AS (
-            SELECT s.minute, s.topic_id, s.tenant, min(s.topic) AS topic,
-                   coalesce(sum(s.n) FILTER (WHERE s.event = 'enqueued'), 0) AS enqueued,
-                   coalesce(sum(s.n) FILTER (WHERE s.event = 'acked'), 0) AS completed,
-                   coalesce(sum(s.n) FILTER (WHERE s.event IN ('failed', 'dead_lettered')), 0) AS failed,
-                   coalesce(sum(s.n) FILTER (WHERE s.again), 0) AS retried,
-                   coalesce(sum(s.n) FILTER (WHERE s.event = 'dead_lettered'), 0) AS dead_lettered,
-                   coalesce(sum(s.n) FILTER (WHERE s.event = 'expired'), 0) AS expired,
-                   coalesce(sum(s.n) FILTER (WHERE s.event = 'cancelled'), 0) AS cancelled
-            FROM seen s GROUP BY s.minute, s.topic_id, s.tenant
-        ), ranked AS (
-            SELECT s.minute, s.topic_id, s.tenant, s.event, s.ms, sum(s.n) AS n,
-                   sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event ORDER BY s.ms) AS upto,
-                   sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event) AS total
-            FROM seen s WHERE s.ms IS NOT NULL GROUP BY s.minute, s.topic_id, s.tenant, s.event, s.ms
-        ), bucketed AS (
-            SELECT r.minute, r.topic_id, r.tenant, r.event, holdfast.duration_bucket(r.ms) AS bucket,
-                   sum(r.n)::bigint AS n, min(r.total) AS total,
-                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 50) AS p50,
-                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 95) AS p95,
-                   min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 99) AS p99
-            FROM ranked r GROUP BY 1, 2, 3, 4, 5
-        ), timed AS (
-            SELECT u.minute, u.topic_id, u.tenant, u.event, min(u.total) AS total, min(u.p50) AS p50, min(u.p95) AS p95,
-                   min(u.p99) AS p99, array_agg(u.bucket ORDER BY u.bucket) AS buckets,
-                   array_agg(u.n ORDER BY u.bucket) AS counts
-            FROM bucketed u GROUP BY u.minute, u.topic_id, u.tenant, u.event
-        )
-        INSERT INTO holdfast.topic_stats AS t
-        SELECT c.minute, c.topic_id, c.topic, coalesce(c.tenant, ''), c.enqueued, c.completed, c.failed, c.retried,
-               c.dead_lettered, c.expired, c.cancelled,
-               coalesce(w.total, 0), w.p50, w.p95, w.p99, coalesce(w.buckets, '{}'), coalesce(w.counts, '{}'),
-               coalesce(p.total, 0), p.p50, p.p95, p.p99, coalesce(p.buckets, '{}'), coalesce(p.counts, '{}')
-        FROM counted c
-        LEFT JOIN timed w ON w.minute = c.minute AND w.topic_id = c.topic_id
-            AND coalesce(w.tenant, '') = coalesce(c.tenant, '') AND w.event = 'claimed'
-        LEFT JOIN timed p ON p.minute = c.minute AND p.topic_id = c.topic_id
-            AND coalesce(p.tenant, '') = coalesce(c.tenant, '') AND p.event = 'acked'
-        ORDER BY c.topic_id, c.minute, coalesce(c.tenant, '')
-        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
-        SET topic = excluded.topic, enqueued = excluded.enqueued, completed = excluded.completed,
-            failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered,
-            expired = excluded.expired, cancelled = excluded.cancelled, wait_count = excluded.wait_count,
-            wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms,
-            wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts,
-            processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms,
-            processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms,
-            processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts;
-        GET DIAGNOSTICS filled = ROW_COUNT;
-        RETURN filled;
-    END $$;
+DECLARE
+    filled bigint;
+BEGIN
+    WITH seen AS MATERIALIZED (
+        SELECT date_bin('1 minute', e.at, 'epoch') AS minute, e.topic_id, e.tenant, e.event,
+               e.event = 'claimed' AND e.deliveries > 1 AS again,
+               CASE WHEN e.event IN ('claimed', 'acked')
+                    THEN greatest((date_part('epoch', e.at - e.began_at) * 1000000)::bigint / 1000, 0) END AS ms,
+               min(e.topic) AS topic, count(*) AS n
+        FROM holdfast.lease_events e
+        WHERE e.at >= since AND e.at < before
+          AND e.event IN ('enqueued', 'claimed', 'acked', 'failed', 'dead_lettered', 'expired', 'cancelled')
+        GROUP BY 1, 2, 3, 4, 5, 6
+    ), counted AS (
+        SELECT s.minute, s.topic_id, s.tenant, min(s.topic) AS topic,
+               coalesce(sum(s.n) FILTER (WHERE s.event = 'enqueued'), 0) AS enqueued,
+               coalesce(sum(s.n) FILTER (WHERE s.event = 'acked'), 0) AS completed,
+               coalesce(sum(s.n) FILTER (WHERE s.event IN ('failed', 'dead_lettered')), 0) AS failed,
+               coalesce(sum(s.n) FILTER (WHERE s.again), 0) AS retried,
+               coalesce(sum(s.n) FILTER (WHERE s.event = 'dead_lettered'), 0) AS dead_lettered,
+               coalesce(sum(s.n) FILTER (WHERE s.event = 'expired'), 0) AS expired,
+               coalesce(sum(s.n) FILTER (WHERE s.event = 'cancelled'), 0) AS cancelled
+        FROM seen s GROUP BY s.minute, s.topic_id, s.tenant
+    ), ranked AS (
+        SELECT s.minute, s.topic_id, s.tenant, s.event, s.ms, sum(s.n) AS n,
+               sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event ORDER BY s.ms) AS upto,
+               sum(sum(s.n)) OVER (PARTITION BY s.minute, s.topic_id, s.tenant, s.event) AS total
+        FROM seen s WHERE s.ms IS NOT NULL GROUP BY s.minute, s.topic_id, s.tenant, s.event, s.ms
+    ), bucketed AS (
+        SELECT r.minute, r.topic_id, r.tenant, r.event, holdfast.duration_bucket(r.ms) AS bucket,
+               sum(r.n)::bigint AS n, min(r.total) AS total,
+               min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 50) AS p50,
+               min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 95) AS p95,
+               min(r.ms) FILTER (WHERE r.upto * 100 >= r.total * 99) AS p99
+        FROM ranked r GROUP BY 1, 2, 3, 4, 5
+    ), timed AS (
+        SELECT u.minute, u.topic_id, u.tenant, u.event, min(u.total) AS total, min(u.p50) AS p50, min(u.p95) AS p95,
+               min(u.p99) AS p99, array_agg(u.bucket ORDER BY u.bucket) AS buckets,
+               array_agg(u.n ORDER BY u.bucket) AS counts
+        FROM bucketed u GROUP BY u.minute, u.topic_id, u.tenant, u.event
+    )
+    INSERT INTO holdfast.topic_stats AS t
+    SELECT c.minute, c.topic_id, c.topic, coalesce(c.tenant, ''), c.enqueued, c.completed, c.failed, c.retried,
+           c.dead_lettered, c.expired, c.cancelled,
+           coalesce(w.total, 0), w.p50, w.p95, w.p99, coalesce(w.buckets, '{}'), coalesce(w.counts, '{}'),
+           coalesce(p.total, 0), p.p50, p.p95, p.p99, coalesce(p.buckets, '{}'), coalesce(p.counts, '{}')
+    FROM counted c
+    LEFT JOIN timed w ON w.minute = c.minute AND w.topic_id = c.topic_id
+        AND coalesce(w.tenant, '') = coalesce(c.tenant, '') AND w.event = 'claimed'
+    LEFT JOIN timed p ON p.minute = c.minute AND p.topic_id = c.topic_id
+        AND coalesce(p.tenant, '') = coalesce(c.tenant, '') AND p.event = 'acked'
+    ORDER BY c.topic_id, c.minute, coalesce(c.tenant, '')
+    ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+    SET topic = excluded.topic, enqueued = excluded.enqueued, completed = excluded.completed,
+        failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered,
+        expired = excluded.expired, cancelled = excluded.cancelled, wait_count = excluded.wait_count,
+        wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms,
+        wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts,
+        processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms,
+        processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms,
+        processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts;
+    GET DIAGNOSTICS filled = ROW_COUNT;
+    RETURN filled;
+END $$;
 
 --
 -- Name: find_fault(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1554,35 +1537,35 @@ CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata te
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
-    DECLARE
-        reason text;
+DECLARE
+    reason text;
+BEGIN
     BEGIN
+        IF jsonb_typeof(metadata::jsonb) <> 'object' THEN
+            RETURN 'metadata is no JSON object';
+        END IF;
+    EXCEPTION WHEN data_exception OR statement_too_complex THEN
+        GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
+        RETURN 'metadata is no JSON that can be kept: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
+    END;
+    IF holdfast.json_depth(metadata) > 128 THEN
+        RETURN 'metadata is nested more than 128 levels deep';
+    END IF;
+    IF (find_fault.content_type IS NULL OR find_fault.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
         BEGIN
-            IF jsonb_typeof(metadata::jsonb) <> 'object' THEN
-                RETURN 'metadata is no JSON object';
-            END IF;
+            PERFORM payload::jsonb;
         EXCEPTION WHEN data_exception OR statement_too_complex THEN
             GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-            RETURN 'metadata is no JSON that can be kept: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
+            RETURN 'the payload is no JSON that can be kept, which '
+                   || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' says: '
+                   || left(coalesce(nullif(reason, ''), SQLERRM), 300);
         END;
-        IF holdfast.json_depth(metadata) > 128 THEN
-            RETURN 'metadata is nested more than 128 levels deep';
+        IF holdfast.json_depth(payload) > 128 THEN
+            RETURN 'the payload is nested more than 128 levels deep';
         END IF;
-        IF (find_fault.content_type IS NULL OR find_fault.content_type ~* '^ *(application/json|[^;]*\+json) *(;|$)') THEN
-            BEGIN
-                PERFORM payload::jsonb;
-            EXCEPTION WHEN data_exception OR statement_too_complex THEN
-                GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-                RETURN 'the payload is no JSON that can be kept, which '
-                       || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' says: '
-                       || left(coalesce(nullif(reason, ''), SQLERRM), 300);
-            END;
-            IF holdfast.json_depth(payload) > 128 THEN
-                RETURN 'the payload is nested more than 128 levels deep';
-            END IF;
-        END IF;
-        RETURN NULL;
-    END $_$;
+    END IF;
+    RETURN NULL;
+END $_$;
 
 --
 -- Name: free_group(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1591,10 +1574,10 @@ CREATE FUNCTION holdfast.find_fault(payload text, content_type text, metadata te
 CREATE FUNCTION holdfast.free_group() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
-    BEGIN
-        INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES (OLD.topic_id, OLD.tenant, OLD.grp);
-        RETURN NULL;
-    END $$;
+BEGIN
+    INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES (OLD.topic_id, OLD.tenant, OLD.grp);
+    RETURN NULL;
+END $$;
 
 --
 -- Name: has_data(bytea, text, text[], integer[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1603,26 +1586,26 @@ CREATE FUNCTION holdfast.free_group() RETURNS trigger
 CREATE FUNCTION holdfast.has_data(payload bytea, content_type text, keys text[], ends integer[], wanted text[]) RETURNS boolean
     LANGUAGE plpgsql STABLE COST 1000
     AS $_$
-    DECLARE
-        document json;
-        there json;
-        kind text;
-    BEGIN
-        IF lower(btrim(split_part(content_type, ';', 1))) !~ '^application/json$|\+json$' THEN
+DECLARE
+    document json;
+    there json;
+    kind text;
+BEGIN
+    IF lower(btrim(split_part(content_type, ';', 1))) !~ '^application/json$|\+json$' THEN
+        RETURN false;
+    END IF;
+    document := convert_from(payload, 'UTF8')::json;
+    FOR n IN 1 .. cardinality(wanted) LOOP
+        there := document #> keys[coalesce(ends[n - 1], 0) + 1 : ends[n]];
+        kind := coalesce(json_typeof(there), 'object');
+        IF kind IN ('object', 'array') OR coalesce(there #>> '{}', 'null') <> wanted[n] THEN
             RETURN false;
         END IF;
-        document := convert_from(payload, 'UTF8')::json;
-        FOR n IN 1 .. cardinality(wanted) LOOP
-            there := document #> keys[coalesce(ends[n - 1], 0) + 1 : ends[n]];
-            kind := coalesce(json_typeof(there), 'object');
-            IF kind IN ('object', 'array') OR coalesce(there #>> '{}', 'null') <> wanted[n] THEN
-                RETURN false;
-            END IF;
-        END LOOP;
-        RETURN true;
-    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
-        RETURN false;
-    END $_$;
+    END LOOP;
+    RETURN true;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN false;
+END $_$;
 
 --
 -- Name: hold_stage(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1634,18 +1617,18 @@ CREATE FUNCTION holdfast.hold_stage() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    DECLARE
-        first bigint;
-        last bigint;
-    BEGIN
-        SELECT min(x.attempt), max(x.attempt) INTO first, last FROM added x;
-        PERFORM 1 FROM holdfast.stages s WHERE s.attempt = first AND first = last FOR KEY SHARE;
-        IF NOT FOUND AND first IS NOT NULL THEN
-            RAISE EXCEPTION 'attempt % was given up, or these rows are of several', first
-                USING ERRCODE = 'object_not_in_prerequisite_state';
-        END IF;
-        RETURN NULL;
-    END $$;
+DECLARE
+    first bigint;
+    last bigint;
+BEGIN
+    SELECT min(x.attempt), max(x.attempt) INTO first, last FROM added x;
+    PERFORM 1 FROM holdfast.stages s WHERE s.attempt = first AND first = last FOR KEY SHARE;
+    IF NOT FOUND AND first IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % was given up, or these rows are of several', first
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN NULL;
+END $$;
 
 --
 -- Name: lease_events; Type: TABLE; Schema: holdfast; Owner: -
@@ -1681,16 +1664,16 @@ CREATE FUNCTION holdfast.job_events(of_topic_id integer, of_seq bigint, since ti
     SET plan_cache_mode TO 'force_custom_plan'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
-    DECLARE
-        first_at CONSTANT timestamptz := greatest(
-            since, holdfast.events_from(of_topic_id),
-            (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
-    BEGIN
-        RETURN QUERY
-        SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= first_at
-        ORDER BY e.at LIMIT most;
-    END $$;
+DECLARE
+    first_at CONSTANT timestamptz := greatest(
+        since, holdfast.events_from(of_topic_id),
+        (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
+BEGIN
+    RETURN QUERY
+    SELECT e.* FROM holdfast.lease_events e
+    WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= first_at
+    ORDER BY e.at LIMIT most;
+END $$;
 
 --
 -- Name: jobs_as_of(text, integer, timestamp with time zone, text, bigint, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1705,117 +1688,117 @@ CREATE FUNCTION holdfast.jobs_as_of(of_topic text, of_topic_id integer, instant 
     SET work_mem TO '64MB'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
-    #variable_conflict use_column
-    DECLARE
-        first_at timestamptz;
-        older boolean;    -- may it have jobs from before that?
-        letters text;     -- where its dead letters go
-        letters_id integer;
-    BEGIN
-        SELECT greatest(f.at, t.created_at), t.created_at < f.at, d.name, d.id
-        INTO first_at, older, letters, letters_id
-        FROM holdfast.events_from(of_topic_id) AS f(at)
-        LEFT JOIN holdfast.topics t ON t.name = of_topic AND t.id = of_topic_id
-        LEFT JOIN holdfast.topics d ON d.name = coalesce(t.dead_letter, t.name || '.dlq');
-        IF older AND instant < first_at THEN
-            RETURN;
-        END IF;
-        RETURN QUERY
-        WITH told AS MATERIALIZED (
-            SELECT DISTINCT ON (e.topic_id, e.seq) e.topic_id, e.seq, e.event, e.at, e.until, e.deliveries, e.node,
-                   coalesce(e.until, e.at) AS since, coalesce(e.detail, '') AS detail,
-                   bool_or(e.event = 'updated' AND e.until IS NULL) OVER job AS cancelled,
-                   max(e.at) FILTER (WHERE e.event = 'claimed') OVER job AS claimed_at,
-                   max(e.at) FILTER (WHERE e.event = 'enqueued') OVER job AS came_at,
-                   max(e.detail) FILTER (WHERE e.event = 'enqueued') OVER job AS came
-            FROM holdfast.lease_events e
-            WHERE e.topic_id IN (of_topic_id, letters_id) AND e.at >= first_at AND e.at <= instant
-              AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
-              AND (e.seq > behind OR e.topic_id = letters_id)
-            WINDOW job AS (PARTITION BY e.topic_id, e.seq)
-            ORDER BY e.topic_id, e.seq, e.event = 'updated' AND e.until IS NULL, e.at DESC, e.tx DESC
-        ), placed AS MATERIALIZED (
-            SELECT l.topic_id, l.seq, l.at, l.since, l.claimed_at, l.came_at, l.came, l.deliveries, l.until, l.node,
-                   CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
-                        WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
-                             OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
-                        WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
-                        WHEN l.event IN ('claimed', 'extended') AND l.cancelled THEN 'gone'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated')
-                             AND l.since > instant THEN 'scheduled'
-                        WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed',
-                                         'extended') THEN 'ready'
-                        WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
-                        ELSE 'gone' END AS state
-            FROM told l
-            WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
-        ), away AS MATERIALIZED (
-            SELECT x.came, max(x.came_at) AS came_at FROM placed x
-            WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
-        ), own AS (
-            SELECT p.seq, p.at, p.since, p.claimed_at, p.deliveries, p.until, p.node,
-                   CASE WHEN p.state = 'dead_lettered' AND a.came_at >= p.at THEN 'gone' ELSE p.state END AS state
-            FROM placed p LEFT JOIN away a ON a.came = 'from ' || of_topic || ' ' || p.seq
-            WHERE p.topic_id = of_topic_id
-        ), next AS MATERIALIZED (
-            SELECT DISTINCT ON (e.seq) e.seq, e.event, e.lease_id IS NOT NULL AS held, coalesce(e.detail, '') AS detail,
-                   e.deliveries, e.node
-            FROM holdfast.lease_events e
-            WHERE older AND e.topic_id = of_topic_id AND e.at > instant AND e.at >= first_at AND e.seq > behind
-              AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
-              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = e.seq)
-            ORDER BY e.seq, e.at, e.tx
-        ), still AS (
-            SELECT j.seq, j.state::text AS state, j.visible_at, j.cancelled_at IS NOT NULL AS cancelled, j.deliveries,
-                   j.leased_at, j.node
-            FROM holdfast.jobs j
-            WHERE older AND j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at < first_at
-              AND j.seq > behind
-              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.seq)
-              AND NOT EXISTS (SELECT FROM next n WHERE n.seq = j.seq)
-        ), job AS (
-            SELECT o.seq, o.state,
-                   CASE WHEN o.state = 'leased' THEN coalesce(o.claimed_at, o.at)
-                        WHEN o.state = 'ready' THEN greatest(o.at, o.since) ELSE o.at END AS began,
-                   o.deliveries, o.until, o.node
-            FROM own o
-            UNION ALL
-            SELECT n.seq,
-                   CASE WHEN n.event = 'enqueued' THEN 'gone'
-                        WHEN n.event = 'requeued' AND starts_with(n.detail, 'from ') THEN 'dead_lettered'
-                        WHEN n.event IN ('requeued', 'deleted') AND starts_with(n.detail, 'was ')
-                             AND n.detail <> 'was leased' THEN substr(n.detail, 5)
-                        WHEN n.event = 'unblocked' THEN 'blocked'
-                        WHEN n.event IN ('extended', 'acked', 'released')
-                             OR (n.event = 'updated' AND n.detail = 'to be cancelled')
-                             OR (n.event IN ('failed', 'expired', 'dead_lettered', 'deleted', 'superseded', 'cancelled')
-                                 AND n.held) THEN 'leased'
-                        ELSE 'ready' END, NULL,
-                   CASE WHEN n.event = 'claimed' THEN n.deliveries - 1
-                        WHEN n.event NOT IN ('requeued', 'released') THEN n.deliveries END, NULL, n.node
-            FROM next n
-            UNION ALL
-            SELECT s.seq,
-                   CASE WHEN s.state NOT IN ('ready', 'scheduled', 'leased') THEN s.state
-                        WHEN s.state = 'leased' AND s.visible_at >= instant THEN 'leased'
-                        WHEN s.state = 'leased' AND s.cancelled THEN 'gone'
-                        WHEN s.visible_at > instant THEN 'scheduled' ELSE 'ready' END,
-                   CASE WHEN s.state = 'leased' AND s.visible_at >= instant THEN s.leased_at END,
-                   s.deliveries, s.visible_at, s.node
-            FROM still s
-            UNION ALL
-            SELECT j.original_seq, 'dead_lettered', j.dlq_moved_at, j.original_deliveries, NULL, NULL
-            FROM holdfast.jobs j
-            WHERE older AND j.topic = letters AND j.topic_id = letters_id AND j.dlq_moved_at < first_at
-              AND j.original_topic = of_topic AND j.original_seq > behind
-              AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.original_seq)
-        )
-        SELECT j.seq, j.state, j.began, j.deliveries,
-               CASE WHEN j.state IN ('leased', 'scheduled') THEN j.until END,
-               CASE WHEN j.state = 'leased' THEN j.node END
-        FROM job j WHERE j.state <> 'gone' AND (wanted IS NULL OR j.state = wanted)
-        ORDER BY j.seq LIMIT most;
-    END $$;
+#variable_conflict use_column
+DECLARE
+    first_at timestamptz;
+    older boolean;    -- may it have jobs from before that?
+    letters text;     -- where its dead letters go
+    letters_id integer;
+BEGIN
+    SELECT greatest(f.at, t.created_at), t.created_at < f.at, d.name, d.id
+    INTO first_at, older, letters, letters_id
+    FROM holdfast.events_from(of_topic_id) AS f(at)
+    LEFT JOIN holdfast.topics t ON t.name = of_topic AND t.id = of_topic_id
+    LEFT JOIN holdfast.topics d ON d.name = coalesce(t.dead_letter, t.name || '.dlq');
+    IF older AND instant < first_at THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH told AS MATERIALIZED (
+        SELECT DISTINCT ON (e.topic_id, e.seq) e.topic_id, e.seq, e.event, e.at, e.until, e.deliveries, e.node,
+               coalesce(e.until, e.at) AS since, coalesce(e.detail, '') AS detail,
+               bool_or(e.event = 'updated' AND e.until IS NULL) OVER job AS cancelled,
+               max(e.at) FILTER (WHERE e.event = 'claimed') OVER job AS claimed_at,
+               max(e.at) FILTER (WHERE e.event = 'enqueued') OVER job AS came_at,
+               max(e.detail) FILTER (WHERE e.event = 'enqueued') OVER job AS came
+        FROM holdfast.lease_events e
+        WHERE e.topic_id IN (of_topic_id, letters_id) AND e.at >= first_at AND e.at <= instant
+          AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
+          AND (e.seq > behind OR e.topic_id = letters_id)
+        WINDOW job AS (PARTITION BY e.topic_id, e.seq)
+        ORDER BY e.topic_id, e.seq, e.event = 'updated' AND e.until IS NULL, e.at DESC, e.tx DESC
+    ), placed AS MATERIALIZED (
+        SELECT l.topic_id, l.seq, l.at, l.since, l.claimed_at, l.came_at, l.came, l.deliveries, l.until, l.node,
+               CASE WHEN l.event = 'requeued' AND starts_with(l.detail, 'to ') THEN 'gone'
+                    WHEN (l.event = 'enqueued' AND l.detail LIKE '%blocked')
+                         OR (l.event = 'requeued' AND l.until IS NULL) THEN 'blocked'
+                    WHEN l.event IN ('claimed', 'extended') AND l.until >= instant THEN 'leased'
+                    WHEN l.event IN ('claimed', 'extended') AND l.cancelled THEN 'gone'
+                    WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated')
+                         AND l.since > instant THEN 'scheduled'
+                    WHEN l.event IN ('enqueued', 'unblocked', 'released', 'requeued', 'updated', 'claimed',
+                                     'extended') THEN 'ready'
+                    WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
+                    ELSE 'gone' END AS state
+        FROM told l
+        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+    ), away AS MATERIALIZED (
+        SELECT x.came, max(x.came_at) AS came_at FROM placed x
+        WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
+    ), own AS (
+        SELECT p.seq, p.at, p.since, p.claimed_at, p.deliveries, p.until, p.node,
+               CASE WHEN p.state = 'dead_lettered' AND a.came_at >= p.at THEN 'gone' ELSE p.state END AS state
+        FROM placed p LEFT JOIN away a ON a.came = 'from ' || of_topic || ' ' || p.seq
+        WHERE p.topic_id = of_topic_id
+    ), next AS MATERIALIZED (
+        SELECT DISTINCT ON (e.seq) e.seq, e.event, e.lease_id IS NOT NULL AS held, coalesce(e.detail, '') AS detail,
+               e.deliveries, e.node
+        FROM holdfast.lease_events e
+        WHERE older AND e.topic_id = of_topic_id AND e.at > instant AND e.at >= first_at AND e.seq > behind
+          AND (e.event <> 'updated' OR e.until IS NOT NULL OR e.detail = 'to be cancelled')
+          AND NOT EXISTS (SELECT FROM own o WHERE o.seq = e.seq)
+        ORDER BY e.seq, e.at, e.tx
+    ), still AS (
+        SELECT j.seq, j.state::text AS state, j.visible_at, j.cancelled_at IS NOT NULL AS cancelled, j.deliveries,
+               j.leased_at, j.node
+        FROM holdfast.jobs j
+        WHERE older AND j.topic = of_topic AND j.topic_id = of_topic_id AND j.created_at < first_at
+          AND j.seq > behind
+          AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.seq)
+          AND NOT EXISTS (SELECT FROM next n WHERE n.seq = j.seq)
+    ), job AS (
+        SELECT o.seq, o.state,
+               CASE WHEN o.state = 'leased' THEN coalesce(o.claimed_at, o.at)
+                    WHEN o.state = 'ready' THEN greatest(o.at, o.since) ELSE o.at END AS began,
+               o.deliveries, o.until, o.node
+        FROM own o
+        UNION ALL
+        SELECT n.seq,
+               CASE WHEN n.event = 'enqueued' THEN 'gone'
+                    WHEN n.event = 'requeued' AND starts_with(n.detail, 'from ') THEN 'dead_lettered'
+                    WHEN n.event IN ('requeued', 'deleted') AND starts_with(n.detail, 'was ')
+                         AND n.detail <> 'was leased' THEN substr(n.detail, 5)
+                    WHEN n.event = 'unblocked' THEN 'blocked'
+                    WHEN n.event IN ('extended', 'acked', 'released')
+                         OR (n.event = 'updated' AND n.detail = 'to be cancelled')
+                         OR (n.event IN ('failed', 'expired', 'dead_lettered', 'deleted', 'superseded', 'cancelled')
+                             AND n.held) THEN 'leased'
+                    ELSE 'ready' END, NULL,
+               CASE WHEN n.event = 'claimed' THEN n.deliveries - 1
+                    WHEN n.event NOT IN ('requeued', 'released') THEN n.deliveries END, NULL, n.node
+        FROM next n
+        UNION ALL
+        SELECT s.seq,
+               CASE WHEN s.state NOT IN ('ready', 'scheduled', 'leased') THEN s.state
+                    WHEN s.state = 'leased' AND s.visible_at >= instant THEN 'leased'
+                    WHEN s.state = 'leased' AND s.cancelled THEN 'gone'
+                    WHEN s.visible_at > instant THEN 'scheduled' ELSE 'ready' END,
+               CASE WHEN s.state = 'leased' AND s.visible_at >= instant THEN s.leased_at END,
+               s.deliveries, s.visible_at, s.node
+        FROM still s
+        UNION ALL
+        SELECT j.original_seq, 'dead_lettered', j.dlq_moved_at, j.original_deliveries, NULL, NULL
+        FROM holdfast.jobs j
+        WHERE older AND j.topic = letters AND j.topic_id = letters_id AND j.dlq_moved_at < first_at
+          AND j.original_topic = of_topic AND j.original_seq > behind
+          AND NOT EXISTS (SELECT FROM own o WHERE o.seq = j.original_seq)
+    )
+    SELECT j.seq, j.state, j.began, j.deliveries,
+           CASE WHEN j.state IN ('leased', 'scheduled') THEN j.until END,
+           CASE WHEN j.state = 'leased' THEN j.node END
+    FROM job j WHERE j.state <> 'gone' AND (wanted IS NULL OR j.state = wanted)
+    ORDER BY j.seq LIMIT most;
+END $$;
 
 --
 -- Name: json_depth(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1825,13 +1808,13 @@ CREATE FUNCTION holdfast.json_depth(document text) RETURNS bigint
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-        SELECT coalesce(max(d.depth), 0) FROM (
-            SELECT sum(CASE WHEN b.bracket IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY b.ord) AS depth
-            FROM unnest(string_to_array(
-                regexp_replace(regexp_replace(document, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), NULL
-            )) WITH ORDINALITY AS b(bracket, ord)
-        ) d
-    $$;
+    SELECT coalesce(max(d.depth), 0) FROM (
+        SELECT sum(CASE WHEN b.bracket IN ('[', '{') THEN 1 ELSE -1 END) OVER (ORDER BY b.ord) AS depth
+        FROM unnest(string_to_array(
+            regexp_replace(regexp_replace(document, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), NULL
+        )) WITH ORDINALITY AS b(bracket, ord)
+    ) d
+$$;
 
 --
 -- Name: last_events(integer, bigint, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1844,16 +1827,16 @@ CREATE FUNCTION holdfast.last_events(of_topic_id integer, of_seq bigint, most in
     SET plan_cache_mode TO 'force_custom_plan'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
-    DECLARE
-        first_at CONSTANT timestamptz := greatest(
-            '-infinity', holdfast.events_from(of_topic_id),
-            (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
-    BEGIN
-        RETURN QUERY
-        SELECT e.* FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= first_at
-        ORDER BY e.at DESC, e.tx DESC LIMIT most;
-    END $$;
+DECLARE
+    first_at CONSTANT timestamptz := greatest(
+        '-infinity', holdfast.events_from(of_topic_id),
+        (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
+BEGIN
+    RETURN QUERY
+    SELECT e.* FROM holdfast.lease_events e
+    WHERE e.topic_id = of_topic_id AND e.seq = of_seq AND e.at >= first_at
+    ORDER BY e.at DESC, e.tx DESC LIMIT most;
+END $$;
 
 --
 -- Name: let_next(text, integer, oid, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1862,58 +1845,58 @@ CREATE FUNCTION holdfast.last_events(of_topic_id integer, of_seq bigint, most in
 CREATE FUNCTION holdfast.let_next(of_topic text, of_id integer, sequence oid, tenants text[], grps text[], OUT ready integer, OUT scheduled integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    BEGIN
-        WITH idle AS MATERIALIZED (
-            SELECT g.tenant, g.grp, f.seq
-            FROM unnest(tenants, grps) AS g(tenant, grp)
-            LEFT JOIN LATERAL (
-                SELECT j.seq FROM holdfast.jobs j
-                WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.state = 'blocked'
-                ORDER BY j.seq LIMIT 1
-            ) f ON true
-            LEFT JOIN LATERAL (
-                SELECT true AS there FROM holdfast.jobs j
-                WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.grp IS NOT NULL
-                  AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'leased')
-                LIMIT 1
-            ) o ON true
-            WHERE o.there IS NULL
-        ), over AS (
-            DELETE FROM holdfast.groups g USING idle i
-            WHERE i.seq IS NULL AND g.topic_id = of_id AND g.tenant = i.tenant AND g.grp = i.grp
-        ), picked AS MATERIALIZED (
-            SELECT i.tenant, i.grp, x.tid FROM (SELECT * FROM idle WHERE seq IS NOT NULL ORDER BY seq) i
-            LEFT JOIN LATERAL (
-                SELECT j.ctid AS tid FROM holdfast.jobs j
-                WHERE j.topic = of_topic AND j.seq = i.seq AND j.state::text = 'blocked'
-                LIMIT 1 FOR UPDATE SKIP LOCKED
-            ) x ON true
-        ), done AS (
-            UPDATE holdfast.jobs j
-            SET state = CASE WHEN j.visible_at > clock_timestamp() THEN 'scheduled' ELSE 'ready'
-                        END::holdfast.job_state,
-                position = nextval(sequence::regclass)
-            FROM picked p WHERE j.ctid = p.tid
-            RETURNING j.seq, j.state, j.visible_at, j.deliveries
-        ), event AS (
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until)
-            SELECT of_topic, of_id, d.seq, 'unblocked', d.deliveries,
-                   CASE WHEN d.state = 'scheduled' THEN d.visible_at END
-            FROM done d
-        ), tally AS (
-            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked)
-            SELECT of_id, count(*) FILTER (WHERE d.state = 'ready'),
-                   count(*) FILTER (WHERE d.state = 'scheduled'), -count(*)
-            FROM done d HAVING count(*) > 0
-        ), again AS (
-            INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
-            -- Where one was changed between the look and the lock, all of them: a note too many does no harm.
-            SELECT of_id, p.tenant, p.grp FROM picked p
-            WHERE p.tid IS NULL OR (SELECT count(*) FROM done) < (SELECT count(q.tid) FROM picked q)
-        )
-        SELECT count(*) FILTER (WHERE d.state = 'ready'), count(*) FILTER (WHERE d.state = 'scheduled')
-        INTO ready, scheduled FROM done d;
-    END $$;
+BEGIN
+    WITH idle AS MATERIALIZED (
+        SELECT g.tenant, g.grp, f.seq
+        FROM unnest(tenants, grps) AS g(tenant, grp)
+        LEFT JOIN LATERAL (
+            SELECT j.seq FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.state = 'blocked'
+            ORDER BY j.seq LIMIT 1
+        ) f ON true
+        LEFT JOIN LATERAL (
+            SELECT true AS there FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.tenant = g.tenant AND j.grp = g.grp AND j.grp IS NOT NULL
+              AND j.original_topic IS NULL AND j.state IN ('ready', 'scheduled', 'leased')
+            LIMIT 1
+        ) o ON true
+        WHERE o.there IS NULL
+    ), over AS (
+        DELETE FROM holdfast.groups g USING idle i
+        WHERE i.seq IS NULL AND g.topic_id = of_id AND g.tenant = i.tenant AND g.grp = i.grp
+    ), picked AS MATERIALIZED (
+        SELECT i.tenant, i.grp, x.tid FROM (SELECT * FROM idle WHERE seq IS NOT NULL ORDER BY seq) i
+        LEFT JOIN LATERAL (
+            SELECT j.ctid AS tid FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.seq = i.seq AND j.state::text = 'blocked'
+            LIMIT 1 FOR UPDATE SKIP LOCKED
+        ) x ON true
+    ), done AS (
+        UPDATE holdfast.jobs j
+        SET state = CASE WHEN j.visible_at > clock_timestamp() THEN 'scheduled' ELSE 'ready'
+                    END::holdfast.job_state,
+            position = nextval(sequence::regclass)
+        FROM picked p WHERE j.ctid = p.tid
+        RETURNING j.seq, j.state, j.visible_at, j.deliveries
+    ), event AS (
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, until)
+        SELECT of_topic, of_id, d.seq, 'unblocked', d.deliveries,
+               CASE WHEN d.state = 'scheduled' THEN d.visible_at END
+        FROM done d
+    ), tally AS (
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked)
+        SELECT of_id, count(*) FILTER (WHERE d.state = 'ready'),
+               count(*) FILTER (WHERE d.state = 'scheduled'), -count(*)
+        FROM done d HAVING count(*) > 0
+    ), again AS (
+        INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
+        -- Where one was changed between the look and the lock, all of them: a note too many does no harm.
+        SELECT of_id, p.tenant, p.grp FROM picked p
+        WHERE p.tid IS NULL OR (SELECT count(*) FROM done) < (SELECT count(q.tid) FROM picked q)
+    )
+    SELECT count(*) FILTER (WHERE d.state = 'ready'), count(*) FILTER (WHERE d.state = 'scheduled')
+    INTO ready, scheduled FROM done d;
+END $$;
 
 --
 -- Name: lock_groups(integer, text[], text[]); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1922,17 +1905,17 @@ CREATE FUNCTION holdfast.let_next(of_topic text, of_id integer, sequence oid, te
 CREATE FUNCTION holdfast.lock_groups(of_id integer, tenants text[], grps text[]) RETURNS TABLE(tenant text, grp text, fresh boolean)
     LANGUAGE plpgsql
     AS $$
-    #variable_conflict use_column
-    BEGIN
-        RETURN QUERY
-        INSERT INTO holdfast.groups AS g (topic_id, tenant, grp, fresh)
-        SELECT of_id, o.tenant, o.grp, true
-        FROM (SELECT DISTINCT coalesce(u.tenant, '') COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
-              FROM unnest(tenants, grps) AS u(tenant, grp) WHERE u.grp IS NOT NULL) o
-        ORDER BY o.tenant, o.grp
-        ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET fresh = false
-        RETURNING g.tenant, g.grp, g.fresh;
-    END $$;
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    INSERT INTO holdfast.groups AS g (topic_id, tenant, grp, fresh)
+    SELECT of_id, o.tenant, o.grp, true
+    FROM (SELECT DISTINCT coalesce(u.tenant, '') COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
+          FROM unnest(tenants, grps) AS u(tenant, grp) WHERE u.grp IS NOT NULL) o
+    ORDER BY o.tenant, o.grp
+    ON CONFLICT (topic_id, tenant, grp) DO UPDATE SET fresh = false
+    RETURNING g.tenant, g.grp, g.fresh;
+END $$;
 
 --
 -- Name: log_state; Type: TABLE; Schema: holdfast; Owner: -
@@ -1962,18 +1945,18 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', au
 CREATE FUNCTION holdfast.lock_log(of_topic text, of_id integer) RETURNS holdfast.log_state
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        s holdfast.log_state;
-    BEGIN
-        PERFORM pg_advisory_xact_lock(1819240306, of_id);
-        -- A statement of its own: its snapshot is taken once the lock is held.
-        SELECT * INTO s FROM holdfast.log_state l
-        WHERE l.topic = of_topic AND l.topic_id = of_id ORDER BY l.version DESC LIMIT 1;
-        IF NOT FOUND THEN
-            RAISE undefined_object USING MESSAGE = format('there is no log %s with id %s', of_topic, of_id);
-        END IF;
-        RETURN s;
-    END $$;
+DECLARE
+    s holdfast.log_state;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1819240306, of_id);
+    -- A statement of its own: its snapshot is taken once the lock is held.
+    SELECT * INTO s FROM holdfast.log_state l
+    WHERE l.topic = of_topic AND l.topic_id = of_id ORDER BY l.version DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RAISE undefined_object USING MESSAGE = format('there is no log %s with id %s', of_topic, of_id);
+    END IF;
+    RETURN s;
+END $$;
 
 --
 -- Name: lock_pending(text, text, text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -1982,27 +1965,27 @@ CREATE FUNCTION holdfast.lock_log(of_topic text, of_id integer) RETURNS holdfast
 CREATE FUNCTION holdfast.lock_pending(of_topic text, of_tenant text, of_key text, OUT seq bigint, OUT state holdfast.job_state, OUT updated_at timestamp with time zone, OUT deliveries integer, OUT bytes bigint) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        id integer;
-        end_at timestamptz;
-    BEGIN
-        SELECT j.seq, j.state, j.updated_at, j.deliveries, octet_length(j.payload), j.topic_id, j.expires_at
-        INTO seq, state, updated_at, deliveries, bytes, id, end_at
-        FROM holdfast.jobs j
-        WHERE j.topic = of_topic AND j.tenant = of_tenant AND j.key = of_key AND j.original_topic IS NULL
-          AND j.state IN ('ready', 'scheduled', 'blocked')
-        FOR UPDATE;
-        IF end_at <= clock_timestamp() THEN
-            UPDATE holdfast.jobs j SET state = 'expired', updated_at = clock_timestamp()
-            WHERE j.topic = of_topic AND j.seq = lock_pending.seq;
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, tenant)
-            VALUES (of_topic, id, seq, 'expired', deliveries, nullif(of_tenant, ''));
-            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes, ttl_lost_to)
-            VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer, 1,
-                    -bytes, seq);
-            seq := NULL;
-        END IF;
-    END $$;
+DECLARE
+    id integer;
+    end_at timestamptz;
+BEGIN
+    SELECT j.seq, j.state, j.updated_at, j.deliveries, octet_length(j.payload), j.topic_id, j.expires_at
+    INTO seq, state, updated_at, deliveries, bytes, id, end_at
+    FROM holdfast.jobs j
+    WHERE j.topic = of_topic AND j.tenant = of_tenant AND j.key = of_key AND j.original_topic IS NULL
+      AND j.state IN ('ready', 'scheduled', 'blocked')
+    FOR UPDATE;
+    IF end_at <= clock_timestamp() THEN
+        UPDATE holdfast.jobs j SET state = 'expired', updated_at = clock_timestamp()
+        WHERE j.topic = of_topic AND j.seq = lock_pending.seq;
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, tenant)
+        VALUES (of_topic, id, seq, 'expired', deliveries, nullif(of_tenant, ''));
+        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, expired, bytes, ttl_lost_to)
+        VALUES (id, -(state = 'ready')::integer, -(state = 'scheduled')::integer, -(state = 'blocked')::integer, 1,
+                -bytes, seq);
+        seq := NULL;
+    END IF;
+END $$;
 
 --
 -- Name: merge_latency(uuid, timestamp with time zone, timestamp with time zone, text, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2015,45 +1998,66 @@ CREATE FUNCTION holdfast.merge_latency(of_run uuid, since timestamp with time zo
     SET enable_hashagg TO 'on'
     SET plan_cache_mode TO 'force_custom_plan'
     AS $$
-    DECLARE
-        told_to timestamptz;
-        staged bigint;
-        put bigint;
-        cleared bigint;
-    BEGIN
-        SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
-        IF before > told_to THEN
-            RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
-        END IF;
-        SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
-        WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
-        IF staged <> expected THEN
-            RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
-        END IF;
-        INSERT INTO holdfast.topic_stats AS t (minute, topic_id, topic, tenant, wait_count, wait_p50_ms, wait_p95_ms, wait_p99_ms, wait_buckets, wait_counts, processing_count, processing_p50_ms, processing_p95_ms, processing_p99_ms, processing_buckets, processing_counts)
-        SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
-               s.minute, s.topic_id, s.topic, s.tenant, s.wait_count, s.wait_p50_ms, s.wait_p95_ms, s.wait_p99_ms, s.wait_buckets, s.wait_counts, s.processing_count, s.processing_p50_ms, s.processing_p95_ms, s.processing_p99_ms, s.processing_buckets, s.processing_counts
-        FROM holdfast.topic_stats_staged s WHERE s.run = of_run
-        ORDER BY s.topic_id, s.minute, s.tenant
-        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
-        SET wait_count = excluded.wait_count, wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms, wait_p99_ms = excluded.wait_p99_ms, wait_buckets = excluded.wait_buckets, wait_counts = excluded.wait_counts, processing_count = excluded.processing_count, processing_p50_ms = excluded.processing_p50_ms, processing_p95_ms = excluded.processing_p95_ms, processing_p99_ms = excluded.processing_p99_ms, processing_buckets = excluded.processing_buckets, processing_counts = excluded.processing_counts
-        WHERE (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts, t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets, t.processing_counts) IS DISTINCT FROM (excluded.wait_count, excluded.wait_p50_ms, excluded.wait_p95_ms, excluded.wait_p99_ms, excluded.wait_buckets, excluded.wait_counts, excluded.processing_count, excluded.processing_p50_ms, excluded.processing_p95_ms, excluded.processing_p99_ms, excluded.processing_buckets, excluded.processing_counts);
-        GET DIAGNOSTICS put = ROW_COUNT;
-        UPDATE holdfast.topic_stats t SET wait_count = 0, wait_p50_ms = NULL, wait_p95_ms = NULL, wait_p99_ms = NULL, wait_buckets = '{}', wait_counts = '{}', processing_count = 0, processing_p50_ms = NULL, processing_p95_ms = NULL, processing_p99_ms = NULL, processing_buckets = '{}', processing_counts = '{}'
-        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
-          AND (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts, t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets, t.processing_counts) IS DISTINCT FROM (0, NULL, NULL, NULL, '{}', '{}', 0, NULL, NULL, NULL, '{}', '{}')
-          AND NOT EXISTS (
-              SELECT FROM holdfast.topic_stats_staged s
-              WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
-          );
-        GET DIAGNOSTICS cleared = ROW_COUNT;
-        DELETE FROM holdfast.topic_stats t
-        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
-          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count, t.processing_count)
-              = (0, 0, 0, 0, 0, 0, 0, 0, 0);
-        DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
-        RETURN put + cleared;
-    END $$;
+DECLARE
+    told_to timestamptz;
+    staged bigint;
+    put bigint;
+    cleared bigint;
+BEGIN
+    SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
+    IF before > told_to THEN
+        RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+    END IF;
+    SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
+    WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
+    IF staged <> expected THEN
+        RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+    END IF;
+    INSERT INTO holdfast.topic_stats AS t (
+        minute, topic_id, topic, tenant, wait_count, wait_p50_ms, wait_p95_ms, wait_p99_ms, wait_buckets,
+        wait_counts, processing_count, processing_p50_ms, processing_p95_ms, processing_p99_ms, processing_buckets,
+        processing_counts)
+    SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
+           s.minute, s.topic_id, s.topic, s.tenant, s.wait_count, s.wait_p50_ms, s.wait_p95_ms, s.wait_p99_ms,
+           s.wait_buckets, s.wait_counts, s.processing_count, s.processing_p50_ms, s.processing_p95_ms,
+           s.processing_p99_ms, s.processing_buckets, s.processing_counts
+    FROM holdfast.topic_stats_staged s WHERE s.run = of_run
+    ORDER BY s.topic_id, s.minute, s.tenant
+    ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+    SET wait_count = excluded.wait_count, wait_p50_ms = excluded.wait_p50_ms, wait_p95_ms = excluded.wait_p95_ms,
+        wait_p99_ms = excluded.wait_p99_ms, wait_buckets = excluded.wait_buckets,
+        wait_counts = excluded.wait_counts, processing_count = excluded.processing_count,
+        processing_p50_ms = excluded.processing_p50_ms, processing_p95_ms = excluded.processing_p95_ms,
+        processing_p99_ms = excluded.processing_p99_ms, processing_buckets = excluded.processing_buckets,
+        processing_counts = excluded.processing_counts
+    WHERE (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts,
+           t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets,
+           t.processing_counts) IS DISTINCT FROM (excluded.wait_count, excluded.wait_p50_ms, excluded.wait_p95_ms,
+           excluded.wait_p99_ms, excluded.wait_buckets, excluded.wait_counts, excluded.processing_count,
+           excluded.processing_p50_ms, excluded.processing_p95_ms, excluded.processing_p99_ms,
+           excluded.processing_buckets, excluded.processing_counts);
+    GET DIAGNOSTICS put = ROW_COUNT;
+    UPDATE holdfast.topic_stats t
+    SET wait_count = 0, wait_p50_ms = NULL, wait_p95_ms = NULL, wait_p99_ms = NULL, wait_buckets = '{}',
+        wait_counts = '{}', processing_count = 0, processing_p50_ms = NULL, processing_p95_ms = NULL,
+        processing_p99_ms = NULL, processing_buckets = '{}', processing_counts = '{}'
+    WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+      AND (t.wait_count, t.wait_p50_ms, t.wait_p95_ms, t.wait_p99_ms, t.wait_buckets, t.wait_counts,
+           t.processing_count, t.processing_p50_ms, t.processing_p95_ms, t.processing_p99_ms, t.processing_buckets,
+           t.processing_counts) IS DISTINCT FROM (0, NULL, NULL, NULL, '{}', '{}', 0, NULL, NULL, NULL, '{}', '{}')
+      AND NOT EXISTS (
+          SELECT FROM holdfast.topic_stats_staged s
+          WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
+      );
+    GET DIAGNOSTICS cleared = ROW_COUNT;
+    DELETE FROM holdfast.topic_stats t
+    WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+      AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count,
+           t.processing_count)
+          = (0, 0, 0, 0, 0, 0, 0, 0, 0);
+    DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
+    RETURN put + cleared;
+END $$;
 
 --
 -- Name: merge_throughput(uuid, timestamp with time zone, timestamp with time zone, text, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2066,45 +2070,54 @@ CREATE FUNCTION holdfast.merge_throughput(of_run uuid, since timestamp with time
     SET enable_hashagg TO 'on'
     SET plan_cache_mode TO 'force_custom_plan'
     AS $$
-    DECLARE
-        told_to timestamptz;
-        staged bigint;
-        put bigint;
-        cleared bigint;
-    BEGIN
-        SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
-        IF before > told_to THEN
-            RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
-        END IF;
-        SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
-        WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
-        IF staged <> expected THEN
-            RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
-        END IF;
-        INSERT INTO holdfast.topic_stats AS t (minute, topic_id, topic, tenant, enqueued, completed, failed, retried, dead_lettered, expired, cancelled)
-        SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
-               s.minute, s.topic_id, s.topic, s.tenant, s.enqueued, s.completed, s.failed, s.retried, s.dead_lettered, s.expired, s.cancelled
-        FROM holdfast.topic_stats_staged s WHERE s.run = of_run
-        ORDER BY s.topic_id, s.minute, s.tenant
-        ON CONFLICT (topic_id, minute, tenant) DO UPDATE
-        SET enqueued = excluded.enqueued, completed = excluded.completed, failed = excluded.failed, retried = excluded.retried, dead_lettered = excluded.dead_lettered, expired = excluded.expired, cancelled = excluded.cancelled
-        WHERE (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM (excluded.enqueued, excluded.completed, excluded.failed, excluded.retried, excluded.dead_lettered, excluded.expired, excluded.cancelled);
-        GET DIAGNOSTICS put = ROW_COUNT;
-        UPDATE holdfast.topic_stats t SET enqueued = 0, completed = 0, failed = 0, retried = 0, dead_lettered = 0, expired = 0, cancelled = 0
-        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
-          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM (0, 0, 0, 0, 0, 0, 0)
-          AND NOT EXISTS (
-              SELECT FROM holdfast.topic_stats_staged s
-              WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
-          );
-        GET DIAGNOSTICS cleared = ROW_COUNT;
-        DELETE FROM holdfast.topic_stats t
-        WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
-          AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count, t.processing_count)
-              = (0, 0, 0, 0, 0, 0, 0, 0, 0);
-        DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
-        RETURN put + cleared;
-    END $$;
+DECLARE
+    told_to timestamptz;
+    staged bigint;
+    put bigint;
+    cleared bigint;
+BEGIN
+    SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
+    IF before > told_to THEN
+        RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+    END IF;
+    SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
+    WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
+    IF staged <> expected THEN
+        RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+    END IF;
+    INSERT INTO holdfast.topic_stats AS t (
+        minute, topic_id, topic, tenant, enqueued, completed, failed, retried, dead_lettered, expired, cancelled)
+    SELECT DISTINCT ON (s.topic_id, s.minute, s.tenant)  -- a task that ran again has staged its rows again
+           s.minute, s.topic_id, s.topic, s.tenant, s.enqueued, s.completed, s.failed, s.retried, s.dead_lettered,
+           s.expired, s.cancelled
+    FROM holdfast.topic_stats_staged s WHERE s.run = of_run
+    ORDER BY s.topic_id, s.minute, s.tenant
+    ON CONFLICT (topic_id, minute, tenant) DO UPDATE
+    SET enqueued = excluded.enqueued, completed = excluded.completed, failed = excluded.failed,
+        retried = excluded.retried, dead_lettered = excluded.dead_lettered, expired = excluded.expired,
+        cancelled = excluded.cancelled
+    WHERE (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM
+           (excluded.enqueued, excluded.completed, excluded.failed, excluded.retried, excluded.dead_lettered,
+           excluded.expired, excluded.cancelled);
+    GET DIAGNOSTICS put = ROW_COUNT;
+    UPDATE holdfast.topic_stats t
+    SET enqueued = 0, completed = 0, failed = 0, retried = 0, dead_lettered = 0, expired = 0, cancelled = 0
+    WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+      AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled) IS DISTINCT FROM
+           (0, 0, 0, 0, 0, 0, 0)
+      AND NOT EXISTS (
+          SELECT FROM holdfast.topic_stats_staged s
+          WHERE s.run = of_run AND s.topic_id = t.topic_id AND s.minute = t.minute AND s.tenant = t.tenant
+      );
+    GET DIAGNOSTICS cleared = ROW_COUNT;
+    DELETE FROM holdfast.topic_stats t
+    WHERE t.minute >= since AND t.minute < before AND (of_topic IS NULL OR t.topic = of_topic)
+      AND (t.enqueued, t.completed, t.failed, t.retried, t.dead_lettered, t.expired, t.cancelled, t.wait_count,
+           t.processing_count)
+          = (0, 0, 0, 0, 0, 0, 0, 0, 0);
+    DELETE FROM holdfast.topic_stats_staged s WHERE s.run = of_run;
+    RETURN put + cleared;
+END $$;
 
 --
 -- Name: message_id(integer, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2113,23 +2126,9 @@ CREATE FUNCTION holdfast.merge_throughput(of_run uuid, since timestamp with time
 CREATE FUNCTION holdfast.message_id(topic_id integer, seq bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
-        SELECT (lpad(to_hex($1), 8, '0') || '0000800' || to_hex($2 >> 62)
-                || to_hex((-9223372036854775808) | ($2 & 4611686018427387903)))::uuid
-    $_$;
-
---
--- Name: nack_keyed(text, bigint[], uuid[], text[], bigint[], text[], boolean[]); Type: FUNCTION; Schema: holdfast; Owner: -
---
-
-CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds boolean[], OUT done integer[], OUT superseded integer[]) RETURNS record
-    LANGUAGE sql
-    AS $$
-        SELECT n.done, n.superseded
-        FROM holdfast.nack_keyed(of_topic, given, leases, nodes, delays_ms, errors,
-                                 array(SELECT CASE WHEN NOT r.refund THEN 0::smallint END
-                                       FROM unnest(refunds) WITH ORDINALITY AS r(refund, ord) ORDER BY r.ord),
-                                 NULL::json) n
-    $$;
+    SELECT (lpad(to_hex($1), 8, '0') || '0000800' || to_hex($2 >> 62)
+            || to_hex((-9223372036854775808) | ($2 & 4611686018427387903)))::uuid
+$_$;
 
 --
 -- Name: nack_keyed(text, bigint[], uuid[], text[], bigint[], text[], smallint[], json); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2138,103 +2137,103 @@ CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[]
 CREATE FUNCTION holdfast.nack_keyed(of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[], refunds smallint[], backoff json, OUT done integer[], OUT superseded integer[], OUT refunded integer[], OUT delays bigint[]) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        r record;
-        p record;
-        job holdfast.jobs;
-        lease uuid;
-        holder text;
-        fits boolean;
-        given_back boolean;
-        delay bigint;
-        id integer;
-        n_ready integer := 0;
-        n_scheduled integer := 0;
-        n_blocked integer := 0;
-        n_leased integer := 0;
-        n_bytes bigint := 0;
-    BEGIN
-        done := '{}';
-        superseded := '{}';
-        refunded := '{}';
-        delays := '{}';
-        PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
-            SELECT j.seq FROM holdfast.jobs j
-            WHERE j.topic = of_topic AND j.seq = a.seq AND j.state::text = 'leased' FOR UPDATE
-        ) x;
-        FOR r IN
-            SELECT a.*, x.tenant, x.key
-            FROM unnest(given, leases, nodes, delays_ms, errors, refunds)
-                WITH ORDINALITY AS a(seq, lease, node, delay_ms, error, refund, ord)
-            CROSS JOIN LATERAL (
-                SELECT j.tenant, j.key FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = a.seq OFFSET 0
-            ) x
-            ORDER BY x.tenant, x.key, a.seq
-        LOOP
-            DELETE FROM holdfast.jobs j
-            WHERE j.topic = of_topic AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
-              AND j.cancelled_at IS NULL
-              AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
-            RETURNING j.* INTO job;
-            CONTINUE WHEN NOT FOUND;
-            done := done || r.ord::integer;
-            id := job.topic_id;
-            n_leased := n_leased - 1;
-            lease := job.lease_id;
-            holder := job.node;
-            job.state := 'scheduled';
-            given_back := r.refund IS NULL OR job.refunds < r.refund;
-            IF given_back AND r.refund IS NOT NULL THEN
-                job.refunds := job.refunds + 1;
-                refunded := refunded || r.ord::integer;
-            END IF;
-            delay := coalesce(r.delay_ms, CASE WHEN given_back THEN 0
-                                               ELSE holdfast.backoff_ms(backoff, job.deliveries) END, 0);
-            job.visible_at := clock_timestamp() + delay * interval '1 ms';
-            job.lease_id := NULL;
-            job.node := NULL;
-            job.deliveries := job.deliveries - given_back::integer;
-            job.last_error := coalesce(r.error, job.last_error);
-            fits := false;
-            FOR attempt IN 1..100 LOOP
-                p := holdfast.lock_pending(of_topic, job.tenant, job.key);
-                IF p.seq IS NOT NULL THEN
-                    IF p.updated_at >= job.updated_at OR job.expires_at <= clock_timestamp() THEN
-                        superseded := superseded || r.ord::integer;
-                        n_bytes := n_bytes - octet_length(job.payload);
-                        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node,
-                                                           detail)
-                        VALUES (of_topic, id, job.seq, 'superseded', job.deliveries, lease, holder,
-                                'by ' || p.seq);
-                        fits := true;
-                        EXIT;
-                    END IF;
-                    DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = p.seq;
-                    n_ready := n_ready - (p.state = 'ready')::integer;
-                    n_scheduled := n_scheduled - (p.state = 'scheduled')::integer;
-                    n_blocked := n_blocked - (p.state = 'blocked')::integer;
-                    n_bytes := n_bytes - p.bytes;
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, detail)
-                    VALUES (of_topic, id, p.seq, 'superseded', p.deliveries, 'by ' || job.seq);
-                END IF;
-                IF holdfast.put_pending(job) THEN
-                    n_scheduled := n_scheduled + 1;
-                    delays := delays || delay;
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
-                                                       detail, began_at, tenant)
-                    VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
-                            job.visible_at, r.error, job.leased_at, nullif(job.tenant, ''));
+DECLARE
+    r record;
+    p record;
+    job holdfast.jobs;
+    lease uuid;
+    holder text;
+    fits boolean;
+    given_back boolean;
+    delay bigint;
+    id integer;
+    n_ready integer := 0;
+    n_scheduled integer := 0;
+    n_blocked integer := 0;
+    n_leased integer := 0;
+    n_bytes bigint := 0;
+BEGIN
+    done := '{}';
+    superseded := '{}';
+    refunded := '{}';
+    delays := '{}';
+    PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
+        SELECT j.seq FROM holdfast.jobs j
+        WHERE j.topic = of_topic AND j.seq = a.seq AND j.state::text = 'leased' FOR UPDATE
+    ) x;
+    FOR r IN
+        SELECT a.*, x.tenant, x.key
+        FROM unnest(given, leases, nodes, delays_ms, errors, refunds)
+            WITH ORDINALITY AS a(seq, lease, node, delay_ms, error, refund, ord)
+        CROSS JOIN LATERAL (
+            SELECT j.tenant, j.key FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = a.seq OFFSET 0
+        ) x
+        ORDER BY x.tenant, x.key, a.seq
+    LOOP
+        DELETE FROM holdfast.jobs j
+        WHERE j.topic = of_topic AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+          AND j.cancelled_at IS NULL
+          AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
+        RETURNING j.* INTO job;
+        CONTINUE WHEN NOT FOUND;
+        done := done || r.ord::integer;
+        id := job.topic_id;
+        n_leased := n_leased - 1;
+        lease := job.lease_id;
+        holder := job.node;
+        job.state := 'scheduled';
+        given_back := r.refund IS NULL OR job.refunds < r.refund;
+        IF given_back AND r.refund IS NOT NULL THEN
+            job.refunds := job.refunds + 1;
+            refunded := refunded || r.ord::integer;
+        END IF;
+        delay := coalesce(r.delay_ms, CASE WHEN given_back THEN 0
+                                           ELSE holdfast.backoff_ms(backoff, job.deliveries) END, 0);
+        job.visible_at := clock_timestamp() + delay * interval '1 ms';
+        job.lease_id := NULL;
+        job.node := NULL;
+        job.deliveries := job.deliveries - given_back::integer;
+        job.last_error := coalesce(r.error, job.last_error);
+        fits := false;
+        FOR attempt IN 1..100 LOOP
+            p := holdfast.lock_pending(of_topic, job.tenant, job.key);
+            IF p.seq IS NOT NULL THEN
+                IF p.updated_at >= job.updated_at OR job.expires_at <= clock_timestamp() THEN
+                    superseded := superseded || r.ord::integer;
+                    n_bytes := n_bytes - octet_length(job.payload);
+                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node,
+                                                       detail)
+                    VALUES (of_topic, id, job.seq, 'superseded', job.deliveries, lease, holder,
+                            'by ' || p.seq);
                     fits := true;
                     EXIT;
                 END IF;
-            END LOOP;
-            IF NOT fits THEN
-                RAISE serialization_failure USING MESSAGE = 'a pending job came and went each time';
+                DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = p.seq;
+                n_ready := n_ready - (p.state = 'ready')::integer;
+                n_scheduled := n_scheduled - (p.state = 'scheduled')::integer;
+                n_blocked := n_blocked - (p.state = 'blocked')::integer;
+                n_bytes := n_bytes - p.bytes;
+                INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, detail)
+                VALUES (of_topic, id, p.seq, 'superseded', p.deliveries, 'by ' || job.seq);
+            END IF;
+            IF holdfast.put_pending(job) THEN
+                n_scheduled := n_scheduled + 1;
+                delays := delays || delay;
+                INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until,
+                                                   detail, began_at, tenant)
+                VALUES (of_topic, id, job.seq, 'released', job.deliveries, lease, holder,
+                        job.visible_at, r.error, job.leased_at, nullif(job.tenant, ''));
+                fits := true;
+                EXIT;
             END IF;
         END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
-        SELECT id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes WHERE n_leased < 0;
-    END $$;
+        IF NOT fits THEN
+            RAISE serialization_failure USING MESSAGE = 'a pending job came and went each time';
+        END IF;
+    END LOOP;
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, bytes)
+    SELECT id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes WHERE n_leased < 0;
+END $$;
 
 --
 -- Name: open_stage(text); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2246,12 +2245,12 @@ CREATE FUNCTION holdfast.open_stage(of_run text) RETURNS bigint
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    DECLARE
-        opened bigint;
-    BEGIN
-        INSERT INTO holdfast.stages (run) VALUES (of_run) RETURNING attempt INTO opened;
-        RETURN opened;
-    END $$;
+DECLARE
+    opened bigint;
+BEGIN
+    INSERT INTO holdfast.stages (run) VALUES (of_run) RETURNING attempt INTO opened;
+    RETURN opened;
+END $$;
 
 --
 -- Name: promote(text, integer, oid, integer); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2260,39 +2259,39 @@ CREATE FUNCTION holdfast.open_stage(of_run text) RETURNS bigint
 CREATE FUNCTION holdfast.promote(of_topic text, of_id integer, sequence oid, most integer, OUT freed integer, OUT ready integer, OUT scheduled integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        tenants text[];
-        grps text[];
-    BEGIN
-        ready := 0;
-        scheduled := 0;
-        -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
-        PERFORM pg_sequence_last_value(sequence::regclass);
-        WITH picked AS MATERIALIZED (
-            SELECT f.ctid AS tid FROM holdfast.freed_groups f WHERE f.topic_id = of_id
-            ORDER BY f.id LIMIT most FOR UPDATE SKIP LOCKED
-        ), gone AS (
-            DELETE FROM holdfast.freed_groups f USING picked p WHERE f.ctid = p.tid RETURNING f.tenant, f.grp
-        )
-        SELECT count(*), array_agg(g.tenant), array_agg(g.grp) INTO freed, tenants, grps FROM gone g;
-        IF freed > 0 THEN
-            -- One that is gone by now is over, or was begun anew and has a job out.
-            SELECT array_agg(l.tenant), array_agg(l.grp) INTO tenants, grps
+DECLARE
+    tenants text[];
+    grps text[];
+BEGIN
+    ready := 0;
+    scheduled := 0;
+    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    PERFORM pg_sequence_last_value(sequence::regclass);
+    WITH picked AS MATERIALIZED (
+        SELECT f.ctid AS tid FROM holdfast.freed_groups f WHERE f.topic_id = of_id
+        ORDER BY f.id LIMIT most FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM holdfast.freed_groups f USING picked p WHERE f.ctid = p.tid RETURNING f.tenant, f.grp
+    )
+    SELECT count(*), array_agg(g.tenant), array_agg(g.grp) INTO freed, tenants, grps FROM gone g;
+    IF freed > 0 THEN
+        -- One that is gone by now is over, or was begun anew and has a job out.
+        SELECT array_agg(l.tenant), array_agg(l.grp) INTO tenants, grps
+        FROM (
+            SELECT x.tenant, x.grp
             FROM (
-                SELECT x.tenant, x.grp
-                FROM (
-                    SELECT DISTINCT u.tenant COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
-                    FROM unnest(tenants, grps) AS u(tenant, grp) ORDER BY 1, 2
-                ) o
-                CROSS JOIN LATERAL (
-                    SELECT g.tenant, g.grp FROM holdfast.groups g
-                    WHERE g.topic_id = of_id AND g.tenant = o.tenant AND g.grp = o.grp FOR UPDATE
-                ) x
-            ) l;
-            SELECT n.ready, n.scheduled INTO ready, scheduled
-            FROM holdfast.let_next(of_topic, of_id, sequence, tenants, grps) n;
-        END IF;
-    END $$;
+                SELECT DISTINCT u.tenant COLLATE "C" AS tenant, u.grp COLLATE "C" AS grp
+                FROM unnest(tenants, grps) AS u(tenant, grp) ORDER BY 1, 2
+            ) o
+            CROSS JOIN LATERAL (
+                SELECT g.tenant, g.grp FROM holdfast.groups g
+                WHERE g.topic_id = of_id AND g.tenant = o.tenant AND g.grp = o.grp FOR UPDATE
+            ) x
+        ) l;
+        SELECT n.ready, n.scheduled INTO ready, scheduled
+        FROM holdfast.let_next(of_topic, of_id, sequence, tenants, grps) n;
+    END IF;
+END $$;
 
 --
 -- Name: put_pending(holdfast.jobs); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2301,13 +2300,13 @@ CREATE FUNCTION holdfast.promote(of_topic text, of_id integer, sequence oid, mos
 CREATE FUNCTION holdfast.put_pending(job holdfast.jobs) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
-    BEGIN job.cluster := NULL; job.failed_in := NULL; job.failed_at := NULL;
-        INSERT INTO holdfast.jobs VALUES (job.*)
-        ON CONFLICT (topic, tenant, key)
-            WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
-        DO NOTHING;
-        RETURN FOUND;
-    END $$;
+BEGIN job.cluster := NULL; job.failed_in := NULL; job.failed_at := NULL;
+    INSERT INTO holdfast.jobs VALUES (job.*)
+    ON CONFLICT (topic, tenant, key)
+        WHERE key IS NOT NULL AND original_topic IS NULL AND state IN ('ready', 'scheduled', 'blocked')
+    DO NOTHING;
+    RETURN FOUND;
+END $$;
 
 --
 -- Name: recent_events(integer, double precision); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2320,18 +2319,18 @@ CREATE FUNCTION holdfast.recent_events(of_topic_id integer, seconds double preci
     SET plan_cache_mode TO 'force_custom_plan'
     SET max_parallel_workers_per_gather TO '0'
     AS $$
-    DECLARE
-        first_at CONSTANT timestamptz := greatest(
-            now() - seconds * interval '1 second', holdfast.events_from(of_topic_id),
-            (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
-    BEGIN
-        SELECT count(*) FILTER (WHERE e.event = 'claimed'), count(*) FILTER (WHERE e.event = 'acked'),
-               count(*) FILTER (WHERE e.event = 'enqueued'), min(e.at) FILTER (WHERE e.event = 'claimed'),
-               max(e.at) FILTER (WHERE e.event = 'claimed')
-        INTO claimed, acked, enqueued, first_claim, last_claim
-        FROM holdfast.lease_events e
-        WHERE e.topic_id = of_topic_id AND e.at > first_at;
-    END $$;
+DECLARE
+    first_at CONSTANT timestamptz := greatest(
+        now() - seconds * interval '1 second', holdfast.events_from(of_topic_id),
+        (SELECT t.created_at FROM holdfast.topics t WHERE t.id = of_topic_id));
+BEGIN
+    SELECT count(*) FILTER (WHERE e.event = 'claimed'), count(*) FILTER (WHERE e.event = 'acked'),
+           count(*) FILTER (WHERE e.event = 'enqueued'), min(e.at) FILTER (WHERE e.event = 'claimed'),
+           max(e.at) FILTER (WHERE e.event = 'claimed')
+    INTO claimed, acked, enqueued, first_claim, last_claim
+    FROM holdfast.lease_events e
+    WHERE e.topic_id = of_topic_id AND e.at > first_at;
+END $$;
 
 --
 -- Name: refuse_change(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2341,9 +2340,9 @@ CREATE FUNCTION holdfast.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    BEGIN
-        RAISE EXCEPTION '%.% is append-only', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
-    END $$;
+BEGIN
+    RAISE EXCEPTION '%.% is append-only', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
+END $$;
 
 --
 -- Name: refuse_drained(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2355,18 +2354,18 @@ CREATE FUNCTION holdfast.refuse_drained() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-    DECLARE
-        drained text;
-    BEGIN
-        SELECT t.name INTO drained
-        FROM (SELECT DISTINCT x.topic FROM added x WHERE x.checked IS NULL) a
-        JOIN holdfast.topics t ON t.name = a.topic WHERE t.draining ORDER BY t.name LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'topic "%" is drained: it takes no more jobs until it is resumed', drained
-                USING ERRCODE = 'object_not_in_prerequisite_state';
-        END IF;
-        RETURN NULL;
-    END $$;
+DECLARE
+    drained text;
+BEGIN
+    SELECT t.name INTO drained
+    FROM (SELECT DISTINCT x.topic FROM added x WHERE x.checked IS NULL) a
+    JOIN holdfast.topics t ON t.name = a.topic WHERE t.draining ORDER BY t.name LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'topic "%" is drained: it takes no more jobs until it is resumed', drained
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN NULL;
+END $$;
 
 --
 -- Name: requeue(text, integer, bigint[], text, text[], bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2375,179 +2374,180 @@ CREATE FUNCTION holdfast.refuse_drained() RETURNS trigger
 CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], only_from text, starts text[], default_ttl_ms bigint) RETURNS TABLE(given_seq bigint, outcome text, to_topic text, to_id integer, to_seq bigint, id_topic integer, id_seq bigint, was text)
     LANGUAGE plpgsql
     AS $_$
-    DECLARE
-        r record;
-        p record;
-        kept holdfast.jobs;
-        job holdfast.jobs;
-        held_name text;    -- the topic that the next three are of
-        held_id integer;   -- NULL: there is no such queue
-        held_ttl bigint;
-        held_sequence oid;
-        n_scheduled integer := 0;
-        n_blocked integer := 0;
-        n_bytes bigint := 0;
-        at timestamptz;
-        out_states text[] := '{}';
-        out_bytes bigint := 0;
-        size bigint;
-    BEGIN
-        -- Groups before jobs. The job comes back as blocked, and whoever lets the next of its group through sees it.
-        FOR r IN
-            SELECT t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
-            FROM unnest(given) AS a(seq)
-            CROSS JOIN LATERAL (
-                SELECT coalesce(i.original_topic, i.topic) COLLATE "C" AS target, i.original_tenant, i.tenant, i.grp
-                FROM holdfast.jobs i WHERE i.topic = of_topic AND i.seq = a.seq AND i.topic_id = of_id OFFSET 0
-            ) j
-            JOIN holdfast.topics t ON t.name = j.target AND t.type = 'queue'
-            WHERE j.grp IS NOT NULL GROUP BY t.id ORDER BY t.id
-        LOOP
-            WITH locked AS (SELECT l.* FROM holdfast.lock_groups(r.id, r.tenants, r.grps) l)
-            INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) SELECT r.id, l.tenant, l.grp FROM locked l;
-        END LOOP;
-        PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
-            SELECT j.seq FROM holdfast.jobs j
-            WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id FOR UPDATE
-        ) x;
-        FOR r IN
-            SELECT a.seq, x.target, x.tenant, x.key
-            FROM unnest(given) AS a(seq)
-            CROSS JOIN LATERAL (
-                SELECT coalesce(j.original_topic, j.topic) COLLATE "C" AS target,
-                       coalesce(j.original_tenant, j.tenant) COLLATE "C" AS tenant, j.key COLLATE "C" AS key
-                FROM holdfast.jobs j
-                WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id
-                  AND (j.state::text IN ('failed', 'expired')
-                       OR (j.original_topic IS NOT NULL AND (j.state::text <> 'leased' OR j.visible_at < now())
-                           AND j.cancelled_at IS NULL))
-                  AND (only_from IS NULL OR j.original_topic = only_from)
-                  AND (cardinality(starts) = 0
-                       OR EXISTS (SELECT 1 FROM unnest(starts) AS s(s)
-                                  WHERE starts_with(coalesce(j.original_topic, j.topic) || '$', s.s)))
-                OFFSET 0
-            ) x
-            ORDER BY x.target, x.tenant, x.key, a.seq
-        LOOP
-            given_seq := r.seq;
-            to_topic := r.target;
-            to_id := NULL;
-            to_seq := NULL;
-            id_topic := NULL;
-            id_seq := NULL;
-            was := NULL;
-            IF held_name IS DISTINCT FROM r.target THEN
-                INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
-                SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
-                n_scheduled := 0;
-                n_blocked := 0;
-                n_bytes := 0;
-                held_name := r.target;
-                SELECT t.id, t.ttl_ms INTO held_id, held_ttl FROM holdfast.topics t
-                WHERE t.name = r.target AND t.type = 'queue';
-                IF held_id IS NOT NULL THEN
-                    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits
-                    -- for it. Raises undefined_object where one was first.
-                    held_sequence := to_regclass(format('holdfast.%I', 'seq_' || held_id));
-                    IF held_sequence IS NULL THEN
-                        RAISE undefined_object USING MESSAGE = format('topic %s was deleted', r.target);
-                    END IF;
-                    PERFORM pg_sequence_last_value(held_sequence::regclass);
+DECLARE
+    r record;
+    p record;
+    kept holdfast.jobs;
+    job holdfast.jobs;
+    held_name text;    -- the topic that the next three are of
+    held_id integer;   -- NULL: there is no such queue
+    held_ttl bigint;
+    held_sequence oid;
+    n_scheduled integer := 0;
+    n_blocked integer := 0;
+    n_bytes bigint := 0;
+    at timestamptz;
+    out_states text[] := '{}';
+    out_bytes bigint := 0;
+    size bigint;
+BEGIN
+    -- Groups before jobs. The job comes back as blocked, and whoever lets the next of its group through sees it.
+    FOR r IN
+        SELECT t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
+        FROM unnest(given) AS a(seq)
+        CROSS JOIN LATERAL (
+            SELECT coalesce(i.original_topic, i.topic) COLLATE "C" AS target, i.original_tenant, i.tenant, i.grp
+            FROM holdfast.jobs i WHERE i.topic = of_topic AND i.seq = a.seq AND i.topic_id = of_id OFFSET 0
+        ) j
+        JOIN holdfast.topics t ON t.name = j.target AND t.type = 'queue'
+        WHERE j.grp IS NOT NULL GROUP BY t.id ORDER BY t.id
+    LOOP
+        WITH locked AS (SELECT l.* FROM holdfast.lock_groups(r.id, r.tenants, r.grps) l)
+        INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) SELECT r.id, l.tenant, l.grp FROM locked l;
+    END LOOP;
+    PERFORM x.seq FROM unnest(given) WITH ORDINALITY AS a(seq, ord) CROSS JOIN LATERAL (
+        SELECT j.seq FROM holdfast.jobs j
+        WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id FOR UPDATE
+    ) x;
+    FOR r IN
+        SELECT a.seq, x.target, x.tenant, x.key
+        FROM unnest(given) AS a(seq)
+        CROSS JOIN LATERAL (
+            SELECT coalesce(j.original_topic, j.topic) COLLATE "C" AS target,
+                   coalesce(j.original_tenant, j.tenant) COLLATE "C" AS tenant, j.key COLLATE "C" AS key
+            FROM holdfast.jobs j
+            WHERE j.topic = of_topic AND j.seq = a.seq AND j.topic_id = of_id
+              AND (j.state::text IN ('failed', 'expired')
+                   OR (j.original_topic IS NOT NULL AND (j.state::text <> 'leased' OR j.visible_at < now())
+                       AND j.cancelled_at IS NULL))
+              AND (only_from IS NULL OR j.original_topic = only_from)
+              AND (cardinality(starts) = 0
+                   OR EXISTS (SELECT 1 FROM unnest(starts) AS s(s)
+                              WHERE starts_with(coalesce(j.original_topic, j.topic) || '$', s.s)))
+            OFFSET 0
+        ) x
+        ORDER BY x.target, x.tenant, x.key, a.seq
+    LOOP
+        given_seq := r.seq;
+        to_topic := r.target;
+        to_id := NULL;
+        to_seq := NULL;
+        id_topic := NULL;
+        id_seq := NULL;
+        was := NULL;
+        IF held_name IS DISTINCT FROM r.target THEN
+            INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
+            SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
+            n_scheduled := 0;
+            n_blocked := 0;
+            n_bytes := 0;
+            held_name := r.target;
+            SELECT t.id, t.ttl_ms INTO held_id, held_ttl FROM holdfast.topics t
+            WHERE t.name = r.target AND t.type = 'queue';
+            IF held_id IS NOT NULL THEN
+                -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits
+                -- for it. Raises undefined_object where one was first.
+                held_sequence := to_regclass(format('holdfast.%I', 'seq_' || held_id));
+                IF held_sequence IS NULL THEN
+                    RAISE undefined_object USING MESSAGE = format('topic %s was deleted', r.target);
                 END IF;
+                PERFORM pg_sequence_last_value(held_sequence::regclass);
             END IF;
-            IF held_id IS NULL THEN
-                outcome := 'topic_gone';
-                RETURN NEXT;
-                CONTINUE;
-            END IF;
-            IF r.key IS NOT NULL THEN
-                p := holdfast.lock_pending(r.target, r.tenant, r.key);
-                IF p.seq IS NOT NULL THEN
-                    outcome := 'key_conflict';
-                    RETURN NEXT;
-                    CONTINUE;
-                END IF;
-            END IF;
-            DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = r.seq RETURNING j.* INTO kept;
-            at := clock_timestamp();
-            size := octet_length(kept.payload);
-            job := kept;
-            job.topic := r.target;
-            job.topic_id := held_id;
-            job.tenant := r.tenant;
-            IF kept.original_topic IS NOT NULL THEN
-                job.max_deliveries := kept.original_max_deliveries;
-                IF kept.first_topic_id = held_id THEN
-                    job.seq := kept.first_seq;
-                    job.first_topic_id := NULL;
-                    job.first_seq := NULL;
-                ELSE
-                    job.seq := nextval(held_sequence::regclass);
-                END IF;
-                job.position := job.seq;
-            ELSIF kept.ttl_ms IS NULL THEN
-                job.ttl_ms := coalesce((extract(epoch FROM kept.expires_at - kept.created_at) * 1000)::bigint, 0);
-            END IF;
-            job.state := CASE WHEN job.grp IS NULL THEN 'scheduled' ELSE 'blocked' END;
-            job.visible_at := at;
-            job.expires_at := at + nullif(coalesce(job.ttl_ms, held_ttl, default_ttl_ms), 0) * interval '1 ms';
-            -- Of a key, the newer payload lives on, and this one is as old as the job.
-            job.updated_at := CASE WHEN r.key IS NULL THEN at ELSE kept.created_at END;
-            job.deliveries := 0;
-            job.crashes := 0;
-            job.refunds := 0;
-            job.original_crashes := NULL;
-            job.lease_id := NULL;
-            job.node := NULL;
-            job.leased_at := NULL;
-            job.original_topic := NULL;
-            job.original_seq := NULL;
-            job.original_deliveries := NULL;
-            job.original_tenant := NULL;
-            job.original_max_deliveries := NULL;
-            job.dlq_moved_at := NULL;
-            INSERT INTO holdfast.lanes (topic, tenant, priority)
-            SELECT job.topic, job.tenant, job.priority
-            WHERE NOT EXISTS (SELECT 1 FROM holdfast.lanes l
-                              WHERE l.topic = job.topic AND l.tenant = job.tenant AND l.priority = job.priority)
-            ON CONFLICT DO NOTHING;
-            IF NOT holdfast.put_pending(job) THEN
-                INSERT INTO holdfast.jobs VALUES (kept.*);  -- somebody was faster: it stays where it was
+        END IF;
+        IF held_id IS NULL THEN
+            outcome := 'topic_gone';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF r.key IS NOT NULL THEN
+            p := holdfast.lock_pending(r.target, r.tenant, r.key);
+            IF p.seq IS NOT NULL THEN
                 outcome := 'key_conflict';
                 RETURN NEXT;
                 CONTINUE;
             END IF;
-            IF kept.original_topic IS NOT NULL THEN
-                INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
-                VALUES (of_topic, of_id, kept.seq, 'requeued', kept.deliveries, kept.lease_id, kept.node,
-                        'to ' || job.topic || ' ' || job.seq);
+        END IF;
+        DELETE FROM holdfast.jobs j WHERE j.topic = of_topic AND j.seq = r.seq RETURNING j.* INTO kept;
+        at := clock_timestamp();
+        size := octet_length(kept.payload);
+        job := kept;
+        job.topic := r.target;
+        job.topic_id := held_id;
+        job.tenant := r.tenant;
+        IF kept.original_topic IS NOT NULL THEN
+            job.max_deliveries := kept.original_max_deliveries;
+            IF kept.first_topic_id = held_id THEN
+                job.seq := kept.first_seq;
+                job.first_topic_id := NULL;
+                job.first_seq := NULL;
+            ELSE
+                job.seq := nextval(held_sequence::regclass);
             END IF;
-            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, tenant, until, detail)
-            VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.grp, job.max_deliveries,
-                    nullif(job.tenant, ''), CASE WHEN job.grp IS NULL THEN job.visible_at END,
-                    CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
-                         ELSE 'was ' || kept.state END);
-            n_scheduled := n_scheduled + (job.grp IS NULL)::integer;
-            n_blocked := n_blocked + (job.grp IS NOT NULL)::integer;
-            n_bytes := n_bytes + size;
-            out_states := out_states || kept.state::text;
-            out_bytes := out_bytes + CASE WHEN kept.state IN ('failed', 'expired') THEN 0 ELSE size END;
-            outcome := 'requeued';
-            to_id := job.topic_id;
-            to_seq := job.seq;
-            id_topic := coalesce(job.first_topic_id, job.topic_id);
-            id_seq := coalesce(job.first_seq, job.seq);
-            was := kept.state;
+            job.position := job.seq;
+        ELSIF kept.ttl_ms IS NULL THEN
+            job.ttl_ms := coalesce((extract(epoch FROM kept.expires_at - kept.created_at) * 1000)::bigint, 0);
+        END IF;
+        job.state := CASE WHEN job.grp IS NULL THEN 'scheduled' ELSE 'blocked' END;
+        job.visible_at := at;
+        job.expires_at := at + nullif(coalesce(job.ttl_ms, held_ttl, default_ttl_ms), 0) * interval '1 ms';
+        -- Of a key, the newer payload lives on, and this one is as old as the job.
+        job.updated_at := CASE WHEN r.key IS NULL THEN at ELSE kept.created_at END;
+        job.deliveries := 0;
+        job.crashes := 0;
+        job.refunds := 0;
+        job.original_crashes := NULL;
+        job.lease_id := NULL;
+        job.node := NULL;
+        job.leased_at := NULL;
+        job.original_topic := NULL;
+        job.original_seq := NULL;
+        job.original_deliveries := NULL;
+        job.original_tenant := NULL;
+        job.original_max_deliveries := NULL;
+        job.dlq_moved_at := NULL;
+        INSERT INTO holdfast.lanes (topic, tenant, priority)
+        SELECT job.topic, job.tenant, job.priority
+        WHERE NOT EXISTS (SELECT 1 FROM holdfast.lanes l
+                          WHERE l.topic = job.topic AND l.tenant = job.tenant AND l.priority = job.priority)
+        ON CONFLICT DO NOTHING;
+        IF NOT holdfast.put_pending(job) THEN
+            INSERT INTO holdfast.jobs VALUES (kept.*);  -- somebody was faster: it stays where it was
+            outcome := 'key_conflict';
             RETURN NEXT;
-        END LOOP;
-        INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
-        SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
-        INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
-        SELECT of_id, -count(*) FILTER (WHERE o.s = 'ready'), -count(*) FILTER (WHERE o.s = 'scheduled'),
-               -count(*) FILTER (WHERE o.s = 'blocked'), -count(*) FILTER (WHERE o.s = 'leased'),
-               -count(*) FILTER (WHERE o.s = 'failed'), -count(*) FILTER (WHERE o.s = 'expired'), -out_bytes
-        FROM unnest(out_states) AS o(s) HAVING count(*) > 0;
-    END $_$;
+            CONTINUE;
+        END IF;
+        IF kept.original_topic IS NOT NULL THEN
+            INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, detail)
+            VALUES (of_topic, of_id, kept.seq, 'requeued', kept.deliveries, kept.lease_id, kept.node,
+                    'to ' || job.topic || ' ' || job.seq);
+        END IF;
+        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, grp, max_deliveries, tenant, until,
+                                           detail)
+        VALUES (job.topic, job.topic_id, job.seq, 'requeued', 0, job.grp, job.max_deliveries,
+                nullif(job.tenant, ''), CASE WHEN job.grp IS NULL THEN job.visible_at END,
+                CASE WHEN kept.original_topic IS NOT NULL THEN 'from ' || of_topic || ' ' || kept.seq
+                     ELSE 'was ' || kept.state END);
+        n_scheduled := n_scheduled + (job.grp IS NULL)::integer;
+        n_blocked := n_blocked + (job.grp IS NOT NULL)::integer;
+        n_bytes := n_bytes + size;
+        out_states := out_states || kept.state::text;
+        out_bytes := out_bytes + CASE WHEN kept.state IN ('failed', 'expired') THEN 0 ELSE size END;
+        outcome := 'requeued';
+        to_id := job.topic_id;
+        to_seq := job.seq;
+        id_topic := coalesce(job.first_topic_id, job.topic_id);
+        id_seq := coalesce(job.first_seq, job.seq);
+        was := kept.state;
+        RETURN NEXT;
+    END LOOP;
+    INSERT INTO holdfast.tallies (topic_id, scheduled, blocked, bytes)
+    SELECT held_id, n_scheduled, n_blocked, n_bytes WHERE n_scheduled + n_blocked > 0;
+    INSERT INTO holdfast.tallies (topic_id, ready, scheduled, blocked, leased, failed, expired, bytes)
+    SELECT of_id, -count(*) FILTER (WHERE o.s = 'ready'), -count(*) FILTER (WHERE o.s = 'scheduled'),
+           -count(*) FILTER (WHERE o.s = 'blocked'), -count(*) FILTER (WHERE o.s = 'leased'),
+           -count(*) FILTER (WHERE o.s = 'failed'), -count(*) FILTER (WHERE o.s = 'expired'), -out_bytes
+    FROM unnest(out_states) AS o(s) HAVING count(*) > 0;
+END $_$;
 
 --
 -- Name: state_now(holdfast.job_state, timestamp with time zone, timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2556,14 +2556,14 @@ CREATE FUNCTION holdfast.requeue(of_topic text, of_id integer, given bigint[], o
 CREATE FUNCTION holdfast.state_now(state holdfast.job_state, visible_at timestamp with time zone, expires_at timestamp with time zone, cancelled_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-        SELECT CASE WHEN state::text IN ('failed', 'expired') THEN state::text
-                    WHEN state::text = 'leased' AND visible_at >= now() THEN 'leased'
-                    WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                    WHEN expires_at <= now() THEN 'expired'
-                    WHEN state::text = 'blocked' THEN 'blocked'
-                    WHEN visible_at > now() THEN 'scheduled'
-                    ELSE 'ready' END
-    $$;
+    SELECT CASE WHEN state::text IN ('failed', 'expired') THEN state::text
+                WHEN state::text = 'leased' AND visible_at >= now() THEN 'leased'
+                WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+                WHEN expires_at <= now() THEN 'expired'
+                WHEN state::text = 'blocked' THEN 'blocked'
+                WHEN visible_at > now() THEN 'scheduled'
+                ELSE 'ready' END
+$$;
 
 --
 -- Name: take_inbox(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2575,160 +2575,170 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $_$
-    DECLARE
-        g record;
-        t record;
-        b record;
-        placed record;
-        held record;
-        sequence regclass;
-        bounded boolean;
-    BEGIN
-        FOR g IN
-            SELECT x.topic, min(coalesce(x.checked, 0)) AS checked,
-                   bool_or(x.key IS NOT NULL OR x."group" IS NOT NULL OR x.dedupe_id IS NOT NULL) AS singly,
-                   bool_or(x.priority > 0 OR x.tenant <> '') AS lanes
-            FROM added x GROUP BY x.topic ORDER BY x.topic
-        LOOP
-            SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
-                   CASE WHEN o.discard = 'reject' THEN o.cap_records ELSE 0 END AS cap_records,
-                   CASE WHEN o.discard = 'reject' THEN o.cap_bytes ELSE 0 END AS cap_bytes,
-                   o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
-                   coalesce(o.max_deliveries, greatest(1, least(
-                       coalesce(o.max_retries, d.max_retries),
-                       nullif(coalesce(o.dlq_threshold, o.max_retries, d.dlq_threshold), 0)))) AS max_deliveries,
-                   o.dedupe_window_ms AS window_ms
-            INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
-            IF t.id IS NULL THEN
-                RAISE EXCEPTION 'there is no topic "%"', g.topic USING ERRCODE = 'undefined_object',
-                    HINT = 'Make it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
-            END IF;
-            IF t.type <> 'queue' THEN
-                RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
-                    USING ERRCODE = 'wrong_object_type';
-            END IF;
-            IF t.schema_version <> g.checked THEN
-                INSERT INTO holdfast.inbox_unchecked (
-                    topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at, ttl_ms,
-                    max_deliveries, key, tenant, "group", dedupe_id, user_id, webhook)
-                SELECT a.topic, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')), a.content_type, a.metadata, a.tag, a.node, a.priority, a.delay_ms, a.run_at,
-                       a.ttl_ms, a.max_deliveries, a.key, a.tenant, a."group", a.dedupe_id, a.user_id, a.webhook
-                FROM added a WHERE a.topic = g.topic;
-                CONTINUE;
-            END IF;
-            sequence := to_regclass('holdfast.seq_' || t.id);
-            IF sequence IS NULL THEN
-                RAISE EXCEPTION 'topic "%" was deleted meanwhile', g.topic USING ERRCODE = 'undefined_object';
-            END IF;
-            bounded := t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0;
-            IF g.singly THEN
-                IF bounded THEN  -- before groups, keys and ids, as everybody takes it
-                    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
-                END IF;
-                IF (SELECT sum(octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')))) FROM added a WHERE a.topic = g.topic) > 268435456 THEN
-                    RAISE EXCEPTION 'these rows for topic "%" are placed one by one, for their keys, groups or dedupe '
-                        'ids, and are more than 256 MiB', g.topic USING ERRCODE = 'program_limit_exceeded',
-                        HINT = 'Write them in several parts.';
-                END IF;
-                SELECT count(*)::integer AS size,
-                       array_agg(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) ORDER BY a.place) AS payloads, array_agg(a.tag ORDER BY a.place) AS tags,
-                       array_agg(a.node ORDER BY a.place) AS nodes, array_agg(CASE WHEN a.user_id IS NULL THEN a.metadata::json
-    ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END ORDER BY a.place) AS metadata,
-                       array_agg(a.tenant ORDER BY a.place) AS tenants,
-                       array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
-                       array_agg(a.delay_ms ORDER BY a.place) AS delays, array_agg(a.run_at ORDER BY a.place) AS runs,
-                       array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
-                       array_agg(a.max_deliveries ORDER BY a.place) AS limits,
-                       array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
-                       array_agg(a.key ORDER BY a.place) AS keys, array_agg(a."group" ORDER BY a.place) AS grps,
-                       array_agg(coalesce(a.dedupe_id, CASE WHEN a.topic LIKE '%.fifo'
-                                     THEN encode(sha256(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))), 'hex') END) ORDER BY a.place) AS ids,
-                       array_agg(a.webhook ORDER BY a.place) AS hooks
-                INTO b FROM added a WHERE a.topic = g.topic;
-                IF t.window_ms > 0 AND num_nonnulls(VARIADIC b.ids) > 0 THEN
-                    SELECT e.seqs, e.duplicate INTO placed FROM holdfast.enqueue_deduped(
-                        g.topic, t.id, sequence, b.payloads, b.tags, b.nodes, b.metadata, b.tenants, b.priorities,
-                        b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries, b.grps,
-                        b.ids, t.window_ms, ARRAY[b.size], ARRAY[NULL]::text[], 0) e;
-                ELSE
-                    SELECT e.seqs, '{}'::boolean[] AS duplicate INTO placed FROM holdfast.enqueue_keyed(
-                        g.topic, t.id, sequence, b.payloads, b.tags, b.nodes, b.metadata, b.tenants, b.priorities,
-                        b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries,
-                        CASE WHEN num_nonnulls(VARIADIC b.grps) > 0 THEN b.grps ELSE '{}' END) e;
-                END IF;
-                IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as app/queue/sql/hook.sql
-                    UPDATE holdfast.jobs j SET webhook = h.url
-                    FROM (SELECT DISTINCT ON (u.seq) u.seq, u.url
-                          FROM unnest(placed.seqs, b.hooks, placed.duplicate) WITH ORDINALITY
-                              AS u(seq, url, dropped, ord)
-                          WHERE u.url IS NOT NULL AND u.dropped IS NOT TRUE ORDER BY u.seq, u.ord DESC) h
-                    WHERE j.topic = g.topic AND j.seq = h.seq;
-                END IF;
-            ELSE
-                WITH clock AS MATERIALIZED (
-                    SELECT clock_timestamp() AS at
-                ), job AS (
-                    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
-                                               created_at, updated_at, expires_at, max_deliveries, tag, producer,
-                                               metadata, payload, content_type, webhook)
-                    SELECT r.topic, t.id, r.seq, r.seq,
-                           CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
-                                THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
-                           coalesce(r.tenant, ''), coalesce(r.priority, 0)::smallint,
-                           greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
-                           c.at + nullif(coalesce(r.ttl_ms, t.ttl_ms), 0) * interval '1 ms',
-                           r.max_deliveries, r.tag, r.node, r.meta, r.bytes, nullif(r.content_type, 'application/json'),
-                           r.webhook
-                    FROM (
-                        -- The rows as they came: what an INSERT has added is kept in its order.
-                        SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes, CASE WHEN a.user_id IS NULL THEN a.metadata::json
-    ELSE (coalesce(a.metadata, '{}')::jsonb || jsonb_build_object('$user_id', a.user_id))::json END AS meta, nextval(sequence) AS seq
-                        FROM added a WHERE a.topic = g.topic
-                    ) r CROSS JOIN clock c
-                    RETURNING seq, state, visible_at, producer, tenant, max_deliveries, octet_length(payload) AS size
-                ), event AS (
-                    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node,
-                                                       tenant, until)
-                    SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, j.producer, nullif(j.tenant, ''),
-                           CASE WHEN j.state = 'scheduled' THEN j.visible_at END
-                    FROM job j
-                )
-                INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
-                SELECT t.id, count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'scheduled'),
-                       sum(j.size)
-                FROM job j;
-            END IF;
-            INSERT INTO holdfast.new_lanes (topic, tenant, priority)
-            SELECT g.topic, l.tenant, l.priority
-            FROM (
-                SELECT '' AS tenant, 0 AS priority WHERE NOT g.lanes IS TRUE
-                UNION SELECT coalesce(a.tenant, ''), coalesce(a.priority, 0) FROM added a
-                      WHERE g.lanes AND a.topic = g.topic
-            ) l
-            WHERE NOT EXISTS (
-                SELECT 1 FROM holdfast.lanes k
-                WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
-            );
-            IF bounded THEN
-                -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, and of
-                -- rows that look at nobody else's, not until now.
-                PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
-                SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
-                INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;
-                IF held.jobs > nullif(t.max_depth, 0) OR held.jobs > nullif(t.cap_records, 0)
-                        OR held.bytes > nullif(t.cap_bytes, 0) THEN
-                    RAISE EXCEPTION 'topic "%" has no room for these', g.topic
-                        USING ERRCODE = 'configuration_limit_exceeded';
-                END IF;
-            END IF;
-        END LOOP;
-        IF TG_TABLE_NAME = 'inbox' THEN
-            -- Of others, only rows that can't be seen lie between these.
-            DELETE FROM holdfast.inbox i
-            WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
+DECLARE
+    g record;
+    t record;
+    b record;
+    placed record;
+    held record;
+    sequence regclass;
+    bounded boolean;
+BEGIN
+    FOR g IN
+        SELECT x.topic, min(coalesce(x.checked, 0)) AS checked,
+               bool_or(x.key IS NOT NULL OR x."group" IS NOT NULL OR x.dedupe_id IS NOT NULL) AS singly,
+               bool_or(x.priority > 0 OR x.tenant <> '') AS lanes
+        FROM added x GROUP BY x.topic ORDER BY x.topic
+    LOOP
+        SELECT o.id, o.type, o.schema_version, o.max_depth, coalesce(o.ttl_ms, d.ttl_ms) AS ttl_ms,
+               CASE WHEN o.discard = 'reject' THEN o.cap_records ELSE 0 END AS cap_records,
+               CASE WHEN o.discard = 'reject' THEN o.cap_bytes ELSE 0 END AS cap_bytes,
+               o.max_deliveries IS NULL OR o.on_exhausted <> 'redeliver' AS ends,
+               coalesce(o.max_deliveries, greatest(1, least(
+                   coalesce(o.max_retries, d.max_retries),
+                   nullif(coalesce(o.dlq_threshold, o.max_retries, d.dlq_threshold), 0)))) AS max_deliveries,
+               o.dedupe_window_ms AS window_ms
+        INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
+        IF t.id IS NULL THEN
+            RAISE EXCEPTION 'there is no topic "%"', g.topic USING ERRCODE = 'undefined_object',
+                HINT = 'Make it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
         END IF;
-        RETURN NULL;
-    END $_$;
+        IF t.type <> 'queue' THEN
+            RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
+                USING ERRCODE = 'wrong_object_type';
+        END IF;
+        IF t.schema_version <> g.checked THEN
+            INSERT INTO holdfast.inbox_unchecked (
+                topic, payload, content_type, metadata, tag, node, priority, delay_ms, run_at, ttl_ms,
+                max_deliveries, key, tenant, "group", dedupe_id, user_id, webhook)
+            SELECT a.topic, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')), a.content_type, a.metadata, a.tag,
+                   a.node, a.priority, a.delay_ms, a.run_at, a.ttl_ms, a.max_deliveries, a.key, a.tenant,
+                   a."group", a.dedupe_id, a.user_id, a.webhook
+            FROM added a WHERE a.topic = g.topic;
+            CONTINUE;
+        END IF;
+        sequence := to_regclass('holdfast.seq_' || t.id);
+        IF sequence IS NULL THEN
+            RAISE EXCEPTION 'topic "%" was deleted meanwhile', g.topic USING ERRCODE = 'undefined_object';
+        END IF;
+        bounded := t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0;
+        IF g.singly THEN
+            IF bounded THEN  -- before groups, keys and ids, as everybody takes it
+                PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
+            END IF;
+            IF (SELECT sum(octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))))
+                FROM added a WHERE a.topic = g.topic) > 268435456 THEN
+                RAISE EXCEPTION 'these rows for topic "%" are placed one by one, for their keys, groups or dedupe '
+                    'ids, and are more than 256 MiB', g.topic USING ERRCODE = 'program_limit_exceeded',
+                    HINT = 'Write them in several parts.';
+            END IF;
+            SELECT count(*)::integer AS size,
+                   array_agg(coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) ORDER BY a.place) AS payloads,
+                   array_agg(a.tag ORDER BY a.place) AS tags,
+                   array_agg(a.node ORDER BY a.place) AS nodes,
+                   array_agg(CASE WHEN a.user_id IS NULL THEN a.metadata::json
+                                  ELSE (coalesce(a.metadata, '{}')::jsonb
+                                        || jsonb_build_object('$user_id', a.user_id))::json END
+                             ORDER BY a.place) AS metadata,
+                   array_agg(a.tenant ORDER BY a.place) AS tenants,
+                   array_agg(a.priority::smallint ORDER BY a.place) AS priorities,
+                   array_agg(a.delay_ms ORDER BY a.place) AS delays, array_agg(a.run_at ORDER BY a.place) AS runs,
+                   array_agg(a.ttl_ms ORDER BY a.place) AS ttls,
+                   array_agg(a.max_deliveries ORDER BY a.place) AS limits,
+                   array_agg(nullif(a.content_type, 'application/json') ORDER BY a.place) AS types,
+                   array_agg(a.key ORDER BY a.place) AS keys, array_agg(a."group" ORDER BY a.place) AS grps,
+                   array_agg(coalesce(a.dedupe_id, CASE WHEN a.topic LIKE '%.fifo'
+                                 THEN encode(sha256(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))),
+                                             'hex') END) ORDER BY a.place) AS ids,
+                   array_agg(a.webhook ORDER BY a.place) AS hooks
+            INTO b FROM added a WHERE a.topic = g.topic;
+            IF t.window_ms > 0 AND num_nonnulls(VARIADIC b.ids) > 0 THEN
+                SELECT e.seqs, e.duplicate INTO placed FROM holdfast.enqueue_deduped(
+                    g.topic, t.id, sequence, b.payloads, b.tags, b.nodes, b.metadata, b.tenants, b.priorities,
+                    b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries, b.grps,
+                    b.ids, t.window_ms, ARRAY[b.size], ARRAY[NULL]::text[], 0) e;
+            ELSE
+                SELECT e.seqs, '{}'::boolean[] AS duplicate INTO placed FROM holdfast.enqueue_keyed(
+                    g.topic, t.id, sequence, b.payloads, b.tags, b.nodes, b.metadata, b.tenants, b.priorities,
+                    b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries,
+                    CASE WHEN num_nonnulls(VARIADIC b.grps) > 0 THEN b.grps ELSE '{}' END) e;
+            END IF;
+            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as app/queue/sql/hook.sql
+                UPDATE holdfast.jobs j SET webhook = h.url
+                FROM (SELECT DISTINCT ON (u.seq) u.seq, u.url
+                      FROM unnest(placed.seqs, b.hooks, placed.duplicate) WITH ORDINALITY
+                          AS u(seq, url, dropped, ord)
+                      WHERE u.url IS NOT NULL AND u.dropped IS NOT TRUE ORDER BY u.seq, u.ord DESC) h
+                WHERE j.topic = g.topic AND j.seq = h.seq;
+            END IF;
+        ELSE
+            WITH clock AS MATERIALIZED (
+                SELECT clock_timestamp() AS at
+            ), job AS (
+                INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, tenant, priority, visible_at,
+                                           created_at, updated_at, expires_at, max_deliveries, tag, producer,
+                                           metadata, payload, content_type, webhook)
+                SELECT r.topic, t.id, r.seq, r.seq,
+                       CASE WHEN greatest(r.run_at, c.at + r.delay_ms * interval '1 ms') > c.at
+                            THEN 'scheduled' ELSE 'ready' END::holdfast.job_state,
+                       coalesce(r.tenant, ''), coalesce(r.priority, 0)::smallint,
+                       greatest(r.run_at, c.at + r.delay_ms * interval '1 ms', c.at), c.at, c.at,
+                       c.at + nullif(coalesce(r.ttl_ms, t.ttl_ms), 0) * interval '1 ms',
+                       r.max_deliveries, r.tag, r.node, r.meta, r.bytes, nullif(r.content_type, 'application/json'),
+                       r.webhook
+                FROM (
+                    -- The rows as they came: what an INSERT has added is kept in its order.
+                    SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes,
+                           CASE WHEN a.user_id IS NULL THEN a.metadata::json
+                                ELSE (coalesce(a.metadata, '{}')::jsonb
+                                      || jsonb_build_object('$user_id', a.user_id))::json END AS meta,
+                           nextval(sequence) AS seq
+                    FROM added a WHERE a.topic = g.topic
+                ) r CROSS JOIN clock c
+                RETURNING seq, state, visible_at, producer, tenant, max_deliveries, octet_length(payload) AS size
+            ), event AS (
+                INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, max_deliveries, node,
+                                                   tenant, until)
+                SELECT g.topic, t.id, j.seq, 'enqueued', 0, j.max_deliveries, j.producer, nullif(j.tenant, ''),
+                       CASE WHEN j.state = 'scheduled' THEN j.visible_at END
+                FROM job j
+            )
+            INSERT INTO holdfast.tallies (topic_id, ready, scheduled, bytes)
+            SELECT t.id, count(*) FILTER (WHERE j.state = 'ready'), count(*) FILTER (WHERE j.state = 'scheduled'),
+                   sum(j.size)
+            FROM job j;
+        END IF;
+        INSERT INTO holdfast.new_lanes (topic, tenant, priority)
+        SELECT g.topic, l.tenant, l.priority
+        FROM (
+            SELECT '' AS tenant, 0 AS priority WHERE NOT g.lanes IS TRUE
+            UNION SELECT coalesce(a.tenant, ''), coalesce(a.priority, 0) FROM added a
+                  WHERE g.lanes AND a.topic = g.topic
+        ) l
+        WHERE NOT EXISTS (
+            SELECT 1 FROM holdfast.lanes k
+            WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
+        );
+        IF bounded THEN
+            -- As app/queue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, and of
+            -- rows that look at nobody else's, not until now.
+            PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
+            SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
+            INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;
+            IF held.jobs > nullif(t.max_depth, 0) OR held.jobs > nullif(t.cap_records, 0)
+                    OR held.bytes > nullif(t.cap_bytes, 0) THEN
+                RAISE EXCEPTION 'topic "%" has no room for these', g.topic
+                    USING ERRCODE = 'configuration_limit_exceeded';
+            END IF;
+        END IF;
+    END LOOP;
+    IF TG_TABLE_NAME = 'inbox' THEN
+        -- Of others, only rows that can't be seen lie between these.
+        DELETE FROM holdfast.inbox i
+        WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
+    END IF;
+    RETURN NULL;
+END $_$;
 
 --
 -- Name: tell(); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2737,58 +2747,58 @@ CREATE FUNCTION holdfast.take_inbox() RETURNS trigger
 CREATE FUNCTION holdfast.tell() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        hook jsonb := (SELECT t.webhook FROM holdfast.topics t WHERE t.id = NEW.topic_id);
-        url text := NEW.about->>'url';
-        own integer;
-        drawn bigint;
-        at timestamptz;
-        told_id uuid;
-        body text;
-        content bytea;
-    BEGIN
-        IF url IS NULL AND hook->'on' ? NEW.event THEN
-            url := hook->>'url';
-        END IF;
-        IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- or it would go on for ever
-            RETURN NULL;
-        END IF;
-        SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
-        IF NOT FOUND THEN
-            INSERT INTO holdfast.topics (name, type, durability, max_deliveries, on_exhausted, backoff, configured)
-            VALUES ('holdfast.webhooks', 'queue', 'fsync', 20, 'fail',
-                    '{"kind": "exponential", "base_ms": 1000, "cap_ms": 14400000, "jitter": "equal"}', false)
-            ON CONFLICT (name) DO NOTHING RETURNING id INTO own;
-            IF FOUND THEN
-                PERFORM holdfast.create_topic_sequence(own);
-                INSERT INTO holdfast.lanes (topic, tenant, priority) VALUES ('holdfast.webhooks', '', 0)
-                ON CONFLICT DO NOTHING;
-            ELSE
-                SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
-            END IF;
-        END IF;
-        drawn := nextval(('holdfast.seq_' || own)::regclass);
-        at := clock_timestamp();
-        told_id := holdfast.message_id(coalesce((NEW.about->>'first_topic_id')::integer, NEW.topic_id),
-                                       coalesce((NEW.about->>'first_seq')::bigint, NEW.seq));
-        -- As text: jsonb would refuse numbers of meta's that json takes, and a job must end whatever its meta is.
-        body := '{' || concat_ws(',',
-            '"event":' || to_json(NEW.event), '"topic":' || to_json(NEW.topic), '"seq":' || NEW.seq,
-            '"id":' || to_json(told_id), '"deliveries":' || NEW.deliveries,
-            '"at":' || to_json(to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
-            '"error":' || to_json(NEW.error),
-            '"tag":' || CASE WHEN NEW.about->>'tag' IS NOT NULL THEN NEW.about->'tag' END,
-            '"meta":' || CASE WHEN NEW.about->>'meta' IS NOT NULL THEN NEW.about->'meta' END) || '}';
-        content := convert_to(json_build_object('url', url, 'topic', NEW.topic, 'topic_id', NEW.topic_id,
-                                                'body', body::json)::text, 'UTF8');
-        INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, tag,
-                                   payload)
-        VALUES ('holdfast.webhooks', own, drawn, drawn, 'ready', at, at, at, NEW.topic, content);
-        INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
-        VALUES ('holdfast.webhooks', own, drawn, 'enqueued', 0);
-        INSERT INTO holdfast.tallies (topic_id, ready, bytes) VALUES (own, 1, octet_length(content));
+DECLARE
+    hook jsonb := (SELECT t.webhook FROM holdfast.topics t WHERE t.id = NEW.topic_id);
+    url text := NEW.about->>'url';
+    own integer;
+    drawn bigint;
+    at timestamptz;
+    told_id uuid;
+    body text;
+    content bytea;
+BEGIN
+    IF url IS NULL AND hook->'on' ? NEW.event THEN
+        url := hook->>'url';
+    END IF;
+    IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- or it would go on for ever
         RETURN NULL;
-    END $$;
+    END IF;
+    SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
+    IF NOT FOUND THEN
+        INSERT INTO holdfast.topics (name, type, durability, max_deliveries, on_exhausted, backoff, configured)
+        VALUES ('holdfast.webhooks', 'queue', 'fsync', 20, 'fail',
+                '{"kind": "exponential", "base_ms": 1000, "cap_ms": 14400000, "jitter": "equal"}', false)
+        ON CONFLICT (name) DO NOTHING RETURNING id INTO own;
+        IF FOUND THEN
+            PERFORM holdfast.create_topic_sequence(own);
+            INSERT INTO holdfast.lanes (topic, tenant, priority) VALUES ('holdfast.webhooks', '', 0)
+            ON CONFLICT DO NOTHING;
+        ELSE
+            SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
+        END IF;
+    END IF;
+    drawn := nextval(('holdfast.seq_' || own)::regclass);
+    at := clock_timestamp();
+    told_id := holdfast.message_id(coalesce((NEW.about->>'first_topic_id')::integer, NEW.topic_id),
+                                   coalesce((NEW.about->>'first_seq')::bigint, NEW.seq));
+    -- As text: jsonb would refuse numbers of meta's that json takes, and a job must end whatever its meta is.
+    body := '{' || concat_ws(',',
+        '"event":' || to_json(NEW.event), '"topic":' || to_json(NEW.topic), '"seq":' || NEW.seq,
+        '"id":' || to_json(told_id), '"deliveries":' || NEW.deliveries,
+        '"at":' || to_json(to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
+        '"error":' || to_json(NEW.error),
+        '"tag":' || CASE WHEN NEW.about->>'tag' IS NOT NULL THEN NEW.about->'tag' END,
+        '"meta":' || CASE WHEN NEW.about->>'meta' IS NOT NULL THEN NEW.about->'meta' END) || '}';
+    content := convert_to(json_build_object('url', url, 'topic', NEW.topic, 'topic_id', NEW.topic_id,
+                                            'body', body::json)::text, 'UTF8');
+    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, tag,
+                               payload)
+    VALUES ('holdfast.webhooks', own, drawn, drawn, 'ready', at, at, at, NEW.topic, content);
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
+    VALUES ('holdfast.webhooks', own, drawn, 'enqueued', 0);
+    INSERT INTO holdfast.tallies (topic_id, ready, bytes) VALUES (own, 1, octet_length(content));
+    RETURN NULL;
+END $$;
 
 --
 -- Name: trim_front(holdfast.log_state, bigint, bigint, timestamp with time zone, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2797,41 +2807,41 @@ CREATE FUNCTION holdfast.tell() RETURNS trigger
 CREATE FUNCTION holdfast.trim_front(s holdfast.log_state, spare_records bigint, spare_bytes bigint, before timestamp with time zone, most bigint) RETURNS holdfast.log_state
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        oldest record;
-        gone bigint := 0;
-        gone_bytes bigint := 0;
-        through bigint;
-    BEGIN
-        FOR oldest IN
-            SELECT r.seq, r.created_at, octet_length(r.payload) + coalesce(octet_length(r.metadata::text), 0) AS size
-            FROM holdfast.records r
-            WHERE r.topic = s.topic AND r.seq >= s.earliest_seq AND r.seq <= s.head_seq ORDER BY r.seq
-        LOOP
-            EXIT WHEN gone >= most;
-            IF oldest.created_at < before THEN
-                s.ttl_lost_to := oldest.seq;
-            ELSIF gone < spare_records OR gone_bytes < spare_bytes THEN
-                s.cap_lost_to := oldest.seq;
-            ELSE
-                EXIT;
-            END IF;
-            gone := gone + 1;
-            gone_bytes := gone_bytes + oldest.size;
-            through := oldest.seq;
-        END LOOP;
-        IF gone > 0 THEN
-            DELETE FROM holdfast.records r
-            WHERE r.topic = s.topic AND r.seq >= s.earliest_seq AND r.seq <= through;
-            s.count := s.count - gone;
-            s.bytes := s.bytes - gone_bytes;
-            s.earliest_seq := coalesce((
-                SELECT r.seq FROM holdfast.records r
-                WHERE r.topic = s.topic AND r.seq > through AND r.seq <= s.head_seq ORDER BY r.seq LIMIT 1
-            ), s.head_seq + 1);
+DECLARE
+    oldest record;
+    gone bigint := 0;
+    gone_bytes bigint := 0;
+    through bigint;
+BEGIN
+    FOR oldest IN
+        SELECT r.seq, r.created_at, octet_length(r.payload) + coalesce(octet_length(r.metadata::text), 0) AS size
+        FROM holdfast.records r
+        WHERE r.topic = s.topic AND r.seq >= s.earliest_seq AND r.seq <= s.head_seq ORDER BY r.seq
+    LOOP
+        EXIT WHEN gone >= most;
+        IF oldest.created_at < before THEN
+            s.ttl_lost_to := oldest.seq;
+        ELSIF gone < spare_records OR gone_bytes < spare_bytes THEN
+            s.cap_lost_to := oldest.seq;
+        ELSE
+            EXIT;
         END IF;
-        RETURN s;
-    END $$;
+        gone := gone + 1;
+        gone_bytes := gone_bytes + oldest.size;
+        through := oldest.seq;
+    END LOOP;
+    IF gone > 0 THEN
+        DELETE FROM holdfast.records r
+        WHERE r.topic = s.topic AND r.seq >= s.earliest_seq AND r.seq <= through;
+        s.count := s.count - gone;
+        s.bytes := s.bytes - gone_bytes;
+        s.earliest_seq := coalesce((
+            SELECT r.seq FROM holdfast.records r
+            WHERE r.topic = s.topic AND r.seq > through AND r.seq <= s.head_seq ORDER BY r.seq LIMIT 1
+        ), s.head_seq + 1);
+    END IF;
+    RETURN s;
+END $$;
 
 --
 -- Name: trim_log(text, integer, bigint, bigint, boolean, bigint, bigint); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2840,20 +2850,20 @@ CREATE FUNCTION holdfast.trim_front(s holdfast.log_state, spare_records bigint, 
 CREATE FUNCTION holdfast.trim_log(of_topic text, of_id integer, cap_records bigint, cap_bytes bigint, rejects boolean, ttl_ms bigint, most bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
-    DECLARE
-        s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
-        trimmed holdfast.log_state;
-    BEGIN
-        trimmed := holdfast.trim_front(
-            s,
-            CASE WHEN cap_records > 0 AND NOT rejects THEN s.count - cap_records ELSE 0 END,
-            CASE WHEN cap_bytes > 0 AND NOT rejects THEN s.bytes - cap_bytes ELSE 0 END,
-            CASE WHEN ttl_ms > 0 THEN clock_timestamp() - ttl_ms * interval '1 ms' ELSE '-infinity' END, most);
-        IF trimmed.count < s.count THEN
-            PERFORM holdfast.write_log_state(trimmed);
-        END IF;
-        RETURN s.count - trimmed.count;
-    END $$;
+DECLARE
+    s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
+    trimmed holdfast.log_state;
+BEGIN
+    trimmed := holdfast.trim_front(
+        s,
+        CASE WHEN cap_records > 0 AND NOT rejects THEN s.count - cap_records ELSE 0 END,
+        CASE WHEN cap_bytes > 0 AND NOT rejects THEN s.bytes - cap_bytes ELSE 0 END,
+        CASE WHEN ttl_ms > 0 THEN clock_timestamp() - ttl_ms * interval '1 ms' ELSE '-infinity' END, most);
+    IF trimmed.count < s.count THEN
+        PERFORM holdfast.write_log_state(trimmed);
+    END IF;
+    RETURN s.count - trimmed.count;
+END $$;
 
 --
 -- Name: write_log_state(holdfast.log_state); Type: FUNCTION; Schema: holdfast; Owner: -
@@ -2862,14 +2872,14 @@ CREATE FUNCTION holdfast.trim_log(of_topic text, of_id integer, cap_records bigi
 CREATE FUNCTION holdfast.write_log_state(s holdfast.log_state) RETURNS void
     LANGUAGE plpgsql
     AS $$
-    BEGIN
-        INSERT INTO holdfast.log_state (topic, topic_id, version, head_seq, earliest_seq, count, bytes, cap_lost_to,
-                                        ttl_lost_to, written_at)
-        VALUES (s.topic, s.topic_id, s.version + 1, s.head_seq, s.earliest_seq, s.count, s.bytes, s.cap_lost_to,
-                s.ttl_lost_to, s.written_at);
-        DELETE FROM holdfast.log_state l
-        WHERE l.topic = s.topic AND l.topic_id = s.topic_id AND l.version = s.version;
-    END $$;
+BEGIN
+    INSERT INTO holdfast.log_state (topic, topic_id, version, head_seq, earliest_seq, count, bytes, cap_lost_to,
+                                    ttl_lost_to, written_at)
+    VALUES (s.topic, s.topic_id, s.version + 1, s.head_seq, s.earliest_seq, s.count, s.bytes, s.cap_lost_to,
+            s.ttl_lost_to, s.written_at);
+    DELETE FROM holdfast.log_state l
+    WHERE l.topic = s.topic AND l.topic_id = s.topic_id AND l.version = s.version;
+END $$;
 
 --
 -- Name: alembic_version; Type: TABLE; Schema: holdfast; Owner: -
@@ -3003,7 +3013,6 @@ CREATE UNLOGGED TABLE holdfast.buckets (
     tokens double precision NOT NULL,
     topic_id integer NOT NULL,
     granted integer NOT NULL,
-    short boolean DEFAULT false NOT NULL,
     CONSTRAINT buckets_tokens_check CHECK ((tokens >= (0)::double precision))
 )
 WITH (fillfactor='20', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
@@ -4126,32 +4135,11 @@ ALTER TABLE ONLY holdfast.inbox_unchecked
     ADD CONSTRAINT inbox_unchecked_pkey PRIMARY KEY (topic, id);
 
 --
--- Name: jobs jobs_grp_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
---
-
-ALTER TABLE holdfast.jobs
-    ADD CONSTRAINT jobs_grp_check CHECK (((char_length(grp) >= 1) AND (char_length(grp) <= 128))) NOT VALID;
-
---
--- Name: jobs jobs_key_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
---
-
-ALTER TABLE holdfast.jobs
-    ADD CONSTRAINT jobs_key_check CHECK (((char_length(key) >= 1) AND (char_length(key) <= 256))) NOT VALID;
-
---
 -- Name: jobs jobs_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
 ALTER TABLE ONLY holdfast.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (topic, seq);
-
---
--- Name: jobs jobs_webhook_check; Type: CHECK CONSTRAINT; Schema: holdfast; Owner: -
---
-
-ALTER TABLE holdfast.jobs
-    ADD CONSTRAINT jobs_webhook_check CHECK (((octet_length(webhook) >= 1) AND (octet_length(webhook) <= 2048))) NOT VALID;
 
 --
 -- Name: lanes lanes_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -

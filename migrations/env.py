@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+import asyncpg
 from alembic import context
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
@@ -70,8 +71,9 @@ async def main() -> None:
                     async with engine.connect() as connection:
                         await connection.run_sync(migrate)
                     break
-                except DBAPIError as error:
-                    if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > end:
+                except (DBAPIError, asyncpg.PostgresError) as error:  # the latter of what migrations/scripts.py runs
+                    cause = error.orig if isinstance(error, DBAPIError) else error
+                    if getattr(cause, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > end:
                         raise
                 await asyncio.sleep(random.uniform(*PAUSE_SECONDS))  # noqa: S311  (of a pause)
     finally:

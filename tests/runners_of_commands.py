@@ -66,7 +66,7 @@ ALIKE: Final = {
     "docs/configuration.md $ ./run keys add": ("tests/commands/test_keys.py::test_a_keys_whole_life", "with a name"),
     "docs/configuration.md $ ./run users add": ("tests/commands/test_users.py::test_a_users_whole_life", "a name"),
     "* $ ./run migrate --down REV": (
-        "tests/topics/test_chosen.py::test_a_version_that_leaves_nothing_open_has_what_was_in_effect",
+        "tests/upgrades/test_scripts.py::test_back_to_nothing_and_up_again",
         "by the function that it calls",
     ),
     "CONTRIBUTING.md $ ./run": (_FRESH, "it is the same command in README"),
@@ -117,10 +117,6 @@ ALIKE: Final = {
     ),
     "* $ make wheel": (f"{_WHEEL}test_the_wheel_has_the_package_and_its_types", "into another folder"),
     "* $ make mutants": ("tests/chaos/test_mutants.py::test_three_of_today_are_caught", "three a day"),
-    "* $ make upgrades": (
-        "tests/upgrades/test_locks.py::test_no_verb_waits_for_long_for_a_migration_that_waits_for_a_reader",
-        "longer gaps between readers",
-    ),
     "* $ MINUTES=60 make fuzz": ("tests/fuzz/test_targets.py::test_any_bytes_are_read_or_refused", "for seconds"),
     "* $ make chaos*": ("tests/chaos/test_short.py::test_nothing_promised_is_lost_in_faults", "for less time"),
     "* $ make scenarios": (

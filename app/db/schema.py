@@ -164,7 +164,7 @@ def judge(found: Facts) -> bool:
     if found.revision is not None and found.revision not in KNOWN:
         raise ConfigurationError(
             f"The database has schema {found.revision}, and this version knows up to {KNOWN[-1]}: "
-            "start the newer version, or one that knows this schema"
+            "start the version that made it. A database from before the first release can't be migrated: make a new one"
         )
     if found.encoding != "UTF8":
         raise ConfigurationError(

@@ -37,7 +37,7 @@ async def test_each_page_beside_many_jobs(browser: Browser, many: Running) -> No
             assert time.monotonic() - began < PATIENCE_SECONDS, name
             assert await one.page.locator(".empty.failed").count() == 0, (name, await one.text())
             assert await one.faults() == []
-        # What each dead letter was at an instant is not asked for one by one (migration 0048).
+        # What each dead letter was at an instant is not asked for one by one.
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         await one.open(f"/admin/topics/{DEEP}/asof?at={at}")
         row = one.page.locator("tbody tr", has_text="Dead letters")

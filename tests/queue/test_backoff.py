@@ -224,25 +224,3 @@ async def test_a_payload_that_is_written_under_an_ended_lease_counts_the_crash(d
     assert placed.updated == [True]
     (job,) = await take(db, queue)
     assert (job.seq, job.deliveries, job.crashes) == (1, 2, 1)
-
-
-async def test_a_process_of_the_version_before_returns_jobs_as_it_did(db: Session, queue: Policy) -> None:
-    """It runs on for a while beside this one, and calls the function with booleans."""
-    await producer.add_lanes(db, queue.topic, sorted(batch().lanes(), key=str))
-    await producer.upsert(db, queue.topic, queue.budget, Batch(payloads=[b"1", b"2"], keys=["a", "b"]), ttl_ms=0)
-    one, two = sorted(await take(db, queue, 2), key=lambda job: job.seq)
-    done = await db.fetchrow(
-        "SELECT * FROM holdfast.nack_keyed($1, $2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], "
-        "$7::boolean[])",
-        queue.topic.name,
-        [one.seq, two.seq],
-        [held(one).lease, held(two).lease],
-        [None, None],
-        [0, 0],
-        [None, "no"],
-        [True, False],
-    )
-    assert done is not None
-    assert dict(done) == {"done": [1, 2], "superseded": []}
-    rows = [await row(db, queue, seq) for seq in (1, 2)]
-    assert [(found["deliveries"], found["refunds"]) for found in rows if found] == [(0, 0), (1, 0)]

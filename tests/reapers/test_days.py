@@ -43,7 +43,7 @@ async def unmarked(own: Pools) -> None:
     """Other tests' days have no marks, and are gone."""
     await own.rest.execute("DELETE FROM holdfast.archived_days")
     for table in ("lease_events", "results", "archive"):
-        await own.rest.fetchval("SELECT holdfast.drop_day_partitions($1, 0)", table)
+        await own.rest.fetchval("SELECT holdfast.drop_day_partitions($1, 0, false)", table)
 
 
 async def test_a_day_of_events_stays_until_it_is_in_files(

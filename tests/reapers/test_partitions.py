@@ -117,13 +117,6 @@ async def test_no_table_but_one_by_day_has_days(fresh: Pools) -> None:
     assert await fresh.rest.fetchval(gone_days._DROP, "none", -9, False) == 0
 
 
-async def test_processes_of_the_version_before_find_what_they_call(fresh: Pools) -> None:
-    assert await fresh.rest.fetchval("SELECT holdfast.create_event_partitions(5)") == 2
-    assert await fresh.rest.fetchval("SELECT holdfast.drop_event_partitions(-1)") == 1
-    assert await days(fresh) == [1, 2, 3, 4, 5]
-    assert await days(fresh, "archive") == [0, 1, 2, 3]
-
-
 async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they_are(fresh: Pools) -> None:
     assert await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "archive", 4) == 1
     made = await fresh.rest.fetch(

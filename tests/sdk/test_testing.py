@@ -164,3 +164,14 @@ def test_what_is_named_is_to_be_a_checkout(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(_home.VARIABLE, "/nowhere")
     with pytest.raises(ServiceMissing, match="/nowhere is no checkout"):
         _home.find()
+
+
+@pytest.mark.parametrize("path", ["migrations/versions/0001_x.py", "migrations/schema/x.sql", "app/x/functions/x.sql"])
+def test_what_makes_the_schema_makes_the_version(tmp_path: Path, path: str) -> None:
+    """A template of an earlier schema is not taken for one of today."""
+    home = _home.Home(tmp_path, ())
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text("SELECT 1")
+    before = home.version()
+    (tmp_path / path).write_text("SELECT 2")
+    assert home.version() != before

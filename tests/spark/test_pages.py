@@ -191,7 +191,10 @@ async def test_a_day_that_was_dropped_or_rewritten_meanwhile_is_an_error(
         db.execute("INSERT INTO holdfast.topics (name, id, type) OVERRIDING SYSTEM VALUE VALUES ('q', 77, 'queue')")
         db.execute("SELECT holdfast.create_topic_sequence(77)")
         db.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('q', '1')")
-        for change in "VACUUM FULL holdfast.lease_events", "SELECT holdfast.drop_event_partitions(-1)":
+        for change in (
+            "VACUUM FULL holdfast.lease_events",
+            "SELECT holdfast.drop_day_partitions('lease_events', -1, false)",
+        ):
             read = reader(dsn, "lease_events")
             parts = read.partitions()
             db.execute(change)

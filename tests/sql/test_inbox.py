@@ -355,7 +355,7 @@ async def test_what_a_lesser_role_may_not(sql: Db, queue: Policy) -> None:
         "DELETE FROM holdfast.messages",
         f"SELECT holdfast.drop_topic_sequence({queue.topic.id})",
         "SELECT holdfast.create_topic_sequence(1000000)",
-        "SELECT holdfast.drop_day_partitions('lease_events', 0)",
+        "SELECT holdfast.drop_day_partitions('lease_events', 0, false)",
     ):
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ObjectNotInPrerequisiteStateError)):
             await sql.execute(statement)

@@ -7,7 +7,6 @@ from typing import Final
 JOBS: Final = 20_000
 FILL: Final = f"""
 INSERT INTO holdfast.topics (name, type) SELECT 'mail' || n, 'queue' FROM generate_series(1, 20) n;
-INSERT INTO holdfast.topic_stats (topic_id) SELECT id FROM holdfast.topics;
 SELECT holdfast.create_topic_sequence(id) FROM holdfast.topics;
 INSERT INTO holdfast.jobs (seq, position, visible_at, created_at, updated_at, topic_id, topic, state, lease_id, node,
                            deliveries, payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -12,32 +12,41 @@ import pytest
 from app.db import schema
 from tests.launch import services
 from tests.steady import Steady
-from tests.upgrades.releases import NoHistory, previous_release
+from tests.upgrades.databases import MakeDatabase
+from tests.upgrades.releases import ROOT, NoHistory, Release, next_release, previous_release
 
 QUEUE = "mail"
 
 
-async def test_the_version_before_works_on_this_schema_beside_this_version(
-    tmp_path: Path, empty_database: Callable[[], Awaitable[str]]
+def from_history(folder: Path) -> tuple[Release, Release]:
+    return previous_release(folder), Release(ROOT)
+
+
+def to_one_made_up(folder: Path) -> tuple[Release, Release]:
+    return Release(ROOT), next_release(folder)
+
+
+@pytest.mark.parametrize("two", [from_history, to_one_made_up])
+async def test_the_version_before_works_on_the_next_schema_beside_the_next_version(
+    two: Callable[[Path], tuple[Release, Release]], tmp_path: Path, empty_database: MakeDatabase
 ) -> None:
-    code = tmp_path / "code"
     try:
-        before = previous_release(code)
+        before, after = two(tmp_path / "code")
     except NoHistory as reason:
         pytest.skip(f"no code of the schema before {schema.KNOWN[-1]}: {reason}")
-    assert before < schema.KNOWN[-1]
+    assert before.versions[-1] < after.versions[-1]
     url = await empty_database()
     with services(tmp_path) as start:
-        old = start(code=code, DATABASE_URL=url)
+        old = start(code=before.folder, DATABASE_URL=url)
         there = await asyncio.to_thread(old.up)
-        assert await schema.current(url) == before
+        assert await schema.current(url) == before.versions[-1]
         httpx.put(f"{there}/v0/topics/{QUEUE}", json={"type": "queue"}).raise_for_status()
         async with Steady(QUEUE) as clients:
             clients.at(there)
             await clients.go_on()
-            new = start(DATABASE_URL=url)
+            new = start(code=after.folder, DATABASE_URL=url)
             here = await asyncio.to_thread(new.up)
-            assert await schema.current(url) == schema.KNOWN[-1]
+            assert await schema.current(url) == after.versions[-1]
             clients.at(here)
             await clients.go_on()
         assert " ERROR " not in old.words + new.words, old.words + new.words

@@ -12,7 +12,7 @@
 -- are duplicates, and the seqs, of which there may be more or fewer, and the head are those of then.
 -- Waits for others that write the same ids or keys, up to their commits. Raises undefined_object when the topic was
 -- deleted meanwhile, and serialization_failure.
--- The function is in migrations 0023 and 0039. Indexes: primary keys of dedupe and idempotency; as enqueue_keyed.
+-- The function: functions/enqueue_deduped.sql. Indexes: primary keys of dedupe and idempotency; as enqueue_keyed.
 SELECT d.seqs, d.updated, d.head_seq, d.ready, d.due, d.touched, d.duplicate, d.repeated
 FROM holdfast.enqueue_deduped($1::text, $2::integer, $3::oid, $4::bytea[], $5::text[], $6::text[], $7::json[],
                               $8::text[], $9::smallint[], $10::bigint[], $11::timestamptz[], $12::bigint[],

@@ -11,7 +11,7 @@
 -- Answers one row: seqs and updated, in the order of $4; head_seq, the last seq drawn as far as is known; how many
 -- became ready; how many due; touched, how many pending ones were updated, which claims passed over meanwhile.
 -- Raises undefined_object when the topic was deleted meanwhile, and serialization_failure.
--- Groups are locked first, then keys.   The function is in migration 0022. Indexes: jobs_pending_key, jobs_keyed.
+-- Groups are locked first, then keys.   The function: functions/enqueue_keyed.sql. Indexes: jobs_pending_key, jobs_keyed.
 SELECT e.seqs, e.updated, e.head_seq, e.ready, e.due, e.touched
 FROM holdfast.enqueue_keyed($1::text, $2::integer, $3::oid, $4::bytea[], $5::text[], $6::text[], $7::json[],
                             $8::text[], $9::smallint[], $10::bigint[], $11::timestamptz[], $12::bigint[],

@@ -2,7 +2,7 @@
 --   $4 most records of each to look at that are too old and have not been taken out yet
 -- One row a log: topic, head_seq, earliest_seq (of what is not too old, as in read_records; head_seq + 1: nothing), count
 -- and bytes (without what is too old), last_write_ms (NULL: never written). A topic that was deleted is left out.
--- Indexes: primary keys; of the state from its end: see migration 0005.
+-- Indexes: primary keys; of the state from its end.
 SELECT t.topic, s.head_seq, CASE WHEN t.ttl_ms = 0 THEN s.earliest_seq ELSE coalesce(first.seq, s.head_seq + 1) END
            AS earliest_seq,
        s.count - stale.count AS count, (s.bytes - stale.bytes)::bigint AS bytes, s.last_write_ms

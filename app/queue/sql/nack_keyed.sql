@@ -5,7 +5,7 @@
 --   $8 the topic's backoff, NULL for none
 -- Answers one row: `done`, the places in $2 (from 1) that were their holder's, and of those `superseded`, which ended, and
 -- `refunded`; and the `delays` of those that did not end.
--- Raises serialization_failure.   The function is in migrations 0010 and 0025. Indexes: primary key, jobs_pending_key.
+-- Raises serialization_failure.   The function: functions/nack_keyed.sql. Indexes: primary key, jobs_pending_key.
 SELECT n.done, n.superseded, n.refunded, n.delays
 FROM holdfast.nack_keyed($1::text, $2::bigint[], $3::uuid[], $4::text[], $5::bigint[], $6::text[], $7::smallint[],
                          $8::json) n

@@ -6,6 +6,6 @@
 -- is no such queue); to_topic, to_id and to_seq, where it is now; id_topic and id_seq, by which its id names it; was, its
 -- state before. No row: it is not out, or under a good lease, or gone.
 -- Raises undefined_object, or internal_error, when a topic was deleted meanwhile.
--- The function is in migration 0017. Indexes: primary key, jobs_pending_key.
+-- The function: functions/requeue.sql. Indexes: primary key, jobs_pending_key.
 SELECT q.given_seq, q.outcome, q.to_topic, q.to_id, q.to_seq, q.id_topic, q.id_seq, q.was
 FROM holdfast.requeue($1::text, $2::integer, $3::bigint[], $4::text, $5::text[], $6::bigint) q

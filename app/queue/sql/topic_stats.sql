@@ -3,7 +3,7 @@
 -- One row a step in which anything was, by time: `at_ms` since 1970, counts, and of waiting and processing how many and
 -- the percentiles by nearest rank in ms (NULL: none): exact where a step is one row, else the top of the bucket that has
 -- them, which is up to an eighth too high and never too low.
--- Costs a row a minute and tenant.   Index: primary key.   Buckets: migration 0043.
+-- Costs a row a minute and tenant.   Index: primary key.   Buckets: app/reapers/functions/stats.sql.
 WITH picked AS MATERIALIZED (
     SELECT date_bin($4::interval, s.minute, $2::timestamptz) AS at, s.* FROM holdfast.topic_stats s
     WHERE s.topic_id = $1::integer AND s.minute >= $2 AND s.minute < $3::timestamptz

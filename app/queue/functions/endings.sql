@@ -1,0 +1,66 @@
+-- What a webhook tells about a job, and the URL of its own that it asked for. A dead letter's URL is data.
+CREATE OR REPLACE FUNCTION holdfast.about(job holdfast.jobs) RETURNS json
+LANGUAGE sql STABLE
+AS $$
+    SELECT json_build_object(
+        'url', CASE WHEN job.original_topic IS NULL THEN job.webhook END, 'tag', job.tag, 'meta', job.metadata,
+        'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
+$$;
+
+-- Trigger of holdfast.endings: turns an ending that somebody wants to hear of into a delivery, a job of the service's
+-- own topic. The row itself never stays (docs/adr/0041).
+CREATE OR REPLACE FUNCTION holdfast.tell() RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    hook jsonb := (SELECT t.webhook FROM holdfast.topics t WHERE t.id = NEW.topic_id);
+    url text := NEW.about->>'url';
+    own integer;
+    drawn bigint;
+    at timestamptz;
+    told_id uuid;
+    body text;
+    content bytea;
+BEGIN
+    IF url IS NULL AND hook->'on' ? NEW.event THEN
+        url := hook->>'url';
+    END IF;
+    IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- or it would go on for ever
+        RETURN NULL;
+    END IF;
+    SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
+    IF NOT FOUND THEN
+        INSERT INTO holdfast.topics (name, type, durability, max_deliveries, on_exhausted, backoff, configured)
+        VALUES ('holdfast.webhooks', 'queue', 'fsync', 20, 'fail',
+                '{"kind": "exponential", "base_ms": 1000, "cap_ms": 14400000, "jitter": "equal"}', false)
+        ON CONFLICT (name) DO NOTHING RETURNING id INTO own;
+        IF FOUND THEN
+            PERFORM holdfast.create_topic_sequence(own);
+            INSERT INTO holdfast.lanes (topic, tenant, priority) VALUES ('holdfast.webhooks', '', 0)
+            ON CONFLICT DO NOTHING;
+        ELSE
+            SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
+        END IF;
+    END IF;
+    drawn := nextval(('holdfast.seq_' || own)::regclass);
+    at := clock_timestamp();
+    told_id := holdfast.message_id(coalesce((NEW.about->>'first_topic_id')::integer, NEW.topic_id),
+                                   coalesce((NEW.about->>'first_seq')::bigint, NEW.seq));
+    -- As text: jsonb would refuse numbers of meta's that json takes, and a job must end whatever its meta is.
+    body := '{' || concat_ws(',',
+        '"event":' || to_json(NEW.event), '"topic":' || to_json(NEW.topic), '"seq":' || NEW.seq,
+        '"id":' || to_json(told_id), '"deliveries":' || NEW.deliveries,
+        '"at":' || to_json(to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
+        '"error":' || to_json(NEW.error),
+        '"tag":' || CASE WHEN NEW.about->>'tag' IS NOT NULL THEN NEW.about->'tag' END,
+        '"meta":' || CASE WHEN NEW.about->>'meta' IS NOT NULL THEN NEW.about->'meta' END) || '}';
+    content := convert_to(json_build_object('url', url, 'topic', NEW.topic, 'topic_id', NEW.topic_id,
+                                            'body', body::json)::text, 'UTF8');
+    INSERT INTO holdfast.jobs (topic, topic_id, seq, position, state, visible_at, created_at, updated_at, tag,
+                               payload)
+    VALUES ('holdfast.webhooks', own, drawn, drawn, 'ready', at, at, at, NEW.topic, content);
+    INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)
+    VALUES ('holdfast.webhooks', own, drawn, 'enqueued', 0);
+    INSERT INTO holdfast.tallies (topic_id, ready, bytes) VALUES (own, 1, octet_length(content));
+    RETURN NULL;
+END $$;

@@ -1,0 +1,17 @@
+-- The sequence that a topic draws its seqs and positions from. Making and dropping one takes the schema's owner,
+-- whoever runs the service. CACHE 1: positions become visible in about the order in which they were drawn (ADR 0003).
+CREATE OR REPLACE FUNCTION holdfast.create_topic_sequence(topic_id integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('CREATE SEQUENCE holdfast.%I AS bigint CACHE 1', 'seq_' || topic_id);
+END $$;
+
+CREATE OR REPLACE FUNCTION holdfast.drop_topic_sequence(topic_id integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('DROP SEQUENCE IF EXISTS holdfast.%I', 'seq_' || topic_id);
+END $$;
