@@ -29,6 +29,8 @@ def parse(text: str) -> str:
     if len(fields) != 5:
         raise ValueError(f"a schedule has five fields (minute hour day month weekday), and this has {len(fields)}")
     expression = " ".join(fields)
+    if "L/" in (days := fields[2].upper()) or "W/" in days:
+        raise ValueError("no schedule: the last day of a month has no step")  # which cronsim ignores
     try:
         next(CronSim(expression, _SOME_TIME))
     except CronSimError as error:

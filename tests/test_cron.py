@@ -54,6 +54,12 @@ def test_what_is_no_zone(name: str) -> None:
         cron.time_zone(name)
 
 
+@pytest.mark.parametrize("days", ["L/2", "LW/2", "lw/31", "1,l/2"])
+def test_the_last_day_of_a_month_has_no_step(days: str) -> None:
+    with pytest.raises(ValueError, match="no schedule: the last day of a month has no step"):
+        cron.parse(f"0 0 {days} * *")
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     expression=st.sampled_from(

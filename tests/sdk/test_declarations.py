@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app import cron as service_cron
 from holdfast import AsyncContext, Queue, Schedule
@@ -51,6 +53,7 @@ def test_a_handler_without_brackets_has_its_functions_name() -> None:
         ({"schedule": "* * * * SAT-SUN"}, ValueError, "'SAT-SUN' is no day of week"),
         ({"schedule": "0 0 30 2 *"}, ValueError, "never due: no month that it names has such a day"),
         ({"schedule": "0 0 31 apr,06 *"}, ValueError, "never due"),
+        ({"schedule": "0 0 LW/2 * *"}, ValueError, "'LW/2' is no day of month"),
         ({"isolate": "yes"}, TypeError, "isolate is an Isolation, and not 'yes'"),
         ({"concurrency": "x"}, TypeError, "concurrency is a whole number, and not 'x'"),
     ],
@@ -129,17 +132,44 @@ def test_a_context_by_keyword_alone_is_refused() -> None:
         "0 0 * * 1#2/3",
         "0 0 * * SUNL",
         "*/\u0663 * * * *",
+        "0 0 31 4-6/2 *",
+        "0 0 31 apr/7 *",
+        "0 0 31 4-6/2 1",
+        "0 0 LW/2 * *",
+        "0 0 LW * */7",
+        "0 0 */31 * 1#2",
+        "0 0 */31 * 1#1",
+        "0 0 * * 1#05",
+        f"0 0 {'1,' * 130}1 * *",
     ],
 )
 def test_the_service_and_the_sdk_take_the_same_expressions(expression: str) -> None:
-    def taken(check: Callable[[str], object]) -> bool:
-        try:
-            check(expression)
-        except ValueError:
-            return False
-        return True
+    assert is_taken(Schedule, expression) == is_taken(service_cron.parse, expression)
 
-    assert taken(Schedule) == taken(service_cron.parse)
+
+def fields(*words: str) -> st.SearchStrategy[str]:
+    """Fields of these words, with steps and in lists."""
+    items = st.tuples(st.sampled_from(words), st.sampled_from(["", "", "/2", "/3", "/7", "/31", "/0"])).map("".join)
+    return st.lists(items, min_size=1, max_size=2).map(",".join)
+
+
+DAYS = fields("*", "31", "30-31", "29", "1-31", "0", "L", "LW")
+MONTHS = fields("*", "2", "4-6", "apr", "feb-mar", "9,11", "13")
+WEEKDAYS = fields("*", "7", "sat-sun", "5-7", "0L", "7L", "1#1", "sun#5", "1#6")
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.tuples(st.just("0 0"), DAYS, MONTHS, st.just("*") | WEEKDAYS).map(" ".join))
+def test_the_service_and_the_sdk_agree_whether_there_is_such_a_day(expression: str) -> None:
+    assert is_taken(Schedule, expression) == is_taken(service_cron.parse, expression)
+
+
+def is_taken(check: Callable[[str], object], expression: str) -> bool:
+    try:
+        check(expression)
+    except ValueError:
+        return False
+    return True
 
 
 def test_a_time_zone_is_one_of_ianas() -> None:
