@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, tenancy
+from app.api import direct, options
 from app.api.body import must_be_plain, read_bytes
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
 from app.api.fields import encode
@@ -20,7 +20,6 @@ from app.api.users import user_of_token, with_user
 from app.edge.context import Context, context_of
 from app.edge.credentials import authorization, basic, from_another_site
 from app.edge.payloads import JSON, TEXT, has_nul
-from app.engine.enqueues import Gone
 from app.errors import Forbidden, InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
 from app.keys import Key, Scope
 from app.metrics import catalogue
@@ -29,7 +28,6 @@ from app.queue.model import MAX_GROUP, MAX_JOB_KEY, Batch
 from app.queue.producer import Placed
 from app.signin.people import UserKey
 from app.topics.config import Policy
-from app.topics.fifo import check_groups
 from app.topics.settings import NAME, TopicType
 
 router = direct.router("ingest")
@@ -108,14 +106,13 @@ async def ingest(request: Request) -> Response:
     name = request.path_params["topic"]
     policy, key, user_id = await _let_in(request, context, name)
     media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
-    batch = Batch(
-        payloads=[b""],  # until it is there: what is wrong with the rest is said before
-        metadata=_unless_none(_metadata(request, user_id)),
-        groups=_unless_none(_in_path(request, "group", MAX_GROUP)),
-        dedupe_ids=_unless_none(_in_path(request, "dedupe", MAX_JOB_KEY)),
+    batch = Batch.of(
+        [b""],  # until it is there: what is wrong with the rest is said before
+        metadata=[_metadata(request, user_id)],
+        groups=[_in_path(request, "group", MAX_GROUP)],
+        dedupe_ids=[_in_path(request, "dedupe", MAX_JOB_KEY)],
     )
-    tenancy.enqueued_by(key, batch)
-    check_groups(name, batch)
+    options.enqueued_by(key, name, batch)
     must_be_plain(request)
     body = await read_bytes(request, min(MAX_RECORD_BYTES, context.settings.max_body_bytes))
     payload, content_type = payload_of(body, media)
@@ -125,9 +122,13 @@ async def ingest(request: Request) -> Response:
             f"Payload and metadata are {size} bytes; {MAX_RECORD_BYTES} are the most.", {"max_bytes": MAX_RECORD_BYTES}
         )
     batch.payloads = [payload]
-    batch.content_types = _unless_none(content_type)
+    batch.content_types = [content_type]
     size += sends(request, name, batch)
-    policy, found = await _place(request, context, policy, batch, size)
+
+    async def let_in_again(name: str) -> Policy:
+        return (await _let_in(request, context, name))[0]  # it may be another topic by now, and not for anybody
+
+    policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, let_in_again)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
     seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
     sent(request, seqs)
@@ -167,21 +168,6 @@ def _says_who(request: Request) -> bool:
     return bool(header) and not (basic(header) and from_another_site(request))
 
 
-async def _place(
-    request: Request, context: Context, policy: Policy, batch: Batch, size: int
-) -> tuple[Policy, list[Any] | Placed]:
-    enqueues = context.engine.enqueues
-    try:
-        return policy, await enqueues.place_there(policy, batch, size)
-    except Gone:
-        # The topic may have been deleted, and made anew, through another process: perhaps not for anybody.
-        context.policies.forget(policy.topic.name)
-        fresh, _, _ = await _let_in(request, context, policy.topic.name)
-        if fresh.topic.id == policy.topic.id:
-            raise
-        return fresh, await enqueues.place_there(fresh, batch, size)
-
-
 def _metadata(request: Request, user_id: str | None) -> str | None:
     """The parameters of the query and the path as `params`, and the user's id; None without either. `token` is left
     out: other routes take a key or token there, and whoever sends one means it as a credential."""
@@ -208,7 +194,3 @@ def _in_path(request: Request, name: str, most: int) -> str | None:
     if value is not None and (len(value) > most or "\0" in value):
         raise InvalidRequest(f"A {name} has 1 to {most} characters, and no NUL.")
     return value
-
-
-def _unless_none(value: str | None) -> list[str | None]:
-    return [] if value is None else [value]

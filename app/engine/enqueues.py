@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -86,20 +86,18 @@ class Enqueues:
     async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
         """The same; of a batch with keys, groups, dedupe ids or an idempotency key of its own, what became of each
         record. docs/semantics.md, sections 6 to 8."""
-        write = _write(policy, batch, key)
-        try:
-            return await self._place(policy, write, size)
-        except Gone:
-            # The topic may have been deleted, and made anew, through another process.
-            self._shared.policies.forget(policy.topic.name)
-            fresh = await self._shared.policies.queue(policy.topic.name)
-            if fresh.topic.id == policy.topic.id:
-                raise
-            return await self._place(fresh, write, size)
+        return (await self.place_as_found(policy, batch, size, key, self._shared.policies.queue))[1]
 
-    async def place_there(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
-        """As `place`, into this very topic: what it raises where the topic was deleted is `Gone`, perhaps."""
-        return await self._place(policy, _write(policy, batch, key), size)
+    async def place_as_found(
+        self, policy: Policy, batch: Batch, size: int, key: str | None, find: Callable[[str], Awaitable[Policy]]
+    ) -> tuple[Policy, list[Seq] | Placed]:
+        """The same, and the policy of the topic that has the jobs: another one than was given, where that was deleted
+        and `find` has one of its name."""
+
+        async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placed]:
+            return policy, await self._place(policy, _write(policy, batch, key), size)
+
+        return await self._shared.policies.again_if(Gone, policy, put, find)
 
     async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
         batch = write.batch

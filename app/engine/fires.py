@@ -108,22 +108,16 @@ class Fires:
         return sum(made for made, _ in each), sum(settled for _, settled in each)
 
     async def _fire_topic(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
-        stale: Policy | None = None
-        while True:
-            try:
-                policy = await self._shared.policies.queue(topic)
-            except (TopicNotFound, NotAQueue) as refusal:
-                return await self._fire(topic, None, refusal, names, at)
+        async def fire(policy: Policy) -> tuple[int, int]:
             if policy.bounds is not None and len(names) > 1:  # where it is full, each is tried by itself
                 return await self._fire_each(topic, names, at)
-            try:
-                return await self._fire(topic, policy, None, names, at)
-            except Gone:
-                if stale is not None and stale.topic.id == policy.topic.id:
-                    raise
-                # The topic may have been deleted, and made anew, through another process.
-                self._shared.policies.forget(topic)
-                stale = policy
+            return await self._fire(topic, policy, None, names, at)
+
+        policies = self._shared.policies
+        try:
+            return await policies.again_if(Gone, await policies.queue(topic), fire, policies.queue)
+        except (TopicNotFound, NotAQueue) as refusal:
+            return await self._fire(topic, None, refusal, names, at)
 
     async def _fire(
         self, topic: str, policy: Policy | None, error: HoldfastError | None, names: Sequence[str], at: datetime | None

@@ -123,17 +123,12 @@ class Schedules:
     async def run(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> Run:
         """Make its job now, paused or not; its times stay as they are. Raises NotFound, what an enqueue raises,
         and then nothing has changed."""
+        policies = self._shared.policies
         while True:
-            found = await self.get(name, covers)
-            policy = await self._shared.policies.queue(found.topic)
-            try:
-                made = await tried_again(partial(self._run, policy, name, by, covers))
-            except Gone:
-                # The topic may have been deleted, and made anew, through another process.
-                self._shared.policies.forget(found.topic)
-                if (await self._shared.policies.queue(found.topic)).topic.id == policy.topic.id:
-                    raise
-                continue
+            policy = await policies.queue((await self.get(name, covers)).topic)
+            made = await policies.again_if(
+                Gone, policy, lambda now: tried_again(partial(self._run, now, name, by, covers)), policies.queue
+            )
             if made is not None:
                 return made
 

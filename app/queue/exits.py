@@ -95,8 +95,8 @@ async def inter(
     if not rows:
         return Interred(set(), set())
     payloads = [as_json(row["payload"], row["content_type"]) for row in rows]  # a log holds nothing else
-    batch = Batch(
-        payloads=payloads,
+    batch = Batch.of(
+        payloads,
         tags=[row["tag"] for row in rows],
         producers=[row["producer"] for row in rows],
         metadata=[row["metadata"] for row in rows],

@@ -150,6 +150,11 @@ class Batch(msgspec.Struct):
     dedupe_ids: list[str | None] = msgspec.field(default_factory=list)
     webhooks: list[str | None] = msgspec.field(default_factory=list)
 
+    @classmethod
+    def of(cls, payloads: list[bytes], **columns: list[Any]) -> Batch:
+        """The records with these columns, but for those in which every record leaves the default: they are not sent."""
+        return cls(payloads, **{name: column for name, column in columns.items() if column.count(None) < len(column)})
+
     def __len__(self) -> int:
         return len(self.payloads)
 

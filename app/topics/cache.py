@@ -100,15 +100,27 @@ class Policies:
     async def confirmed(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
         """What a verb answers with the topic's policy; where it finds the topic gone, once more with one that was made
         anew elsewhere. Raises TopicNotFound, which is PostgreSQL's word then, and what the verb raises."""
-        policy = await self.get(name)
-        try:
-            return await verb(policy)
-        except TopicNotFound:
-            self.forget(name)
-            fresh = await self.get(name)
-            if fresh.topic.id == policy.topic.id:
-                raise
-            return await verb(fresh)
+        return await self.again_if(TopicNotFound, await self.get(name), verb, self.get)
+
+    async def again_if(
+        self,
+        gone: type[Exception],
+        policy: Policy,
+        verb: Callable[[Policy], Awaitable[T]],
+        find: Callable[[str], Awaitable[Policy]],
+    ) -> T:
+        """What a verb answers. Where it raises `gone`, the topic may have been deleted, and made anew, through another
+        process: then once more, with the policy that `find` has by the topic's name. If it is the same topic, the error
+        stands. Raises what these two raise."""
+        while True:
+            try:
+                return await verb(policy)
+            except gone:
+                self.forget(policy.topic.name)
+                fresh = await find(policy.topic.name)
+                if fresh.topic.id == policy.topic.id:
+                    raise
+                policy = fresh
 
     async def queue(self, name: str) -> Policy:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""

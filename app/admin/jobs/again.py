@@ -27,15 +27,15 @@ _LIKE_BYTES: Final = re.compile(rb'\s*\{\s*"\$base64"')
 def batch_of(job: Shown) -> Batch:
     """The same payload with the same options, to be had at once. Not its key, by which it would be the job itself that
     is written; nor its time to live, which is the topic's then."""
-    return Batch(
-        payloads=[job.payload],
+    return Batch.of(
+        [job.payload],
         tags=[job.tag],
         metadata=[job.metadata],
         tenants=[job.tenant],
         priorities=[job.priority],
         max_deliveries=[job.max_deliveries],
         content_types=[job.content_type],
-        groups=[] if job.group is None else [job.group],
+        groups=[job.group],
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, idempotency, tenancy
+from app.api import direct, idempotency, options
 from app.api.body import Few, read_json
 from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
-from app.api.fields import encode, time_of
+from app.api.fields import encode
 from app.api.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
 from app.api.messages.errors import operation
 from app.api.traced import sends, sent
@@ -21,7 +22,6 @@ from app.api.users import USER_KEY
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
 from app.edge.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
-from app.engine.enqueues import Gone
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
 from app.keys import Key, Scope
 from app.log import TOPIC
@@ -29,9 +29,7 @@ from app.queue.ids import id_of
 from app.queue.model import Batch
 from app.queue.producer import Placed
 from app.topics.config import Policy, check_name
-from app.topics.fifo import check_groups
 from app.topics.settings import DEAD_LETTERS
-from app.topics.webhook import check_url
 
 router = direct.router("messages")
 
@@ -97,22 +95,12 @@ async def _enqueue(
 ) -> _Done:
     name = body.topic
     batch, size = _columns(messages)
-    check_groups(name, batch)
-    tenancy.enqueued_by(by, batch)
+    options.enqueued_by(by, name, batch)
     key = idempotency.key_of(request, by, body.idempotency_key)
     policy = await _queue(request, context, name)
-    enqueues = context.engine.enqueues
     size += sends(request, name, batch)
-    try:
-        found = await enqueues.place_there(policy, batch, size, key)
-    except Gone:
-        # The topic may have been deleted through another process: then it is made anew.
-        context.policies.forget(name)
-        fresh = await _queue(request, context, name)
-        if fresh.topic.id == policy.topic.id:
-            raise
-        policy = fresh
-        found = await enqueues.place_there(policy, batch, size, key)
+    find = partial(_queue, request, context)
+    policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, key, find)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
     seqs = found.seqs if isinstance(found, Placed) else found
@@ -176,24 +164,13 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
         types.append(kind)
         metadata.append(text)
         size += weight
-    batch = Batch(
-        payloads=payloads,
-        metadata=_unless_default(metadata),
-        priorities=_unless_default([message.priority for message in messages]),
-        delays_ms=_unless_default([_ms(message.delay_seconds) for message in messages]),
-        run_ats=_unless_default(
-            [None if message.run_at is None else time_of(message.run_at, "run_at") for message in messages]
-        ),
-        ttls_ms=_unless_default([_ms(message.ttl_seconds) for message in messages]),
-        max_deliveries=_unless_default([message.max_deliveries for message in messages]),
-        content_types=_unless_default(types),
-        tenants=_unless_default([message.tenant for message in messages]),
-        keys=_unless_default([message.key for message in messages]),
-        groups=_unless_default([message.group for message in messages]),
-        webhooks=_unless_default(
-            [None if message.webhook is None else check_url(message.webhook, "webhook") for message in messages]
-        ),
-        dedupe_ids=_unless_default([message.dedupe_id for message in messages]),
+    batch = Batch.of(
+        payloads,
+        metadata=metadata,
+        content_types=types,
+        delays_ms=[_ms(message.delay_seconds) for message in messages],
+        ttls_ms=[_ms(message.ttl_seconds) for message in messages],
+        **options.columns_of(messages),
     )
     return batch, size
 
@@ -226,8 +203,3 @@ def _metadata(metadata: dict[str, str] | None, user_id: str | None) -> str | Non
 def _ms(seconds: float | None) -> int | None:
     """In whole ms, but never so few that they mean none."""
     return None if seconds is None else max(round(seconds * 1000), seconds > 0)
-
-
-def _unless_default(column: list[Any]) -> list[Any]:
-    """The column, or none at all where every message leaves it to its default: it is not sent then."""
-    return [] if column.count(None) == len(column) else column

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from app.api import options
 from app.api.body import decoded
 from app.api.bounds import (
     MAX_META_BYTES,
@@ -15,14 +16,13 @@ from app.api.bounds import (
     MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
 )
-from app.api.fields import check_text, time_of
+from app.api.fields import check_text
 from app.api.users import with_user
 from app.api.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
 from app.edge.payloads import BYTES, JSON, check_json, check_type, kept, of_base64
 from app.errors import InvalidRequest, RecordTooLarge
 from app.queue.forms import Form, form_of
 from app.queue.model import MAX_TAG_BYTES, Batch
-from app.topics.webhook import check_url
 
 _LEVELS: Final = frozenset([None, *range(10)])
 _record = msgspec.json.Decoder(Record)
@@ -58,14 +58,10 @@ def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -
     producers = [
         body.node if record.node is None else check_text(record.node, "node", MAX_NODE_BYTES) for record in records
     ]
-    batch = Batch(
-        payloads=payloads,
-        tags=_unless_default([record.tag and check_text(record.tag, "tag", MAX_TAG_BYTES) for record in records]),
-        producers=_unless_default(producers),
-        metadata=_unless_default(metadata),
-    )
+    tags = [record.tag and check_text(record.tag, "tag", MAX_TAG_BYTES) for record in records]
+    columns = _of_jobs(body) if isinstance(body, AppendBody) else {}
+    batch = Batch.of(payloads, tags=tags, producers=producers, metadata=metadata, **columns)
     if isinstance(body, AppendBody):
-        _schedule(batch, body.records)
         if not _LEVELS.issuperset(batch.priorities):
             for i, priority in enumerate(batch.priorities):
                 check_priority(priority, order, f"Record {i}: ")
@@ -135,33 +131,13 @@ def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]
     return data, kept(data, content_type or JSON)
 
 
-def _schedule(batch: Batch, records: Sequence[Record]) -> None:
+def _of_jobs(body: AppendBody) -> dict[str, list[Any]]:
     """What only jobs have."""
-    batch.priorities = _unless_default([record.priority for record in records])
-    batch.delays_ms = _unless_default([record.delay_ms for record in records])
-    batch.run_ats = _unless_default(
-        [
-            None if record.run_at is None else time_of(record.run_at, f"Record {i}: run_at")
-            for i, record in enumerate(records)
-        ]
-    )
-    batch.ttls_ms = _unless_default([record.ttl_ms for record in records])
-    batch.tenants = _unless_default([record.tenant for record in records])
-    batch.keys = _unless_default([record.key for record in records])
-    batch.groups = _unless_default([record.group for record in records])
-    batch.webhooks = _unless_default(
-        [
-            None if record.webhook is None else check_url(record.webhook, f"Record {i}: webhook")
-            for i, record in enumerate(records)
-        ]
-    )
-    batch.dedupe_ids = _unless_default([record.dedupe_id for record in records])
-    batch.max_deliveries = _unless_default([record.max_deliveries for record in records])
-
-
-def _unless_default(column: list[Any]) -> list[Any]:
-    """The column, or none at all where every record leaves it to its default: it is not sent then."""
-    return [] if column.count(None) == len(column) else column
+    return {
+        **options.columns_of(body.records, "Record {}: "),
+        "delays_ms": [record.delay_ms for record in body.records],
+        "ttls_ms": [record.ttl_ms for record in body.records],
+    }
 
 
 def _say_for_whom(metadata: list[str | None], records: Sequence[Record]) -> None:

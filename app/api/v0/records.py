@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api import direct, idempotency, tenancy
+from app.api import direct, idempotency, options
 from app.api.body import Few, read_json
 from app.api.bounds import MAX_RECORDS
 from app.api.calls import count_as
@@ -30,7 +30,6 @@ from app.queue.producer import Placed
 from app.topics import hooks, store
 from app.topics.asked import resolve
 from app.topics.config import Policy, check_name
-from app.topics.fifo import check_groups
 from app.topics.settings import NAME, Config, TopicType
 
 router = direct.router("records")
@@ -89,8 +88,7 @@ async def append(request: Request) -> Response:
         check_name(name)
     batch, size = columns_of(body, _priority_order(policy, body))
     if isinstance(body, AppendBody):
-        check_groups(name, batch)
-    tenancy.enqueued_by(by, batch)
+        options.enqueued_by(by, name, batch)
     key = idempotency.key_of(request, by, body.idempotency_key)
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
