@@ -31,10 +31,11 @@ IDS = re.compile(
     r'|(?<="next_cursor":")(?P<cursor>[^"]+)'
 )
 TIMES = re.compile(r"(?<![\d.])(?:1[6-9]|2[0-2])\d{11}(?!\d)|20[234]\d-\d\d-\d\dT\d\d:\d\d:[\d.]+(?:Z|[+-]\d\d:\d\d)")
-LENGTHS = re.compile(
-    r'("(?:\w+_age_ms|age_ms|closes_in_ms|in_ms|server_total_ms|throttle_wait_ms|uptime_ms|per_second|effective_priority'
-    r"""|requeued|skipped)":|"wait_ms":(?!0\b)|\b(?:for|about|take) )\d[\d.]*(?= ms| s| a second|[,}])"""
+NUMBERS = re.compile(
+    r'("(?:\w+_age_ms|age_ms|closes_in_ms|in_ms|server_total_ms|throttle_wait_ms|uptime_ms|per_second'
+    r'|effective_priority|requeued|skipped)":|"wait_ms":(?!0\b))\d[\d.]*'
 )
+LENGTHS = re.compile(r"\b(for|about|take) \d[\d.]* (?:ms|s|min|a second)\b")
 
 
 class Placeholders:
@@ -45,7 +46,7 @@ class Placeholders:
         self._counts: dict[str, int] = {}
 
     def put(self, text: str) -> str:
-        text = LENGTHS.sub(r"\1<n>", TIMES.sub("<time>", text))
+        text = NUMBERS.sub(r"\1<n>", LENGTHS.sub(r"\1 <n>", TIMES.sub("<time>", text)))
         return IDS.sub(self._id, text)
 
     def _id(self, found: re.Match[str]) -> str:

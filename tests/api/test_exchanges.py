@@ -105,7 +105,7 @@ async def http(
     services = await Services.make(serve, new_database)  # of its own: keys are made in it
     small = await services.start(api_keys="k,low:delete:nothing.", max_body_bytes=2_000)
     async with httpx.AsyncClient(
-        base_url=small.url, headers=KEY, event_hooks={"response": [checked, recorder]}
+        base_url=small.url, headers=KEY, timeout=35, event_hooks={"response": [checked, recorder]}
     ) as client:
         yield client
     await small.stop()
@@ -215,7 +215,7 @@ async def topics(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -
     body = good(topic)
     queue, log, absent = (f"/v0/topics/{topic}{end}" for end in ("", ".log", ".absent"))
     for round_ in range(2):  # the second time with a dead letter
-        for method, verb in ORDER:
+        for method, verb in ORDER[: -1 if round_ else None]:  # stats are read once a second: only the first are certain
             answer = await send(http, method, queue + verb + QUERIES.get(verb, ""), body(method, verb))
             assert answer.is_success, (round_, verb)
     dead = accepted(await http.post(f"{queue}.dlq/claim", json={"node": "n", "lease_ms": 600_000}))
