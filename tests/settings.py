@@ -1,7 +1,9 @@
-"""What is written of the settings of topics by their declarations: the manual's table, and the fields of the client."""
+"""The settings of topics by their declarations: the manual's table and the client's fields are written by them, and
+records may lack newer ones."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin
@@ -23,6 +25,24 @@ OF_CLIENT: Final = {
     "dead_letter": "DEAD_LETTERS",
     "backoff": 'Backoff(kind="exponential", base_ms=1_000, cap_ms=600_000, jitter="full")',
 }
+
+
+def newer(*recorded: str) -> set[str]:
+    """Settings that are in none of these records: they were declared later."""
+    return {name for name in DECLARED if not any(f'"{name}"' in text for text in recorded)}
+
+
+def without(names: set[str], value: Any) -> Any:
+    """A JSON without these keys, so that a record need not be made anew for each new setting."""
+    if isinstance(value, dict):
+        return {key: without(names, one) for key, one in value.items() if key not in names}
+    return [without(names, one) for one in value] if isinstance(value, list) else value
+
+
+def defaults(*, but: Collection[str] = ()) -> dict[str, Any]:
+    """What v0 shows of a topic where nothing was chosen."""
+    shown = {name: msgspec.to_builtins(one.default) for name, one in DECLARED.items() if one.setting.v0}
+    return without({*but}, shown)  # type: ignore[no-any-return]
 
 
 def pages() -> dict[Path, str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import httpx
 
+from app.api.messages.config_bodies import REPLACED
 from tests.api.dialect import Body
+from tests.settings import defaults
 
 V0_ALONE = {
+    **{name: value for name, value in defaults(but=REPLACED).items() if value not in (None, {})},
     "claim_jitter_ms": 0,
     "cap_records": 0,
     "cap_bytes": 0,

@@ -12,6 +12,7 @@ import pytest
 
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.keyring import Services, bearer, client, make
+from tests.settings import defaults
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -20,11 +21,7 @@ CONFIG = (
     "type ttl_ms cap_records cap_bytes discard durable durability priority auto_priority auto_create "
     "idempotency_window_ms dedupe_node lease_ms claim_jitter_ms max_deliveries dead_letter leases_durable"
 )
-OURS = (
-    "on_exhausted max_depth throughput_limit replayable replay_window_ms priority_order retry_order aging_ms backoff "
-    "dead_ttl_ms dedupe_window_ms tenant_weights tenant_limits result_ttl_ms event_ttl_ms accepts ingest user_events "
-    "wait_goal_ms"
-)
+OURS = " ".join(defaults(but={"webhook", *CONFIG.split()}))
 STATE = (
     "topic type head_seq earliest_seq next_seq count bytes config effective_priority last_write_ts last_read_ts "
     "performance"

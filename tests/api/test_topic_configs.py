@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.api.configs import OPEN, Configs
+from tests.api.configs import OPEN, V0_ALONE, Configs
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import bearer, client, make
 
@@ -218,7 +218,7 @@ async def test_this_dialects_put_leaves_v0s_own_settings(configs: Configs, queue
     }
     await queue.put(**of_v0, lease_ms=1_234, ttl_ms=99, max_deliveries=8, max_depth=5, throughput_limit=6)
     before = (await queue.state())["config"]
-    assert await configs.get() == of_v0 | {
+    assert await configs.get() == V0_ALONE | of_v0 | {
         "durable": False,
         "replayable": False,
         "max_deliveries": 8,

@@ -11,8 +11,10 @@ import pytest
 from holdfast import AsyncClient, errors
 from tests.api.dialect import Topic, accepted, refused
 from tests.conftest import Running
+from tests.settings import defaults
 
 DEFAULTS = {
+    **defaults(but={"webhook"}),
     "type": "queue",
     "durable": False,
     "durability": "disk",
