@@ -75,7 +75,7 @@ def test_an_empty_field_is_the_default_that_the_page_names(chosen: Chosen) -> No
         ("replayable", "perhaps", "bool"),
         ("on_exhausted", "dance", "dance"),
         ("dead_letter", NAME, "its own dead-letter topic"),
-        ("dead_letter", "<script>", "A topic's name starts with"),
+        ("dead_letter", "<script>", "must start with a letter"),
         ("dead_letter", "a\0b", "NUL"),
     ],
 )
