@@ -158,6 +158,7 @@ CREATE TABLE holdfast.jobs (
     progress_at timestamp with time zone,
     progress_lease uuid,
     webhook text,
+    left_grp text COLLATE pg_catalog."C",
     CONSTRAINT jobs_check CHECK (((state = 'leased'::holdfast.job_state) = (lease_id IS NOT NULL))),
     CONSTRAINT jobs_check1 CHECK (((state = 'leased'::holdfast.job_state) = (node IS NOT NULL))),
     CONSTRAINT jobs_deliveries_check CHECK ((deliveries >= 0)),
@@ -594,7 +595,7 @@ BEGIN
     SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
            job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
            job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
-           job.first_topic_id, job.first_seq, job.grp
+           job.first_topic_id, job.first_seq, coalesce(job.grp, job.left_grp)
     FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
 
     IF handed_in IS NOT NULL THEN
@@ -3066,7 +3067,7 @@ CREATE VIEW holdfast.job_states AS
     holdfast.state_now(state, visible_at, expires_at, cancelled_at) AS state,
     tenant,
     key,
-    grp,
+    COALESCE(grp, left_grp) AS grp,
     priority,
     tag,
     created_at,

@@ -150,6 +150,7 @@ CREATE TABLE holdfast.jobs (
     progress_at timestamptz,
     progress_lease uuid,
     webhook text CONSTRAINT jobs_webhook_check CHECK (octet_length(webhook) BETWEEN 1 AND 2048),
+    left_grp text COLLATE "C",  -- with cancelled_at, the group that the job left then; grp is NULL
     PRIMARY KEY (topic, seq),
     CHECK ((state = 'leased') = (lease_id IS NOT NULL)),
     CHECK ((state = 'leased') = (node IS NOT NULL))

@@ -3,7 +3,7 @@
 -- Jobs by the state that they are in now: the stored word says "leased" of a lease that has ended.
 CREATE VIEW holdfast.job_states AS
 SELECT j.topic, j.seq, holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
-       j.tenant, j.key, j.grp, j.priority, j.tag, j.created_at, j.updated_at, j.visible_at, j.expires_at,
+       j.tenant, j.key, coalesce(j.grp, j.left_grp) AS grp, j.priority, j.tag, j.created_at, j.updated_at, j.visible_at, j.expires_at,
        j.deliveries, j.crashes, j.max_deliveries, j.node, j.leased_at, j.progress, j.last_error,
        j.original_topic, j.original_seq, j.original_deliveries, j.dlq_moved_at,
        j.content_type, j.metadata, j.payload

@@ -118,6 +118,9 @@ async def test_the_next_of_a_group_comes_at_once(service: Running, queue: Topic)
     await until_waiting(service, queue.name, 1)
     await queue.post("cancel", seqs=[1])
     assert [job["$seq"] for job in (await waiting)["claimed"]] == [2], "its holder has the first one still"
+    assert accepted(await queue.http.get(f"{queue.path}/jobs/1"))["group"] == "g"
+    found = accepted(await queue.http.get(f"{queue.path}/jobs?group=g"))["jobs"]
+    assert {(job["seq"], job["group"]) for job in found} == {(1, "g"), (2, "g")}
 
 
 async def test_by_filter(queue: Topic) -> None:

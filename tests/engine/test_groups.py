@@ -12,7 +12,9 @@ from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
 from app.engine import levels
 from app.errors import InvalidRequest, Throttled, TopicFull
+from app.queue import changes, exits
 from app.queue.consumer import Return
+from app.queue.log import Match
 from app.queue.model import Batch
 from app.queue.producer import Placed
 from app.queue.shown import Status
@@ -158,6 +160,26 @@ async def test_a_replay_puts_jobs_back_into_their_groups(
         done.append(jobs[0].payload)
         await machine.engine.settlements.ack(queue, [held(jobs[0])])
     assert [one for one in done if one != b"3"] == [b"4", b"1", b"2"]
+
+
+@pytest.mark.parametrize("marked_by", ["cancel", "delete"])
+async def test_a_job_that_was_marked_and_completed_comes_back_into_its_group(
+    marked_by: str, machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
+) -> None:
+    queue = await make_queue(f"{topic}.fifo", replayable=True)
+    await machine.enqueue(queue, of("a", "1"))
+    (job,) = await machine.claim(queue)
+    for _ in range(2):  # the second finds it marked
+        if marked_by == "cancel":
+            assert [*(await changes.cancel(pools.rest, queue.topic, [job.seq])).marked] == [job.seq]
+        else:
+            await exits.delete(pools.rest, queue.topic, Match(), after=0, upto=9, limit=9)
+    assert await machine.engine.settlements.ack(queue, [held(job)]) == {0}
+    await machine.enqueue(queue, of("a", "2"))
+    assert (await machine.engine.replays.replay(queue, None)).enqueued == 1
+    async with pools.rest.acquire() as db:
+        assert await states(db, queue) == {"2": "ready", "1": "blocked"}
+        assert await tallied(db, queue)
 
 
 @pytest.mark.parametrize("groups", [[], ["a"], ["a", None], [None, "a"]])

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.db.pool import Pools
-from app.queue import consumer
+from app.queue import changes, consumer
 from app.queue.ids import id_of
 from app.queue.model import Job
 from app.queue.results import Keep
@@ -161,6 +161,17 @@ async def test_complete_keeps_what_is_replayable(sql: Db, db: Session, topic: st
     ]
     assert first == second
     assert (kept[1]["payload"], kept[1]["tag"]) == (two.payload, "b")
+
+
+async def test_complete_keeps_the_group_of_a_job_that_was_cancelled(
+    sql: Db, db: Session, topic: str, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue(topic, replayable=True)
+    await sql.execute("SELECT holdfast.enqueue($1, '1', \"group\" => 'a')", queue.topic.name)
+    [job] = await take(db, queue)
+    await changes.cancel(db, queue.topic, [job.seq])
+    await sql.execute("SELECT holdfast.complete($1)", token(queue, job))
+    assert await db.fetchval("SELECT grp FROM holdfast.archive WHERE topic_id = $1", queue.topic.id) == "a"
 
 
 @pytest.mark.parametrize("function", ["complete", "assert_lease"])

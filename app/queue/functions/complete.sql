@@ -44,7 +44,7 @@ BEGIN
     SELECT clock_timestamp(), job.topic, job.topic_id, job.seq, 'completed', job.created_at, job.original_seq,
            job.deliveries, job.max_deliveries, job.priority, job.tenant, job.node, job.tag, job.producer,
            job.last_error, job.original_topic, job.metadata, job.payload, job.key, job.content_type,
-           job.first_topic_id, job.first_seq, job.grp
+           job.first_topic_id, job.first_seq, coalesce(job.grp, job.left_grp)
     FROM holdfast.topics t WHERE t.name = job.topic AND t.id = job.topic_id AND t.replayable;
 
     IF handed_in IS NOT NULL THEN

@@ -20,7 +20,7 @@ WITH picked AS MATERIALIZED (
     RETURNING p.ord, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node, j.leased_at,
               octet_length(j.payload) AS bytes, j.created_at, j.original_seq, j.max_deliveries, j.priority, j.tenant,
               j.tag, j.producer, j.last_error, j.original_topic, j.metadata, j.payload, j.key, j.content_type,
-              j.first_topic_id, j.first_seq, j.grp,
+              j.first_topic_id, j.first_seq, coalesce(j.grp, j.left_grp) AS grp,
               CASE WHEN $8::boolean OR j.webhook IS NOT NULL THEN holdfast.about(j) END AS about
 ), clock AS MATERIALIZED (
     SELECT l.at, CASE WHEN $6::bigint > 0 THEN l.at + $6::bigint * interval '1 ms' END AS expires_at

@@ -1,6 +1,6 @@
 -- Cancel jobs: one that waits, a lease that has ended included, is gone at once; one under a good lease is marked: the
 -- lease goes on, and whatever ends it but an ack ends the job too. A marked job leaves its group, with the note that
--- promote looks for (docs/adr/0033): the group goes on at once.
+-- promote looks for (docs/adr/0033): the group goes on at once. Which group that was stays in left_grp.
 --   $1 topic  $2 topic id  $3 seqs, ascending
 -- Answers one row: places in $3 (from 1), `gone` and `marked`; `ready`, how many of those that are gone were fresh; and
 -- `picked`, those that were locked: the caller runs the statement again for what is in none of the others, as in ack.
@@ -27,7 +27,7 @@ WITH picked AS MATERIALIZED (
 ), marked AS (
     UPDATE holdfast.jobs j
     SET cancelled_at = coalesce(j.cancelled_at, clock_timestamp()), expires_at = least(j.expires_at, now()),
-        grp = CASE WHEN p.grp IS NULL THEN j.grp END
+        grp = CASE WHEN p.grp IS NULL THEN j.grp END, left_grp = coalesce(p.grp, j.left_grp)
     FROM picked p WHERE j.ctid = p.tid AND p.held
     RETURNING p.ord, p.grp, j.tenant, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
 ), freed AS (

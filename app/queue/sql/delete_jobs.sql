@@ -26,7 +26,7 @@ WITH looked AS MATERIALIZED (
 ), marked AS (
     UPDATE holdfast.jobs j
     SET cancelled_at = clock_timestamp(), expires_at = least(j.expires_at, now()),
-        grp = CASE WHEN p.grp IS NULL THEN j.grp END
+        grp = CASE WHEN p.grp IS NULL THEN j.grp END, left_grp = p.grp
     FROM picked p WHERE j.ctid = p.tid AND p.held
     RETURNING p.grp, j.tenant, j.topic_id, j.seq, j.deliveries, j.lease_id, j.node
 ), freed AS (

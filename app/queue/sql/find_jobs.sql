@@ -26,7 +26,7 @@ WITH looked AS MATERIALIZED (
           AND ($8::text[] IS NULL
                OR holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) = ANY ($8::text[]))
           AND ($9::text IS NULL OR coalesce(j.original_tenant, j.tenant) = $9::text) AND ($10::text IS NULL OR j.tag = $10::text)
-          AND ($11::text IS NULL OR j.key = $11::text) AND ($12::text IS NULL OR j.grp = $12::text)
+          AND ($11::text IS NULL OR j.key = $11::text) AND ($12::text IS NULL OR coalesce(j.grp, j.left_grp) = $12::text)
           AND ($13::bigint IS NULL OR j.created_at <= now() - $13::bigint * interval '1 ms')
           AND ($14::smallint IS NULL OR j.priority = $14::smallint)
           AND ($15::text IS NULL OR (j.node = $15::text AND j.state::text = 'leased' AND j.visible_at >= now()))

@@ -23,7 +23,7 @@ FROM (
                (date_part('epoch', j.visible_at) * 1000)::bigint AS visible_ms,
                (date_part('epoch', j.expires_at) * 1000)::bigint AS expires_ms,
                j.original_topic, (date_part('epoch', j.dlq_moved_at) * 1000)::bigint AS dlq_moved_ms, j.first_topic_id,
-               j.first_seq, j.key, j.grp, coalesce(j.original_tenant, j.tenant) AS tenant,
+               j.first_seq, j.key, coalesce(j.grp, j.left_grp) AS grp, coalesce(j.original_tenant, j.tenant) AS tenant,
                j.crashes + (j.state::text = 'leased' AND j.visible_at < now())::integer AS crashes, j.original_crashes,
                CASE WHEN j.progress_lease = j.lease_id AND j.visible_at >= now() THEN j.progress END AS percent,
                j.progress_note AS note, (date_part('epoch', j.progress_at) * 1000)::bigint AS progress_ms
