@@ -64,7 +64,7 @@ class Settings(BaseModel):
     trusted_proxies: str = Field(
         "",
         description="Comma list of addresses or networks whose X-Real-IP is believed, for the limit on sign-in and the "
-        "audit trail.",
+        "audit trail; and X-Forwarded-Proto, for the commands that the admin pages show.",
     )
     probe_auth: bool = Field(False, description="1: /healthz and /readyz need sign-in as well, where it is on.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -239,6 +239,7 @@ class Running:
             lifespan="on",
             access_log=False,
             log_config=None,
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         self._server = uvicorn.Server(config)

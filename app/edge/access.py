@@ -19,6 +19,7 @@ from app.edge.credentials import (
     names_this_machine,
     peer_of,
     query_token,
+    scheme_of,
     session_cookie,
 )
 from app.errors import Forbidden, HoldfastError, Unauthorized
@@ -63,7 +64,7 @@ class Access:
         *,
         local: bool = False,
     ) -> None:
-        """`proxies`: whose X-Real-IP is believed; `local`: the service listens on loopback."""
+        """`proxies`: whose X-Real-IP and X-Forwarded-Proto are believed; `local`: the service listens on loopback."""
         self.directory = directory
         self.sessions = sessions
         self._quota = quota
@@ -130,6 +131,10 @@ class Access:
     def peer(self, request: Request) -> str:
         """The address that a request is from."""
         return peer_of(request, self._proxies)
+
+    def scheme(self, request: Request) -> str:
+        """http or https, as the client uses it."""
+        return scheme_of(request, self._proxies)
 
     def actor(self, request: Request) -> Actor:
         """Who a change is made by, for the audit trail. Raises Unauthorized."""

@@ -79,9 +79,20 @@ def peer_of(request: Request, proxies: Sequence[Network]) -> str:
     """The address at the other end of the connection; where that is a proxy that is trusted, what it says in
     X-Real-IP. Empty where nothing is known."""
     host = "" if request.client is None else request.client.host
-    if not proxies or not any(address in network for address in _address(host) for network in proxies):
+    if not _is_proxy(host, proxies):
         return host
     return next((str(address) for address in _address(request.headers.get("x-real-ip", "").strip())), host)
+
+
+def scheme_of(request: Request, proxies: Sequence[Network]) -> str:
+    """http or https, as the client uses it: behind a proxy that is trusted, what that says in X-Forwarded-Proto."""
+    scheme = request.headers.get("x-forwarded-proto", "").lower()
+    is_told = scheme in ("http", "https") and request.client is not None and _is_proxy(request.client.host, proxies)
+    return scheme if is_told else request.url.scheme
+
+
+def _is_proxy(host: str, proxies: Sequence[Network]) -> bool:
+    return bool(proxies) and any(address in network for address in _address(host) for network in proxies)
 
 
 def _address(text: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:

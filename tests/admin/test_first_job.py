@@ -48,6 +48,28 @@ async def test_it_makes_a_queue_with_a_job(
     )
 
 
+@pytest.mark.parametrize(
+    ("proxies", "told", "scheme"),
+    [
+        ("127.0.0.1", "https", "https"),
+        ("127.0.0.0/8, 10.0.0.1", "HTTPS", "https"),
+        ("127.0.0.1", "http", "http"),
+        ("127.0.0.1", "javascript", "http"),
+        ("10.0.0.1", "https", "http"),
+        ("", "https", "http"),
+    ],
+)
+async def test_a_trusted_proxy_says_whether_there_is_tls(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], proxies: str, told: str, scheme: str
+) -> None:
+    service = await (await Services.make(serve, new_database)).start(trusted_proxies=proxies)
+    async with client(service) as http:
+        found = COMMAND.search((await http.get("/admin/", headers={"x-forwarded-proto": told})).text)
+    assert found is not None
+    host = service.url.removeprefix("http://")
+    assert f"curl {scheme}://{host}/v0/topics/orders" in html.unescape(found[1])
+
+
 async def test_behind_tls_the_command_is_for_tls(empty: Running) -> None:
     host = empty.url.removeprefix("http://")
     async with client(empty) as http:

@@ -78,10 +78,11 @@ def first(request: Request) -> str:
 
 
 def base_of(request: Request) -> str:
-    """The address of the service, as the browser has it. Where a proxy ends TLS, the page that led here tells."""
+    """The address of the service, as the browser has it. Where a proxy ends TLS, the page that led here tells, or the
+    proxy, if it is trusted."""
     host = request.url.netloc
     is_secure = request.headers.get("referer", "").startswith(f"https://{host}/")
-    return f"{'https' if is_secure else request.url.scheme}://{host}"
+    return f"{'https' if is_secure else context_of(request).access.scheme(request)}://{host}"
 
 
 def _post(base: str, topic: str, body: str, *, guarded: bool) -> str:
