@@ -56,10 +56,11 @@ class Loop:
         self._not_before = 0.0
         self._sooner = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def start(self) -> None:
-        """Begin, or go on after a rest. One that is at work is left alone."""
-        if self._task is None:
+        """Begin, or go on after a rest. One that is at work is left alone, and so is one that was stopped."""
+        if self._task is None and not self._stopped:
             self._task = asyncio.create_task(self._run(), name=self._name)
         if self._due == REST:
             self.wake(self._first)
@@ -72,10 +73,10 @@ class Loop:
             self._sooner.set()
 
     async def stop(self) -> None:
-        """Cancel it, and wait until it has ended."""
+        """Cancel it for good, and wait until it has ended."""
+        self._stopped = True
         if self._task is not None:
             await tasks.end(self._task)
-            self._task = None
 
     async def _run(self) -> None:
         while True:

@@ -218,12 +218,12 @@ class Engine:
 
     async def drain(self) -> None:
         """Wait for every statement under way; afterwards nothing runs any more."""
-        self.waiters.close()
+        await self.waiters.close()
         self.throttle.close()
-        self.marks.close()
-        self.readers.close()
-        self.outcomes.close()
-        self.watches.close()
+        await self.marks.close()
+        await self.readers.close()
+        await self.outcomes.close()
+        await self.watches.close()
         await self.screens.drain()
         await self.overview.close()
         await self.levels.close()

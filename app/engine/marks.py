@@ -8,7 +8,6 @@ drawn by then are visible too, and folded into one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
+from app.base.loops import REST, Loop
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine.cursors import CLOCK_US, Cursor, Cursors
 from app.queue import inspector
@@ -51,32 +51,29 @@ class Marks:
         self._cursors = cursors
         self._pending: deque[_Sight] = deque()
         self._first_seen: dict[str, float] = {}
-        self._ticker: asyncio.Task[None] | None = None
+        self._ticker = Loop("raise marks", self._tick_used, TICK_SECONDS)
         self._next = 0  # lane, where they take turns
 
     def moved(self, topic: Topic) -> None:
         """This process has moved jobs of a topic: see to it that the ticker runs."""
         self._cursors.of(topic).used = time.monotonic()
-        if self._ticker is None:
-            self._ticker = asyncio.create_task(self._run())
+        self._ticker.start()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop it."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        await self._ticker.stop()
 
-    async def _run(self) -> None:
-        while used := self._cursors.used_since(time.monotonic() - IDLE_SECONDS):
-            try:
-                await self.tick(used)
-            except UNREACHABLE as error:
-                log.warning("can't raise marks at the moment: %r", error)
-                if not isinstance(error, TOO_SLOW):
-                    self._cursors.reset()
-            except Exception:
-                log.exception("can't raise marks")
-            await asyncio.sleep(TICK_SECONDS)
-        self._ticker = None
+    async def _tick_used(self) -> float | None:
+        used = self._cursors.used_since(time.monotonic() - IDLE_SECONDS)
+        if not used:
+            return REST
+        try:
+            await self.tick(used)
+        except UNREACHABLE as error:
+            if not isinstance(error, TOO_SLOW):
+                self._cursors.reset()
+            raise
+        return None
 
     async def tick(self, used: list[Cursor]) -> None:
         """One round for these topics."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.base.outages import UNREACHABLE
+from app.base.loops import REST, Loop
 from app.queue import explained, ledger, results, shown
 from app.queue.ledger import Event
 from app.queue.results import Progress
@@ -67,7 +67,7 @@ class Outcomes:
     def __init__(self, shared: Shared, settlements: Settlements) -> None:
         self._shared = shared
         self._waited: dict[tuple[int, int], tuple[Topic, set[asyncio.Event]]] = {}
-        self._poller: asyncio.Task[None] | None = None
+        self._poll = Loop("look for the ends of jobs", self._look_for_ends, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
         settlements.on_ended = self._ended
 
@@ -110,10 +110,9 @@ class Outcomes:
         self._stopping = True
         self._wake(list(self._waited))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop looking."""
-        if self._poller is not None:
-            self._poller.cancel()
+        await self._poll.stop()
 
     async def _look(
         self, policy: Policy, seq: int, covers: Callable[[str], bool], last: Sequence[Event] | None = None
@@ -141,8 +140,7 @@ class Outcomes:
         woken, place = asyncio.Event(), (topic.id, seq)
         self._waited.setdefault(place, (topic, set()))[1].add(woken)
         try:
-            if self._poller is None:
-                self._poller = asyncio.create_task(self._poll())
+            self._poll.start()
             yield woken
         finally:
             events = self._waited[place][1]
@@ -160,20 +158,11 @@ class Outcomes:
             for woken in self._waited[place][1]:
                 woken.set()
 
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            if not self._waited:
-                self._poller = None
-                return
-            try:
-                places = list(self._waited)
-                for start in range(0, len(places), AT_ONCE):
-                    await self._poll_some(places[start : start + AT_ONCE])
-            except UNREACHABLE as error:
-                log.warning("can't look for the ends of jobs at the moment: %r", error)
-            except Exception:
-                log.exception("can't look for the ends of jobs")  # and goes on: whoever waits must not wait for ever
+    async def _look_for_ends(self) -> float | None:
+        places = list(self._waited)
+        for start in range(0, len(places), AT_ONCE):
+            await self._poll_some(places[start : start + AT_ONCE])
+        return None if places else REST
 
     async def _poll_some(self, places: Sequence[tuple[int, int]]) -> None:
         known = [(place, self._waited[place][0]) for place in places if place in self._waited]

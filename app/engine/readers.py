@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from app.base.outages import UNREACHABLE
+from app.base.loops import REST, Loop
 from app.queue import log as core
 from app.topics.settings import TopicType
 
@@ -77,7 +77,7 @@ class Readers:
         self._now = 0
         self._changes: dict[int, int] = {}  # when a topic last changed; one that is not listed: at _base
         self._base = 0
-        self._poller: asyncio.Task[None] | None = None
+        self._poll = Loop("look for records", self._look, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
         # Told of (topic id, records) that this process has appended: other processes' readers want to know.
         self.on_appended: Callable[[int, int], None] = lambda _topic_id, _records: None
@@ -115,8 +115,7 @@ class Readers:
                 waited = self._topics[topic_id] = _Topic(policies[topic_id])
             waited.policy = policies[topic_id]
             waited.parked.add(reader)
-        if self._poller is None:
-            self._poller = asyncio.create_task(self._poll())
+        self._poll.start()
         timer = asyncio.get_running_loop().call_later(seconds, _end, reader.woken)
         try:
             await reader.woken
@@ -164,25 +163,13 @@ class Readers:
             for reader in waited.parked:
                 _end(reader.woken)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop looking."""
-        if self._poller is not None:
-            self._poller.cancel()
+        await self._poll.stop()
 
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            if not self._topics:
-                self._poller = None
-                return
-            try:
-                await self._look()
-            except UNREACHABLE as error:
-                log.warning("can't look for records at the moment: %r", error)
-            except Exception:
-                log.exception("can't look for records")  # and goes on: whoever waits must not wait for ever
-
-    async def _look(self) -> None:
+    async def _look(self) -> float | None:
+        if not self._topics:
+            return REST
         waited = dict(self._topics)
         kinds: dict[TopicType, list[Policy]] = {kind: [] for kind in TopicType}
         for one in waited.values():
@@ -201,6 +188,7 @@ class Readers:
             for reader in behind:
                 reader.changed.add(topic_id)
                 _end(reader.woken)
+        return None
 
 
 def _end(woken: asyncio.Future[None]) -> None:

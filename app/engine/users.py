@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
-from app import tasks
+from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.engine.group import GroupCommit
 from app.errors import HoldfastError, ShuttingDown, Throttled
@@ -67,7 +67,13 @@ class Users:
             self._commit, max_waiting=max_waiting, most=MOST_BYTES, weight=lambda some: sum(len(e.data) for e in some)
         )
         self._listeners: dict[str, set[Listener]] = {}  # by their users' digests
-        self._poller: asyncio.Task[None] | None = None
+        self._poll = Loop(
+            "look for users' events",
+            self._look,
+            POLL_SECONDS,
+            first=POLL_SECONDS,
+            passing=(asyncpg.PostgresError,),
+        )
         self._stopping = False
         # Told of users, by their digests, whose events this process has kept: others' listeners want to know.
         self.on_sent: Callable[[str], None] = lambda _digest: None
@@ -123,8 +129,7 @@ class Users:
         listener.after = newest if after is None else min(after, newest)
         if self._stopping:
             listener.end(ShuttingDown("The service is stopping. Connect again."))
-        if self._poller is None:
-            self._poller = asyncio.create_task(self._poll())
+        self._poll.start()
         return listener, not whole
 
     def close(self, listener: Listener) -> None:
@@ -171,8 +176,7 @@ class Users:
 
     async def drain(self) -> None:
         """Wait for what is being kept, and look for events no more."""
-        if self._poller is not None:
-            await tasks.end(self._poller)
+        await self._poll.stop()
         await self._group.drain()
 
     async def _commit(self, calls: Sequence[Sequence[New]]) -> list[list[int]]:
@@ -184,20 +188,13 @@ class Users:
             self.on_sent(digest)
         return [[next(ids) for _ in call] for call in calls]
 
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            if not self._listeners:
-                self._poller = None
-                return
-            listeners = [one for some in self._listeners.values() for one in some if not one.more.is_set()]
-            try:
-                found = await core.after(self._pools.hot, [(one.user_id, one.after) for one in listeners])
-            except (asyncpg.PostgresError, *UNREACHABLE) as error:
-                log.warning("can't look for users' events at the moment: %r", error)
-                continue
-            for user_id in found:
-                self.heard(digest_of(user_id))
+    async def _look(self) -> float | None:
+        if not self._listeners:
+            return REST
+        listeners = [one for some in self._listeners.values() for one in some if not one.more.is_set()]
+        for user_id in await core.after(self._pools.hot, [(one.user_id, one.after) for one in listeners]):
+            self.heard(digest_of(user_id))
+        return None
 
 
 def digest_of(user_id: str) -> str:

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from app import tasks
+from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE
 from app.queue import inspector
 
@@ -77,7 +79,7 @@ class Waiters:
         self._tagged: dict[int, dict[str | None, int]] = {}
         self._base = 0
         self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
-        self._poller: asyncio.Task[None] | None = None
+        self._loop = Loop("look for work", self._poll, POLL_SECONDS, first=POLL_SECONDS)
         self._looks: set[asyncio.Task[None]] = set()
         # Told of (topic id, jobs) that this process has made claimable: other processes' waiters want to know.
         self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
@@ -134,8 +136,7 @@ class Waiters:
             waited.parked.append((woken, wanted, node))
         else:
             waited.named[woken] = _Named(tenants, tags, node)
-        if self._poller is None:
-            self._poller = asyncio.create_task(self._poll())
+        self._loop.start()
         # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
         timer = loop.call_later(seconds, _give_up, woken)
         try:
@@ -220,10 +221,9 @@ class Waiters:
         """How many callers wait for work on any topic."""
         return sum(len(waited.nodes()) for waited in self._topics.values())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop looking."""
-        for task in [*self._looks, *([self._poller] if self._poller else [])]:
-            task.cancel()
+        await asyncio.gather(self._loop.stop(), tasks.end(*self._looks))
         for waited in self._topics.values():
             if waited.timer is not None:
                 waited.timer.cancel()
@@ -250,19 +250,17 @@ class Waiters:
         self._looks.add(task)
         task.add_done_callback(self._looks.discard)
 
-    async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            for topic_id, waited in list(self._topics.items()):
-                while waited.parked and waited.parked[0][0].done():
-                    waited.parked.popleft()
-                if not waited.parked and not waited.named and waited.timer is None:
-                    del self._topics[topic_id]
-            if not self._topics:
-                self._forget_marks()
-                self._poller = None
-                return
-            await self._probe(list(self._topics.values()))
+    async def _poll(self) -> float | None:
+        for topic_id, waited in list(self._topics.items()):
+            while waited.parked and waited.parked[0][0].done():
+                waited.parked.popleft()
+            if not waited.parked and not waited.named and waited.timer is None:
+                del self._topics[topic_id]
+        if not self._topics:
+            self._forget_marks()
+            return REST
+        await self._probe(list(self._topics.values()))
+        return None
 
     async def _probe(self, topics: list[_Topic]) -> None:
         before = {waited.topic.id: self.mark(waited.topic.id) for waited in topics}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.engine.readers import Parked
 from app.engine.sharing import Read, SharedReads
@@ -110,7 +111,7 @@ class Watches:
         self._shared = shared
         self._reads = SharedReads(diffs, shared.readers, shared.policies)
         self._open: dict[str, Watch] = {}
-        self._saving: asyncio.Task[None] | None = None
+        self._saving = Loop("save how far watches came", self._save_all, SAVE_SECONDS, first=SAVE_SECONDS)
         self._stopping = False
         self.sent = {event: shared.metrics.counter(catalogue.WATCH_FRAMES, event) for event in EVENTS}
 
@@ -163,8 +164,7 @@ class Watches:
             watch = Watch(taken, old.places, moved=True)
         watch.rewind(rewind)
         self._open[wid] = watch
-        if self._saving is None:
-            self._saving = asyncio.create_task(self._save_on())
+        self._saving.start()
         return watch
 
     async def next(self, watch: Watch, seconds: float) -> Told | None:
@@ -214,10 +214,9 @@ class Watches:
         for watch in list(self._open.values()):
             watch.end(ShuttingDown("The service is stopping. Connect again."))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop saving."""
-        if self._saving is not None:
-            self._saving.cancel()
+        await self._saving.stop()
 
     async def save(self) -> None:
         """Save what has moved, keep alive what is open, and end what is held elsewhere."""
@@ -288,18 +287,11 @@ class Watches:
                 raise TopicNotFound(name)
         return policy
 
-    async def _save_on(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_SECONDS)
-            if not self._open:
-                self._saving = None
-                return
-            try:
-                await self.save()
-            except UNREACHABLE as error:
-                log.warning("can't save how far watches came at the moment: %r", error)
-            except Exception:
-                log.exception("can't save how far watches came")  # and goes on: they live by it
+    async def _save_all(self) -> float | None:
+        if not self._open:
+            return REST
+        await self.save()
+        return None
 
     @property
     def _rows(self) -> Pool:

@@ -173,6 +173,17 @@ async def test_stopping_cancels_a_pass_and_waits_for_its_end(running: Any) -> No
     assert ended
 
 
+async def test_one_that_was_stopped_begins_no_more(running: Any) -> None:
+    passes = Passes()
+    loop = running(passes.once)
+    await passes.made(1)
+    await loop.stop()
+    loop.start()
+    loop.wake()
+    await asyncio.sleep(3 * TICK)
+    assert len(passes.times) == 1
+
+
 async def test_what_passes_is_said_once_tried_again_sooner_and_said_when_it_is_over(
     running: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
