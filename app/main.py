@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,7 +80,7 @@ from app.signin.passwords import Passwords
 from app.signin.sessions import Sessions
 from app.topics import store
 from app.topics.cache import Policies
-from app.topics.config import defaults_of
+from app.topics.config import Defaults, defaults_of
 from app.topics.hints import Hints
 from app.topics.names import Names
 from app.topics.relay import Relay
@@ -210,7 +210,7 @@ async def _running(
         prepared_statements=settings.prepared_statements,
         numbers=counted,
     )
-    secret = settings.jwt_secret
+    secret, defaults = settings.jwt_secret, defaults_of(settings)
     directory = Directory(
         pools.rest,
         settings.api_keys,
@@ -220,7 +220,7 @@ async def _running(
     hints, relay = _relay(settings, slot, folder, counted)
     try:
         await directory.reload()
-        await store.keep_defaults(pools.rest, defaults_of(settings))
+        await store.keep_defaults(pools.rest, defaults)
         _must_not_be_open_to_others(settings, directory)
     except BaseException:
         if relay is not None:
@@ -229,7 +229,9 @@ async def _running(
         raise
     sessions = Sessions(pools.rest, directory, Passwords(settings.bcrypt_cost), seconds=settings.token_seconds)
     access = Access(directory, quota, sessions, settings.proxies, local=is_loopback(settings.host))
-    policies = Policies(pools.rest, defaults_of(settings), counted)
+    redis = _redis(settings, pools, defaults, hints, counted)
+    bus, tier, buckets = redis or (None, None, None)
+    policies = Policies(pools.rest, defaults, counted, tier)
     engine = Engine(
         pools,
         policies,
@@ -240,6 +242,7 @@ async def _running(
         signs=settings.webhook_secret is not None,
         to_files=settings.archive_to_files,
         processes=settings.workers,
+        buckets=buckets,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender = Sender(
@@ -249,7 +252,9 @@ async def _running(
         secret=None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value(),
     )
     _connect(hints, relay, policies, engine, directory)
-    redis = _redis(settings, pools, policies, engine, hints)
+    if bus is not None and tier is not None:
+        bus.start()
+        tier.start()
     app.state.stopping = engine.stop
     reapers.start()
     sender.start()
@@ -267,7 +272,7 @@ async def _running(
         # What is still under way afterwards is unanswered, and nothing worse.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
-        await asyncio.gather(*(end.stop() for end in redis))
+        await asyncio.gather(*(end.stop() for end in redis or ()))
         if relay is not None:
             await relay.stop()
         await pools.close(settings.stop_seconds / 4)
@@ -302,38 +307,35 @@ def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics)
 
 def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engine, directory: Directory) -> None:
     """Tell hints who wants to hear what, and who says it; then they come."""
-
-    def missed() -> None:
-        policies.forget_all()
-        directory.refresh()
-
-    hints.on_changed, hints.on_work = policies.forget, engine.heard_of_work
-    hints.on_keys, hints.on_missed = directory.refresh, missed
-    policies.on_changed, engine.waiters.on_work, directory.on_changed = hints.changed, hints.work, hints.keys
-    engine.readers.on_appended = hints.work
-    hints.on_user, engine.users.on_sent = engine.users.heard, hints.user
+    hints.topic_changed.subscribe(policies.forget)
+    hints.work_made.subscribe(engine.heard_of_work)
+    hints.user_told.subscribe(engine.users.heard)
+    hints.keys_changed.subscribe(directory.refresh)
+    hints.missed.subscribe(policies.forget_all)
+    hints.missed.subscribe(directory.refresh)
+    policies.topic_changed.subscribe(hints.changed)
+    engine.waiters.made.subscribe(hints.work)
+    engine.readers.grown.subscribe(hints.work)
+    engine.users.kept.subscribe(hints.user)
+    directory.keys_changed.subscribe(hints.keys)
     if relay is not None:
         relay.start()
 
 
 def _redis(
-    settings: Settings, pools: Pools, policies: Policies, engine: Engine, hints: Hints
-) -> Sequence[Bus | Tier | RedisBuckets]:
-    """What is between all processes of a database, started; nothing where there is no Redis."""
+    settings: Settings, pools: Pools, defaults: Defaults, hints: Hints, counted: Metrics
+) -> tuple[Bus, Tier, RedisBuckets] | None:
+    """What is between all processes of a database; None where there is no Redis."""
     if settings.redis_url is None:
-        return ()
+        return None
     from app.topics.buckets import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
     from app.topics.bus import Bus  # noqa: PLC0415
     from app.topics.tier import Tier  # noqa: PLC0415
 
     url = settings.redis_url.get_secret_value()
     # Policies are what the service's defaults make of rows: who has others does not share them.
-    policies.second = tier = Tier(url, pools.rest, engine.metrics, variant=repr(policies.defaults))
-    bus = Bus(url, hints, engine.metrics, tier=tier)
-    engine.throttle.shared = buckets = RedisBuckets(url)
-    bus.start()
-    tier.start()
-    return bus, tier, buckets
+    tier = Tier(url, pools.rest, counted, variant=repr(defaults))
+    return Bus(url, hints, counted, tier=tier), tier, RedisBuckets(url)
 
 
 def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:

@@ -73,7 +73,7 @@ class Access:
         self._local_hosts: set[bytes] = set()  # Host headers that were looked at, and lead here
         # Open streams, by the key that each was opened with; None: it was opened without one.
         self._watched: dict[Key | None, set[Callable[[HoldfastError], None]]] = {}
-        directory.on_loaded = self._cut_off
+        directory.loaded.subscribe(self._cut_off)
 
     def check(
         self,

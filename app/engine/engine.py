@@ -40,7 +40,7 @@ from app.engine.screens import MOST_STREAMS, Screens
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
 from app.engine.streams import Streams
-from app.engine.throttle import Throttle
+from app.engine.throttle import Buckets, Throttle
 from app.engine.users import Users
 from app.engine.uses import Uses
 from app.engine.waiters import Waiters
@@ -82,6 +82,7 @@ class Engine:
         signs: bool = False,
         to_files: bool = False,
         processes: int = 1,
+        buckets: Buckets | None = None,
     ) -> None:
         self._pools = pools
         self.metrics = metrics or Metrics(most_topics=most_topics)
@@ -94,9 +95,9 @@ class Engine:
         self.fairness = Fairness()
         self.looks = Looks(pools, self.cursors, self.fairness)
         self.waiters = Waiters(pools, self.cursors)
-        self.waiters.on_claimable = self.fairness.heard
+        self.waiters.claimable.subscribe(self.fairness.heard)
         self.readers = Readers(pools)
-        self.throttle = Throttle(pools, self.waiters.wake)
+        self.throttle = Throttle(pools, self.waiters.wake, buckets)
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         self.checks = Checks(pools.rest, policies, self.metrics)
         self.users = Users(pools, self.metrics, max_waiting)

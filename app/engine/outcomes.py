@@ -69,7 +69,7 @@ class Outcomes:
         self._waited: dict[tuple[int, int], tuple[Topic, set[asyncio.Event]]] = {}
         self._poll = Loop("look for the ends of jobs", self._look_for_ends, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
-        settlements.on_ended = self._ended
+        settlements.settled.subscribe(self._ended)
 
     async def of(
         self,

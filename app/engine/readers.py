@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.base.loops import REST, Loop
+from app.base.signals import Signal
 from app.queue import log as core
 from app.topics.settings import TopicType
 
@@ -79,10 +80,9 @@ class Readers:
         self._base = 0
         self._poll = Loop("look for records", self._look, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
-        # Told of (topic id, records) that this process has appended: other processes' readers want to know.
-        self.on_appended: Callable[[int, int], None] = lambda _topic_id, _records: None
-        # Told of a topic that has changed, and who is parked there, by what they want to be woken with.
-        self.on_wanted: Callable[[Policy, Mapping[Ask, Sequence[Parked]]], None] = lambda _policy, _wanted: None
+        self.grown: Signal[int, int] = Signal()  # topic id, and how many records this process has appended
+        # A topic that has changed, and who is parked there, by what they want to be woken with.
+        self.wanted: Signal[Policy, Mapping[Ask, Sequence[Parked]]] = Signal()
 
     def mark(self) -> int:
         """What to hand to `wait`: taken before the read that found nothing."""
@@ -131,7 +131,7 @@ class Readers:
     def appended(self, topic_id: int, records: int) -> None:
         """This process has appended so many records: wake the readers, here and elsewhere."""
         self.wake(topic_id)
-        self.on_appended(topic_id, records)
+        self.grown.emit(topic_id, records)
 
     def wake(self, topic_id: int) -> None:
         """The topic has more, or is gone: wake all who wait for it."""
@@ -150,7 +150,7 @@ class Readers:
                 else:
                     wanted.setdefault(ask, []).append(reader)
             if wanted:
-                self.on_wanted(waited.policy, wanted)
+                self.wanted.emit(waited.policy, wanted)
 
     def parked(self, topic: str) -> int:
         """How many wait for a topic."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
+from app.base.signals import Signal
 from app.engine.group import GroupCommit, shown, tried_again
 from app.metrics.numbers import Verb
 from app.queue import consumer
@@ -60,10 +61,8 @@ class Settlements:
         self._acked, self._nacked, self._failed, self._extended = (
             Verb(shared.metrics, verb) for verb in ("ack", "nack", "fail", "extend")
         )
-        # Told of (topic id, seqs) that are no longer leased by their holder's own doing: streams, and who waits for the
-        # end of a job.
-        self.on_settled: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
-        self.on_ended: Callable[[int, Sequence[int]], None] = lambda _topic_id, _seqs: None
+        # Topic id, and seqs that are leased no more, by their holder's own doing.
+        self.settled: Signal[int, Sequence[int]] = Signal()
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
         self._acks: GroupCommit[_Call, set[int]] = GroupCommit(
             self._ack, max_waiting=shared.max_waiting, weight=_weight
@@ -305,8 +304,7 @@ class Settlements:
         self._shared.moved(policy.topic, in_flight=-len(done))
         self._shared.freed(policy, len(done), tenants)
         seqs = [entries[i].held.seq for i in done]
-        self.on_settled(policy.topic.id, seqs)
-        self.on_ended(policy.topic.id, seqs)
+        self.settled.emit(policy.topic.id, seqs)
 
 
 _NONE: Final = ReturnedKeyed(set(), set(), set(), [])

@@ -53,7 +53,7 @@ class SharedReads:
         # Who is handed a read as soon as it has landed.
         self._parked: dict[tuple[int, Ask], set[Parked]] = {}
         self._handing: set[asyncio.Task[None]] = set()
-        readers.on_wanted = self._wanted
+        readers.wanted.subscribe(self._wanted)
 
     async def read(self, policy: Policy, ask: Ask) -> Read:
         """What comes after the cursor, as of this call or later; of `ask`, `without` must be a tuple.

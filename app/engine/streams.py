@@ -58,7 +58,7 @@ class Streams:
         self._open: set[Stream] = set()
         self._holders: dict[tuple[int, int], Stream] = {}
         self._stopping = False
-        settlements.on_settled = self._settled
+        settlements.settled.subscribe(self._settled)
         self.sent = {
             event: shared.metrics.counter(catalogue.STREAM_FRAMES, event) for event in ("job", "error", "heartbeat")
         }

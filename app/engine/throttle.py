@@ -53,10 +53,10 @@ class Throttle:
     `wake(topic id, jobs)` is called when there may be tokens again for so many jobs, and somebody was sent away.
     """
 
-    def __init__(self, pools: Pools, wake: Callable[[int, int], None]) -> None:
+    def __init__(self, pools: Pools, wake: Callable[[int, int], None], shared: Buckets | None = None) -> None:
         self._pools = pools
         self._wake = wake
-        self.shared: Buckets | None = None
+        self.shared = shared
         self._database: str | None = None
         self._closed: dict[int, _Closed] = {}
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -18,6 +18,7 @@ import msgspec
 
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
+from app.base.signals import Signal
 from app.engine.group import GroupCommit
 from app.errors import HoldfastError, ShuttingDown, Throttled
 from app.metrics import catalogue
@@ -75,8 +76,7 @@ class Users:
             passing=(asyncpg.PostgresError,),
         )
         self._stopping = False
-        # Told of users, by their digests, whose events this process has kept: others' listeners want to know.
-        self.on_sent: Callable[[str], None] = lambda _digest: None
+        self.kept: Signal[str] = Signal()  # digest of a user whose events this process has kept
 
     async def send(self, event: New) -> int:
         """Keep an event: its id. Raises TooManyWaiting, Unavailable."""
@@ -185,7 +185,7 @@ class Users:
         self._kept.add(len(events))
         for digest in {digest_of(event.user_id) for event in events}:
             self.heard(digest)
-            self.on_sent(digest)
+            self.kept.emit(digest)
         return [[next(ids) for _ in call] for call in calls]
 
     async def _look(self) -> float | None:

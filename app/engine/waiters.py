@@ -11,12 +11,13 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app import tasks
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE
+from app.base.signals import Signal
 from app.queue import inspector
 
 if TYPE_CHECKING:
@@ -81,10 +82,8 @@ class Waiters:
         self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
         self._loop = Loop("look for work", self._poll, POLL_SECONDS, first=POLL_SECONDS)
         self._looks: set[asyncio.Task[None]] = set()
-        # Told of (topic id, jobs) that this process has made claimable: other processes' waiters want to know.
-        self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
-        # Told of (topic id, tenants, None for unknown ones) that have something to claim.
-        self.on_claimable: Callable[[int, Collection[str] | None], None] = lambda _topic_id, _tenants: None
+        self.made: Signal[int, int] = Signal()  # topic id, and how many jobs this process has made claimable
+        self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, and whose; None: not known
 
     def mark(self, topic_id: int, tenants: Collection[str] | None = None, tags: Collection[str] | None = None) -> int:
         """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
@@ -159,9 +158,9 @@ class Waiters:
         """This process has made so many more jobs claimable, of these tenants and with these tags where that is known:
         wake who wants them, here and elsewhere."""
         if jobs:
-            self.on_claimable(topic_id, tenants)
+            self.claimable.emit(topic_id, tenants)
             self.wake(topic_id, jobs, tenants, tags)
-            self.on_work(topic_id, jobs)
+            self.made.emit(topic_id, jobs)
 
     def wake(
         self,
@@ -278,7 +277,7 @@ class Waiters:
             if probe is not None:
                 self._cursors.saw_clock(waited.topic.id, probe.at)
             if probe is not None and probe.claimable:
-                self.on_claimable(waited.topic.id, None)
+                self.claimable.emit(waited.topic.id, None)
                 self.wake(waited.topic.id, 1)
                 continue
             self.found_nothing(waited.topic.id, before[waited.topic.id])

@@ -18,6 +18,7 @@ import msgspec
 
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
+from app.base.signals import Signal
 from app.engine.readers import Parked
 from app.engine.sharing import Read, SharedReads
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
@@ -63,9 +64,7 @@ class Watch:
         self.places = dict(places)
         self.moved = moved
         self.error: HoldfastError | None = None
-        self.on_end: Callable[[], None] = lambda: None
-        # Told of news while it waits: whether the connection took them at once.
-        self.takes: Callable[[Told], bool] = lambda _told: False
+        self.ended: Signal[()] = Signal()
         self.mark = 0
         self.seen: dict[int, int] = {}
         self.policies: dict[int, Policy] = {}
@@ -79,7 +78,7 @@ class Watch:
         """Ask the connection to say this and close."""
         if self.error is None:
             self.error = error
-            self.on_end()
+            self.ended.emit()
 
     def rewind(self, seqs: Mapping[str, int]) -> None:
         """Go back to where the client says that it is; never ahead of where the server says."""
@@ -167,8 +166,9 @@ class Watches:
         self._saving.start()
         return watch
 
-    async def next(self, watch: Watch, seconds: float) -> Told | None:
+    async def next(self, watch: Watch, seconds: float, takes: Callable[[Told], bool]) -> Told | None:
         """The watch's next news; None: there was nothing for so long. What it answers counts once it was advanced by.
+        `takes` hears of news while it waits: whether the connection took them at once.
 
         Raises Unavailable, after which it may be called again.
         """
@@ -186,7 +186,7 @@ class Watches:
             if left <= 0:
                 return None
             left = min(left, AGAIN_SECONDS) if watch.again else left
-            parked = Parked(watch.seen, watch.asks, partial(self._told_at_once, watch))
+            parked = Parked(watch.seen, watch.asks, partial(self._told_at_once, watch, takes))
             news = await readers.park(parked, watch.policies, watch.mark, left)
             # At once, or from when the reads are: what changes from then on wakes the next wait.
             watch.mark = readers.mark()
@@ -259,7 +259,7 @@ class Watches:
             return None
         return Told(name, place, Place(place.topic_id, at), read, caught_up)
 
-    def _told_at_once(self, watch: Watch, read: Read) -> bool:
+    def _told_at_once(self, watch: Watch, takes: Callable[[Told], bool], read: Read) -> bool:
         """Tell a watch of one topic, which waits and has everything else, without waking it: with a hundred of them on
         one log, waking is a third of what a write costs."""
         if len(watch.places) != 1:
@@ -270,7 +270,7 @@ class Watches:
             return False
         if at != place.seq:
             told = Told(name, place, Place(place.topic_id, at), read)
-            if not watch.takes(told):
+            if not takes(told):
                 return False
             watch.advance(told)
         watch.read(place.topic_id, read)

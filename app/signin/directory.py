@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from app.base.fresh import Fresh
 from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
+from app.base.signals import Signal
 from app.db import sql
 from app.keys import Key, scopes_of
 from app.settings import LEAST_SECRET_BYTES
@@ -68,10 +69,8 @@ class Directory:
         self.loads = 0  # how often the database was asked
         # Whether a request needs sign-in at all. Read on every request.
         self.guarded = bool(fixed)
-        # Called after each load: some keys and sessions may be good no more.
-        self.on_loaded: Callable[[], None] = lambda: None
-        # Told of a change that this process has made: others want to know.
-        self.on_changed: Callable[[], None] = lambda: None
+        self.loaded: Signal[()] = Signal()  # some keys and sessions may be good no more
+        self.keys_changed: Signal[()] = Signal()  # by this process
 
     @property
     def live(self) -> int:
@@ -123,11 +122,11 @@ class Directory:
         if gone:
             self._known = {digest: key for digest, key in self._known.items() if key.id != gone}
         self.guarded = True  # a key or user exists, whatever became of it
-        self.on_changed()
+        self.keys_changed.emit()
         if not await self._reload_or_say():
             self._users = {user_id: one for user_id, one in self._users.items() if user_id != user}
             self.refresh()
-            self.on_loaded()
+            self.loaded.emit()
 
     async def look_again(self) -> None:
         """Somebody has come with a key that is not known: it may have been made elsewhere a moment ago.
@@ -149,7 +148,7 @@ class Directory:
             async with asyncio.timeout(LOAD_SECONDS):
                 await self._load()
             self._answered = covers
-        self.on_loaded()
+        self.loaded.emit()
 
     async def _load(self) -> None:
         asked_at = time.monotonic()  # before the database looks at its clock: a key never lives longer here than there

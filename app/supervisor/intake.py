@@ -91,4 +91,4 @@ class _Counted(BoundedProtocol):
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()
         if socket is not self:
-            socket.ended = self._intake.closed  # type: ignore[attr-defined]  # it is a BoundedSocket from now on
+            socket.ended.subscribe(self._intake.closed)  # type: ignore[attr-defined]  # it is a BoundedSocket from now on

@@ -6,12 +6,12 @@ Loaded with the first one: a service without any pays nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.server import ServerProtocol
 
+from app.base.signals import Signal
 from app.settings import Settings
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024  # of a client's: it has nothing to say
@@ -24,11 +24,11 @@ log.setLevel(logging.WARNING)
 
 
 class BoundedSocket(WebSocketsSansIOProtocol):
-    """One connection after its upgrade. `ended` is called when it is lost."""
+    """One connection after its upgrade."""
 
     def __init__(self, limits: Settings, **protocol: Any) -> None:
         super().__init__(**protocol)
-        self.ended: Callable[[], None] = lambda: None
+        self.ended: Signal[()] = Signal()
         self.logger = log
         self.conn = ServerProtocol(max_size=MAX_MESSAGE_BYTES, logger=log)
         self._limits = limits
@@ -37,7 +37,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.ended()
+        self.ended.emit()
 
     def shutdown(self) -> None:
         # Its application has been told, says why, and closes it.

@@ -90,7 +90,7 @@ class Bus:
                 await self._channel.ping()
             elif message["type"] == "subscribe":
                 self._connected = True
-                self._hints.on_missed()
+                self._hints.missed.emit()
             elif message["type"] == "message":
                 self._heard_of.add(self._hints.heard(message["data"]))
         except BaseException:

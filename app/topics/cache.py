@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from app.audit import trail
 from app.audit.trail import Actor
 from app.base.fresh import Fresh
+from app.base.signals import Signal
 from app.errors import NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.numbers import Numbers
@@ -58,7 +59,13 @@ class Policies:
     was forgotten is asked of PostgreSQL the next time, and not of the second tier.
     """
 
-    def __init__(self, pool: Pool, defaults: Defaults = DEFAULTS, numbers: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        defaults: Defaults = DEFAULTS,
+        numbers: Numbers | None = None,
+        second: SecondTier | None = None,
+    ) -> None:
         counted = numbers or Numbers()
         self._hits, self._misses, self._loaded, self._absent = (
             counted.counter(catalogue.CONFIG_READS, tier, outcome)
@@ -66,10 +73,9 @@ class Policies:
             for outcome in ("hit", "miss")
         )
         self._pool = pool
-        self.second: SecondTier | None = None
+        self._second = second
         self.defaults = defaults  # what topics get that were left to the service
-        # Told of a topic that this process has changed: other processes' caches want to know.
-        self.on_changed: Callable[[str], None] = lambda _name: None
+        self.topic_changed: Signal[str] = Signal()  # by this process
         self._fresh: Fresh[str, Found] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
         self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self._watched: dict[str, set[asyncio.Future[None]]] = {}
@@ -147,7 +153,7 @@ class Policies:
     def changed(self, name: str) -> None:
         """This process has changed the topic: forget it, here and elsewhere."""
         self.forget(name)
-        self.on_changed(name)
+        self.topic_changed.emit(name)
 
     def forget(self, name: str) -> None:
         """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""
@@ -155,8 +161,8 @@ class Policies:
         for changed in self._watched.get(name, ()):
             if not changed.done():
                 changed.set_result(None)
-        if self.second is not None:
-            self.second.doubt(name)
+        if self._second is not None:
+            self._second.doubt(name)
 
     @contextmanager
     def watched(self, name: str) -> Iterator[asyncio.Future[None]]:
@@ -176,7 +182,7 @@ class Policies:
         self._fresh.forget_all()
 
     async def _load(self, name: str) -> Found:
-        second = self.second
+        second = self._second
         found = NOTHING if second is None else await second.read(name)
         if found.policy is not None:
             return found

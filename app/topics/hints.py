@@ -16,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from app.base.signals import Signal
+
 GATHER_SECONDS: Final = 0.02  # hints of so long go out together
 MOST_WAITING: Final = 1_000  # topics of a kind of hint that wait for a carrier, and users
 DIGEST_DIGITS: Final = 16
@@ -93,10 +95,6 @@ class Outbox:
 class Hints:
     """One process's word to the others, and theirs to it.
 
-    `on_changed(topic)`: its configuration is another now. `on_work(topic id, jobs)`: so many were added elsewhere.
-    `on_user(digest)`: a user has more events. `on_keys()`: API keys were made, rotated or revoked.
-    `on_missed()`: hints may have been lost.
-
     `service`: a name that the workers of one service share, if a relay is between them. What came that way is not
     counted again when it comes over Redis.
     """
@@ -105,11 +103,12 @@ class Hints:
         self.me = f"{service}.{secrets.token_hex(8)}"
         self._siblings = f"{service}." if service else ""
         self._outboxes: list[Outbox] = []
-        self.on_changed: Callable[[str], None] = lambda _topic: None
-        self.on_work: Callable[[int, int], None] = lambda _topic_id, _jobs: None
-        self.on_user: Callable[[str], None] = lambda _digest: None
-        self.on_keys: Callable[[], None] = lambda: None
-        self.on_missed: Callable[[], None] = lambda: None
+        # What is heard of others.
+        self.topic_changed: Signal[str] = Signal()  # its configuration is another now
+        self.work_made: Signal[int, int] = Signal()  # topic id, and how many jobs or records
+        self.user_told: Signal[str] = Signal()  # digest of a user who has more events
+        self.keys_changed: Signal[()] = Signal()  # API keys were made, rotated or revoked
+        self.missed: Signal[()] = Signal()  # hints may have been lost
 
     def outbox(self, wake: Callable[[], object]) -> Outbox:
         """For one more carrier, to be woken when there is something: what is said from now on."""
@@ -142,17 +141,17 @@ class Hints:
             case [_, sender, *_] if sender == self.me:
                 return False
             case ["c", _, topic]:
-                self.on_changed(topic)
+                self.topic_changed.emit(topic)
             case ["w", sender, topic_id, jobs] if topic_id.isdecimal() and jobs.isdecimal() and len(data) < 100:
                 if not relayed and self._siblings and sender.startswith(self._siblings):
                     return False
-                self.on_work(int(topic_id), int(jobs))
+                self.work_made.emit(int(topic_id), int(jobs))
             case ["u", _, digest] if len(digest) == DIGEST_DIGITS:
-                self.on_user(digest)
+                self.user_told.emit(digest)
             case ["k", _]:
-                self.on_keys()
+                self.keys_changed.emit()
             case ["m", _]:
-                self.on_missed()
+                self.missed.emit()
             case _:
                 log.warning("A hint of another kind: %r", data[:100])
                 return False

@@ -225,8 +225,9 @@ def hints(data: bytes) -> None:
     """A word from another process: one of five, or passed over."""
     heard: list[object] = []
     one = Hints()
-    one.on_changed = one.on_user = heard.append
-    one.on_work = lambda topic_id, jobs: heard.append(topic_id + jobs)
+    one.topic_changed.subscribe(heard.append)
+    one.user_told.subscribe(heard.append)
+    one.work_made.subscribe(lambda topic_id, jobs: heard.append(topic_id + jobs))
     one.heard(data)
     one.heard(data, relayed=True)
 

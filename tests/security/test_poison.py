@@ -59,8 +59,9 @@ def test_a_hint_is_understood_or_passed_over(message: bytes) -> None:
     """With every ear of a process on it."""
     hints = Hints()
     heard: list[object] = []
-    hints.on_changed = hints.on_user = heard.append
-    hints.on_work = lambda topic_id, jobs: heard.append((topic_id, jobs))
+    hints.topic_changed.subscribe(heard.append)
+    hints.user_told.subscribe(heard.append)
+    hints.work_made.subscribe(lambda topic_id, jobs: heard.append((topic_id, jobs)))
     hints.heard(message)
     hints.heard(message, relayed=True)
     assert all(isinstance(one, str | tuple) for one in heard)

@@ -59,15 +59,15 @@ async def start_process(pools: Pools) -> AsyncIterator[Start]:
         machine = new_machine(pools)
         numbers, hints = Numbers(), Hints()
         second = Tier(url, machine.pools.rest, numbers, variant=variant)
-        policies = cache.Policies(machine.pools.rest, numbers=numbers)
-        policies.second = second
+        policies = cache.Policies(machine.pools.rest, numbers=numbers, second=second)
         process = Process(policies, second, machine.log, numbers, hints)
         second.start()
         ends.append(second)
         if hears:
             heard = asyncio.Event()
-            hints.on_changed, hints.on_missed = policies.forget, heard.set
-            policies.on_changed = hints.changed
+            hints.topic_changed.subscribe(policies.forget)
+            hints.missed.subscribe(heard.set)
+            policies.topic_changed.subscribe(hints.changed)
             bus = Bus(url, hints, tier=second)
             bus.start()
             ends.append(bus)

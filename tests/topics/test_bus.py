@@ -92,11 +92,11 @@ async def buses(redis: Redis) -> AsyncIterator[Ends]:
     one, two = Hints(), Hints()
     ends = Bus(redis.url, one), Bus(redis.url, two)
     heard: list[object] = []
-    two.on_changed = heard.append
-    two.on_keys = lambda: heard.append("keys")
-    two.on_work = lambda topic_id, jobs: heard.append((topic_id, jobs))
-    two.on_user = heard.append
-    two.on_missed = lambda: heard.append("missed")
+    two.topic_changed.subscribe(heard.append)
+    two.keys_changed.subscribe(lambda: heard.append("keys"))
+    two.work_made.subscribe(lambda topic_id, jobs: heard.append((topic_id, jobs)))
+    two.user_told.subscribe(heard.append)
+    two.missed.subscribe(lambda: heard.append("missed"))
     for end in ends:
         end.start()
     await until(lambda: "missed" in heard)

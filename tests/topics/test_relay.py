@@ -23,11 +23,11 @@ class Worker:
         self.numbers = Numbers()
         self.hints = Hints("service")
         self.heard: list[object] = []
-        self.hints.on_changed = self.heard.append
-        self.hints.on_keys = lambda: self.heard.append("keys")
-        self.hints.on_work = lambda topic_id, jobs: self.heard.append((topic_id, jobs))
-        self.hints.on_user = self.heard.append
-        self.hints.on_missed = lambda: self.heard.append("missed")
+        self.hints.topic_changed.subscribe(self.heard.append)
+        self.hints.keys_changed.subscribe(lambda: self.heard.append("keys"))
+        self.hints.work_made.subscribe(lambda topic_id, jobs: self.heard.append((topic_id, jobs)))
+        self.hints.user_told.subscribe(self.heard.append)
+        self.hints.missed.subscribe(lambda: self.heard.append("missed"))
         self.relay = Relay(folder, slot, slots, self.hints, self.numbers)
 
     def count(self, outcome: str) -> float:

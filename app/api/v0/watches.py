@@ -7,6 +7,7 @@ import base64
 import binascii
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -172,8 +173,7 @@ class WatchStream(EventStream):
         watch = self._watch
         telling = asyncio.ensure_future(self._tell(send))
         leaving.add_done_callback(lambda _: telling.cancel())
-        watch.on_end = lambda: self._interrupt(telling)
-        watch.takes = lambda told: self._push_at_once(send, told)
+        watch.ended.subscribe(lambda: self._interrupt(telling))
         try:
             if watch.error is None:
                 await asyncio.wait([telling])
@@ -208,12 +208,12 @@ class WatchStream(EventStream):
         return True
 
     async def _tell(self, send: Send) -> None:
-        watch, watches = self._watch, self._watches
+        watch, watches, takes = self._watch, self._watches, partial(self._push_at_once, send)
         patience = watch.options.heartbeat_ms / 1000
         self._quiet_since = time.monotonic()
         while watch.error is None:
             try:
-                told = await watches.next(watch, self._quiet_since + patience - time.monotonic())
+                told = await watches.next(watch, self._quiet_since + patience - time.monotonic(), takes)
             except Unavailable as error:  # advice: the stream goes on
                 await self._push(send, "error", error_frame(error, 429))
                 await asyncio.sleep(ADVICE_SECONDS)
