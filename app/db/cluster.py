@@ -89,11 +89,9 @@ class Cluster:
             if _is_free(last):
                 yield last
         dice = SystemRandom()
-        while True:
-            port = next((port for port in dice.sample(PORTS, 50) if _is_free(port)), None)
-            if port is None:
-                raise ConfigurationError(f"No free port for PostgreSQL between {PORTS.start} and {PORTS.stop}")
+        while port := next((port for port in dice.sample(PORTS, 50) if _is_free(port)), None):
             yield port
+        raise ConfigurationError(f"No free port for PostgreSQL between {PORTS.start} and {PORTS.stop}")
 
     def remember(self, port: int) -> None:
         self.port.write_text(f"{port}\n")

@@ -109,9 +109,10 @@ async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] 
     every TOLD_SECONDS. `away` is called before the first wait. Raises as `facts` does; at once where no wait helps."""
     clock = asyncio.get_running_loop().time
     began, told = clock(), -TOLD_SECONDS
-    while True:
+    found = None
+    while found is None:
         try:
-            return await facts(url, patience=0.0)
+            found = await facts(url, patience=0.0)
         except Away as error:
             now = clock()
             left = began + seconds - now
@@ -123,7 +124,8 @@ async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] 
                     await away()
                 told = now
                 log.warning("Waiting for PostgreSQL, %.0f s more at most. %s", left, error)
-        await asyncio.sleep(min(AGAIN_SECONDS, left))
+            await asyncio.sleep(min(AGAIN_SECONDS, left))
+    return found
 
 
 async def facts(url: str, *, patience: float = WAIT_SECONDS) -> Facts:
@@ -237,9 +239,10 @@ async def _alembic(url: str, *words: str) -> None:
 
 async def _connect(url: str, patience: float) -> asyncpg.Connection:
     end = asyncio.get_running_loop().time() + patience
-    while True:
+    connection = None
+    while connection is None:
         try:
-            return await Hosts(url).connect(
+            connection = await Hosts(url).connect(
                 timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
             )
         except asyncpg.CannotConnectNowError as error:
@@ -259,6 +262,7 @@ async def _connect(url: str, patience: float) -> asyncpg.Connection:
             passing = isinstance(error, PASSING) and not isinstance(error, ssl.SSLError)
             kind = Away if passing else ConfigurationError
             raise kind(f"The database at {_place(url)} can't be reached: {_reason(error)}") from None
+    return connection
 
 
 def _place(url: str) -> str:

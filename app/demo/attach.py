@@ -66,11 +66,9 @@ def started(logs: Path) -> Iterator[str]:
 
 def _url(process: subprocess.Popen[bytes], out: Path, err: Path) -> str:
     end = time.monotonic() + START_SECONDS
-    while True:
-        match = re.search(r" is running on (\S+) .*\n", out.read_text())
-        if match:
-            return match.group(1)
+    while not (match := re.search(r" is running on (\S+) .*\n", out.read_text())):
         if process.poll() is not None or time.monotonic() > end:
             words = err.read_text().strip().splitlines() or ["it did not say why"]
             raise Refused(f"the service did not start: {words[-1].removeprefix('holdfast: ')}")
         time.sleep(0.05)
+    return match.group(1)

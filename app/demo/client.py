@@ -41,8 +41,10 @@ class Client:
 
         What was repeated may have been done twice: two jobs for one enqueue, none for a second ack. Raises Refused.
         """
-        end = time.monotonic() + PATIENCE
-        while True:
+        end, reason = time.monotonic() + PATIENCE, ""
+        while not reason or time.monotonic() <= end:
+            if reason:
+                time.sleep(PAUSE)
             try:
                 status, answer = self.once(method, path, body)
             except AWAY as error:
@@ -53,9 +55,7 @@ class Client:
                 reason = _reason(status, answer)
                 if status not in BUSY:
                     raise Refused(reason)
-            if time.monotonic() > end:
-                raise Refused(reason)
-            time.sleep(PAUSE)
+        raise Refused(reason)
 
     def once(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
         """Status and answer of a call that is made once; no JSON object is {}. Raises what AWAY lists."""

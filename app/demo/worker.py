@@ -35,8 +35,7 @@ class Worker:
         self._journal.write({"ready": True})
 
     def run(self) -> None:
-        while True:
-            answer = self._verb("claim", max=self._task.batch, wait_ms=WAIT_MS, lease_ms=self._task.lease_ms)
+        while answer := self._verb("claim", max=self._task.batch, wait_ms=WAIT_MS, lease_ms=self._task.lease_ms):
             if answer["claimed"]:
                 self._batch(answer["claimed"], answer["ready"])
 

@@ -110,7 +110,8 @@ def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
 @types.coroutine
 def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
     """The rest of what was begun by its first step, which `waits_for` came from."""
-    while True:
+    ended = False
+    while not ended:
         try:
             answer = yield waits_for
         except BaseException as error:
@@ -120,7 +121,7 @@ def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any,
         try:
             waits_for = resume()
         except StopIteration:
-            return
+            ended = True
 
 
 def _flow(receive: Receive) -> Any:

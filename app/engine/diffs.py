@@ -41,17 +41,17 @@ class Diffs:
 
     async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
         """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
-        readers, until = self._shared.readers, time.monotonic() + seconds
-        while True:
+        readers, until, more = self._shared.readers, time.monotonic() + seconds, True
+        while more:
             mark = readers.mark()
             diff = await self.once(policy, ask)
             left = until - time.monotonic()
             head, at = diff.extent.head_seq, diff.records.next_seq
-            if diff.records.seqs or at != ask.after or at != head or left <= 0:
-                return diff
-            topic_id = policy.topic.id
-            if not await readers.wait({topic_id: head}, {topic_id: policy}, mark, left):
-                return diff
+            more = not diff.records.seqs and ask.after == at == head and left > 0
+            if more:
+                topic_id = policy.topic.id
+                more = bool(await readers.wait({topic_id: head}, {topic_id: policy}, mark, left))
+        return diff
 
     async def once(self, policy: Policy, ask: Ask, proof_seconds: float = PROOF_SECONDS) -> Diff:
         """What comes after the cursor at this moment. Raises TopicNotFound.

@@ -39,11 +39,11 @@ class Drains:
     async def wait(self, name: str, seconds: float) -> Left:
         """What is left of a queue, once that is nothing or after so many seconds. Raises TopicNotFound."""
         until = time.monotonic() + seconds
-        while True:
-            left = await self._look(await self._shared.policies.queue(name))
-            if left.empty or time.monotonic() + LOOK_SECONDS > until:
-                return left
+        left = await self._look(await self._shared.policies.queue(name))
+        while not left.empty and time.monotonic() + LOOK_SECONDS <= until:
             await asyncio.sleep(LOOK_SECONDS)
+            left = await self._look(await self._shared.policies.queue(name))
+        return left
 
     async def _look(self, policy: Policy) -> Left:
         db = self._shared.pools.rest

@@ -89,17 +89,21 @@ class Outcomes:
             return await self._look(policy, seq, covers, last)
         give_up = time.monotonic() + seconds
         with self._parked(policy.topic, seq) as woken:  # before the look: no end between the two goes unheard
-            while True:
-                woken.clear()
-                outcome = await self._look(policy, seq, covers)
-                left = give_up - time.monotonic()
-                if outcome is None or outcome.state != PENDING or left <= 0 or self._stopping:
-                    return outcome
+            outcome = await self._look(policy, seq, covers)
+            while (
+                outcome is not None
+                and outcome.state == PENDING
+                and (left := give_up - time.monotonic()) > 0
+                and not self._stopping
+            ):
                 timer = asyncio.get_running_loop().call_later(left, woken.set)
                 try:
                     await woken.wait()
                 finally:
                     timer.cancel()
+                woken.clear()
+                outcome = await self._look(policy, seq, covers)
+            return outcome
 
     def count(self) -> int:
         """How many wait."""

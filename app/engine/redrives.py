@@ -180,8 +180,11 @@ class Redrives:
     async def _run(self, which: UUID) -> None:
         """Step after step, until it has ended or is another process's."""
         due = time.monotonic()
+        pause: float | None = 0.0
         try:
-            while True:
+            while pause is not None:
+                due = max(due + pause, time.monotonic() - self.tempo.tick)
+                await asyncio.sleep(due - time.monotonic())
                 try:
                     pause = await self._step(which)
                 except (*UNREACHABLE, *LOST_RACE, *TOO_SLOW, HoldfastError) as error:
@@ -191,10 +194,6 @@ class Redrives:
                     pause = self.tempo.retry
                 except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
                     pause = self.tempo.tick  # a topic was deleted meanwhile, which is seen the next time
-                if pause is None:
-                    return
-                due = max(due + pause, time.monotonic() - self.tempo.tick)
-                await asyncio.sleep(due - time.monotonic())
         except asyncio.CancelledError:
             with contextlib.suppress(*UNREACHABLE):
                 await asyncio.shield(operations.leave(self._shared.pools.rest, which, self._owner))

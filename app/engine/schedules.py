@@ -124,13 +124,13 @@ class Schedules:
         """Make its job now, paused or not; its times stay as they are. Raises NotFound, what an enqueue raises,
         and then nothing has changed."""
         policies = self._shared.policies
-        while True:
+        made = None
+        while made is None:
             policy = await policies.queue((await self.get(name, covers)).topic)
             made = await policies.again_if(
                 Gone, policy, lambda now: tried_again(partial(self._run, now, name, by, covers)), policies.queue
             )
-            if made is not None:
-                return made
+        return made
 
     async def _run(self, policy: Policy, name: str, by: Actor, covers: Covers) -> Run | None:
         """None: it is another topic's by now."""

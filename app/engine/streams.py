@@ -95,7 +95,8 @@ class Streams:
         """
         opened = stream.claimer
         topic = opened.policy.topic
-        while True:
+        jobs: list[Job] = []
+        while not jobs:
             stream.room.clear()
             free = opened.max - len(stream.leased)
             if free <= 0:
@@ -115,8 +116,7 @@ class Streams:
                 # Without what may be large: a worker may take hours.
                 stream.leased[job.seq] = replace(job, payload=b"", metadata=None, more=None)
                 self._holders[topic.id, job.seq] = stream
-            if jobs:
-                return jobs
+        return jobs
 
     async def close(self, stream: Stream) -> None:
         """The connection is gone: release what was delivered on it and not settled, and nothing else."""

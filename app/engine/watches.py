@@ -173,8 +173,8 @@ class Watches:
         Raises Unavailable, after which it may be called again.
         """
         until, readers = time.monotonic() + seconds, self._shared.readers
-        while True:
-            while watch.pending:
+        while watch.pending or (left := until - time.monotonic()) > 0:
+            if watch.pending:
                 try:
                     told = await self._look(watch, watch.pending[0])
                 except UNREACHABLE as error:
@@ -182,9 +182,7 @@ class Watches:
                 watch.pending.popleft()
                 if told is not None:
                     return told
-            left = until - time.monotonic()
-            if left <= 0:
-                return None
+                continue
             left = min(left, AGAIN_SECONDS) if watch.again else left
             parked = Parked(watch.seen, watch.asks, partial(self._told_at_once, watch, takes))
             news = await readers.park(parked, watch.policies, watch.mark, left)
@@ -196,6 +194,7 @@ class Watches:
             names = {watch.policies[topic_id].topic.name for topic_id in news.changed} | watch.again
             watch.again.clear()
             watch.pending.extend(names)
+        return None
 
     async def leave(self, watch: Watch) -> None:
         """The connection has ended: save how far it came, for the next."""

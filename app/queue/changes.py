@@ -77,7 +77,8 @@ async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> Changed:
     """Change a job that waits, whose lane with a new priority is known. Raises UniqueViolationError where another job
     of its key waits."""
     payload = to.payload
-    while True:
+    row = None
+    while row is None or (not row["changed"] and row["status"] == "pending"):
         row = await db.fetchrow(
             _CHANGE,
             topic.name,
@@ -95,5 +96,4 @@ async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> Changed:
             to.run_at,
         )
         assert row is not None, "it answers one row always"
-        if row["changed"] or row["status"] != "pending":
-            return Changed(row["status"], row["was"], row["ready"], row["due"])
+    return Changed(row["status"], row["was"], row["ready"], row["due"])

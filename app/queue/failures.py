@@ -95,10 +95,10 @@ async def purge(
 ) -> Purged:
     """Delete jobs of a cluster at a place that went out by `until`: the next `limit` behind `after`."""
     count = ready = in_flight = 0
-    while True:
+    row = None
+    while row is None or row["deleted"] < row["picked"]:
         row = await db.fetchrow(_PURGE, place.topic, place.failed_in, cluster, *after, until, limit)
         assert row is not None, "it answers one row always"
         count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
-        if row["deleted"] == row["picked"]:
-            last = None if row["last_at"] is None else (row["last_at"], row["last_seq"])
-            return Purged(count, ready, in_flight, last)
+    last = None if row["last_at"] is None else (row["last_at"], row["last_seq"])
+    return Purged(count, ready, in_flight, last)

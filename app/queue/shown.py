@@ -372,9 +372,9 @@ async def purge(
     """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = in_flight = 0
     states = [state for status in statuses for state in status.states]
-    while True:
+    row = None
+    while row is None or row["deleted"] < row["picked"]:
         row = await db.fetchrow(_PURGE, topic.name, after, upto, states, limit)
         assert row is not None, "it answers one row always"
         count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
-        if row["deleted"] == row["picked"]:
-            return Purged(count, ready, in_flight, row["last_seq"])
+    return Purged(count, ready, in_flight, row["last_seq"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from app.db import sql
 from app.reapers import sweeps
 from app.reapers.pace import Pace
+from app.topics import store
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
@@ -24,7 +25,7 @@ _LOOKED = sql.load(__package__, "depths_looked")
 async def look(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Write down what queues hold, of those of which it is not what was written last: how many."""
     pace = pace or Pace()
-    async for queues in sweeps.pages(pools, engine):
+    async for queues in store.queues(pools.rest, sweeps.PAGE, defaults=engine.policies.defaults):
         await pace.batch(partial(_write, pools, engine, queues))
     await pools.rest.execute(_LOOKED)
     return pace.moved

@@ -133,15 +133,14 @@ class Runner:
 
     async def _go(self, sweep: Sweep, shared: _Shared, own: UUID | None) -> Outcome:
         """Make the run that was begun as `own`, else begin one, else join: to its end."""
-        moved = shared.moved if own is not None else None
-        while True:
+        moved, ended = shared.moved if own is not None else None, None
+        while ended is None:
             if own is None:
                 moved = await self._begin(sweep, own := uuid4())
             ended = None if moved is None else await self._drive(sweep, shared, own, moved)
             ended = ended or await self._join(sweep, shared)
-            if ended is not None:
-                return ended
             own = None
+        return ended
 
     async def _begin(self, sweep: Sweep, own: UUID, rested: timedelta = NONE, due: Due | None = None) -> int | None:
         dead = self.times.dead_after
@@ -195,21 +194,18 @@ class Runner:
 
     async def _beat(self, name: str, own: UUID, pace: Pace) -> None:
         """Give signs of life until the run is not this process's any more."""
-        while True:
+        ours = True
+        while ours:
             await asyncio.sleep(self.times.beat)
             try:
-                if not await runs.beat(self._pools.rest, name, own, pace.moved):
-                    return
+                ours = await runs.beat(self._pools.rest, name, own, pace.moved)
             except UNREACHABLE as error:
                 log.warning("%s can't give a sign of life: %r", name, error)
 
     async def _join(self, sweep: Sweep, shared: _Shared) -> Outcome | None:
         """Wait for the end of another process's run; None if it was left behind."""
         pause, joined = self.times.look, None
-        while True:
-            last = await self._read(sweep)
-            if last is None:
-                return None
+        while (last := await self._read(sweep)) is not None:
             joined = joined or last
             if last.started_at != joined.started_at:  # and ours had ended before
                 return Outcome(shared.moved)
@@ -219,9 +215,10 @@ class Runner:
                     raise Unavailable(f"The run failed, after it had moved {last.moved}: {last.error}")
                 return Outcome(last.moved)
             if not last.running:
-                return None
+                break
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, self.times.longest_look)
+        return None
 
     async def _read(self, sweep: Sweep) -> Last | None:
         return (await runs.read(self._pools.rest, [sweep.name], self.times.dead_after)).get(sweep.name)

@@ -101,10 +101,10 @@ async def earlier(db: Connection, name: str) -> list[Last]:
 
 async def schedule(db: Connection, name: str, dead: timedelta) -> Kept:
     """A sweep's schedule. It counts from the first time that anybody asks."""
-    while True:
+    row = None
+    while row is None:  # somebody has made it meanwhile
         row = await db.fetchrow(_READ_SCHEDULE, name, dead)
-        if row is not None:  # else somebody made it meanwhile
-            return Kept(**row)
+    return Kept(**row)
 
 
 async def set_schedule(db: Connection, name: str, text: str, default: str) -> tuple[str, str]:

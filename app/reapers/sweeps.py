@@ -20,7 +20,6 @@ from app.signin import limiter
 from app.topics import store
 from app.topics import watches as watched
 from app.topics.config import Policy
-from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -208,18 +207,9 @@ async def user_events(pools: Pools, _engine: Engine, pace: Pace | None = None) -
     return pace.moved
 
 
-async def pages(pools: Pools, engine: Engine) -> AsyncIterator[list[Policy]]:
-    """Every queue, up to PAGE at a time."""
-    after: str | None = ""
-    while after is not None:
-        page = await store.page(pools.rest, "", after, PAGE, defaults=engine.policies.defaults)
-        yield [policy for policy in page if policy.config.type is TopicType.QUEUE]
-        after = page[-1].topic.name if len(page) == PAGE else None
-
-
 async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
     """Every queue, one by one."""
-    async for page in pages(pools, engine):
+    async for page in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
         for policy in page:
             yield policy
 

@@ -188,8 +188,8 @@ class Server(uvicorn.Server):
         connected = []
         for door in doors:
             with suppress(OSError):  # there is no more
-                while True:
-                    connected.append(door.accept()[0])
+                for connection, _ in iter(door.accept, None):
+                    connected.append(connection)
         for server in self.servers:
             server.close()
         for connection in connected:

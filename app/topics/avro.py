@@ -81,16 +81,13 @@ class Data:
 
     def long(self) -> int:
         """A zig-zag integer of 64 bits."""
-        found = shift = 0
-        while True:
+        found = 0
+        for shift in range(0, 64, 7):
             byte = self.take(1)[0]
             found |= (byte & 0x7F) << shift
             if byte < 0x80:
                 break
-            shift += 7
-            if shift > 63:
-                raise Misfit("an integer has more than 64 bits")
-        if found >> 64:
+        if byte >= 0x80 or found >> 64:
             raise Misfit("an integer has more than 64 bits")
         return (found >> 1) ^ -(found & 1)
 

@@ -118,15 +118,14 @@ class Policies:
         """What a verb answers. Where it raises `gone`, the topic may have been deleted, and made anew, through another
         process: then once more, with the policy that `find` has by the topic's name. If it is the same topic, the error
         stands. Raises what these two raise."""
-        while True:
-            try:
-                return await verb(policy)
-            except gone:
-                self.forget(policy.topic.name)
-                fresh = await find(policy.topic.name)
-                if fresh.topic.id == policy.topic.id:
-                    raise
-                policy = fresh
+        try:
+            return await verb(policy)
+        except gone:
+            self.forget(policy.topic.name)
+            fresh = await find(policy.topic.name)
+            if fresh.topic.id == policy.topic.id:
+                raise
+        return await self.again_if(gone, fresh, verb, find)
 
     async def queue(self, name: str) -> Policy:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""
@@ -142,13 +141,13 @@ class Policies:
     async def queue_or_new(self, name: str, by: Actor = trail.SERVICE) -> Policy:
         """The policy of a queue, which is made as the messages dialect makes one if there is no such topic; of any
         number that come at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
-        while True:
-            try:
-                return await self.queue(name)
-            except TopicNotFound:
-                chosen = of_messages(name)
-            if await store.create(self._pool, name, chosen, by):
-                self.changed(name)
+        try:
+            return await self.queue(name)
+        except TopicNotFound:
+            chosen = of_messages(name)
+        if await store.create(self._pool, name, chosen, by):
+            self.changed(name)
+        return await self.queue_or_new(name, by)
 
     def changed(self, name: str) -> None:
         """This process has changed the topic: forget it, here and elsewhere."""

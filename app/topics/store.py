@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -71,6 +71,17 @@ async def page(
     return [_policy(row, defaults) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
 
 
+async def queues(
+    db: Connection, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> AsyncIterator[list[Policy]]:
+    """Every queue, up to `limit` at a time; else as page."""
+    after: str | None = ""
+    while after is not None:
+        found = await page(db, "", after, limit, defaults=defaults, allowed=allowed)
+        yield [policy for policy in found if policy.config.type is TopicType.QUEUE]
+        after = found[-1].topic.name if len(found) == limit else None
+
+
 async def configured(
     db: Connection, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
 ) -> list[Policy]:
@@ -117,26 +128,25 @@ async def put(
     """
     hooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
-        while True:
+        existing = None
+        while existing is None:  # nor created: it was deleted between the two
             if config.webhook is not None and secret is None:
                 hooks.check_mask(config.webhook, await _hook(db, name))
             if await _create(db, name, config, by, secret):
                 await keep_schema(db, name, schema, by)
                 return True
             existing = await db.fetchrow(_UPDATE, name, msgspec.json.encode(config).decode())
-            if existing is None:
-                continue  # deleted between the two
-            if existing["type"] != config.type.value:
-                raise TopicExistsIncompatible(
-                    f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
-                    {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
-                )
-            before = _settings(existing["before"])
-            await _record(db, name, before, config, by)
-            if config.webhook is not None or before["webhook"] is not None:
-                await hooks.keep(db, name, secret)
-            await keep_schema(db, name, schema, by)
-            return False
+        if existing["type"] != config.type.value:
+            raise TopicExistsIncompatible(
+                f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
+                {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
+            )
+        before = _settings(existing["before"])
+        await _record(db, name, before, config, by)
+        if config.webhook is not None or before["webhook"] is not None:
+            await hooks.keep(db, name, secret)
+        await keep_schema(db, name, schema, by)
+        return False
 
 
 async def amend(
@@ -152,7 +162,8 @@ async def amend(
     type; what it raises goes through.
     """
     async with pool.acquire() as db, db.transaction():
-        while True:
+        chosen, created = None, False
+        while not created:
             locked = await db.fetchrow(_LOCK, name)
             before = None if locked is None else _settings(locked["before"])
             was = None if before is None else msgspec.convert(before, Chosen)
@@ -168,8 +179,8 @@ async def amend(
                 if chosen.webhook is not None or before["webhook"] is not None:
                     await hooks.keep(db, name, secret)
                 return chosen
-            if await _create(db, name, chosen, by, secret):
-                return chosen
+            created = await _create(db, name, chosen, by, secret)
+        return chosen
 
 
 async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:

@@ -72,14 +72,12 @@ async def _asked(
             writer.write(connection.send(part) or b"")
         with contextlib.suppress(ConnectionError):  # who answers before it has read all may have said why
             await writer.drain()
-        while True:
-            event = connection.next_event()
-            if isinstance(event, h11.Response):
-                return event.status_code
+        while not isinstance(event := connection.next_event(), h11.Response):
             if event is h11.NEED_DATA:
                 connection.receive_data(await reader.read(MAX_HEAD_BYTES))
             elif not isinstance(event, h11.InformationalResponse):
                 raise AnswerError("it hung up without an answer")
+        return event.status_code
     except h11.ProtocolError as error:
         raise AnswerError(str(error)) from None
 

@@ -119,16 +119,17 @@ def marked(dsn: str) -> list[Part]:
 def settled(db: Connection, patience: float | None = None) -> list[Writer]:
     """Wait for the end of every transaction that may write something with a time before now; those that are still there
     after `patience` seconds, PATIENCE_SECONDS if left out."""
-    awaited: set[str] | None = None
     until = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
-    while True:
-        there = {row[0]: Writer(row[1], row[2] or "a transaction") for row in db.execute(_WRITERS)}
-        awaited = set(there) if awaited is None else awaited & set(there)
-        if not awaited:
-            return []
-        if time.monotonic() >= until:
-            return [there[name] for name in sorted(awaited)]
+    left = _writers(db)
+    while left and time.monotonic() < until:
         time.sleep(LOOK_SECONDS)
+        there = _writers(db)
+        left = {name: there[name] for name in left if name in there}
+    return [left[name] for name in sorted(left)]
+
+
+def _writers(db: Connection) -> dict[str, Writer]:
+    return {row[0]: Writer(row[1], row[2] or "a transaction") for row in db.execute(_WRITERS)}
 
 
 def marks(dsn: str) -> dict[Part, Mark]:

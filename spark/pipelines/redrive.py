@@ -234,8 +234,8 @@ def _how_to_find(topic: str) -> str:
 
 def _states(service: Service, operation: str, progress: Progress) -> Iterator[dict[str, Any]]:
     """How far an operation is, up to its end. Raises NoAnswer if nobody has said so for PATIENCE_SECONDS."""
-    heard, pause = time.monotonic(), LOOK_SECONDS
-    while True:
+    heard, pause, ended = time.monotonic(), LOOK_SECONDS, False
+    while not ended:
         try:
             state = service.get("v0", "operations", operation)
         except NoAnswer as error:
@@ -247,6 +247,6 @@ def _states(service: Service, operation: str, progress: Progress) -> Iterator[di
         else:
             heard, pause = time.monotonic(), LOOK_SECONDS
             yield state
-            if state["ended_at"] is not None:
-                return
-        time.sleep(pause)
+            ended = state["ended_at"] is not None
+        if not ended:
+            time.sleep(pause)

@@ -30,14 +30,14 @@ class Walk:
         Each page is a statement by itself: no cursor and no transaction is open while the caller has one.
         """
         after: Row | None = None
-        while True:
+        more = True
+        while more:
             sql, values = self.statement(bounds, after)
             rows = ask(connection, sql, values)
             if page := [row for row in rows if row[-3]]:
                 yield page
-            if not rows or (rows[-1][-2] == rows[-1][-1] < self.limit):
-                return
-            after = rows[-1][len(self.columns) : -3]
+            more = bool(rows) and not rows[-1][-2] == rows[-1][-1] < self.limit
+            after = rows[-1][len(self.columns) : -3] if more else None
 
     def statement(self, bounds: Sequence[Condition], after: Row | None) -> tuple[str, tuple[Any, ...]]:
         """A page's: the columns, the key, whether it is wanted, its place among the rows that were looked at, and how

@@ -28,7 +28,7 @@ from app.queue import shown as jobs
 from app.queue.shown import Place, Status
 from app.topics import store
 from app.topics.config import check_name
-from app.topics.settings import BIGINT_MAX, TopicType
+from app.topics.settings import BIGINT_MAX
 
 router = direct.router("messages")
 
@@ -145,19 +145,15 @@ async def stats(request: Request) -> Response:
     context.access.check(request, Scope.ADMIN)
     allowed = context.access.prefixes(request, Scope.ADMIN)
     counted: list[TopicCount] = []
-    after = ""
-    while True:
-        policies = await store.page(
-            context.pools.rest, "", after, TOPICS_AT_ONCE, defaults=context.policies.defaults, allowed=allowed
-        )
-        queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
+    async for policies in store.queues(
+        context.pools.rest, TOPICS_AT_ONCE, defaults=context.policies.defaults, allowed=allowed
+    ):
+        queues = [policy.topic for policy in policies]
         for counts in sorted(await jobs.statuses(context.pools.rest, queues), key=lambda one: one.topic):
             for status in sorted(Status, key=lambda one: one.value):
                 if counts.of(status) > 0:
                     counted.append(TopicCount(counts.topic, status.value, counts.of(status)))
-        if len(policies) < TOPICS_AT_ONCE:
-            return _json(msgspec.json.encode(StatsAnswer(counted)))
-        after = policies[-1].topic.name
+    return _json(msgspec.json.encode(StatsAnswer(counted)))
 
 
 async def _items(
