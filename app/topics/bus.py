@@ -44,8 +44,10 @@ class Bus:
         )
         self._hints = hints
         self._tier = tier
+        # After an outage a little later than others listen again.
+        retry = RETRY_SECONDS + GATHER_SECONDS
         self._sending = Loop(
-            "send hints over Redis", self._send, gap=GATHER_SECONDS, retry=RETRY_SECONDS, passing=(RedisError,)
+            "send hints over Redis", self._send, gap=GATHER_SECONDS, retry=retry, passing=(RedisError,)
         )
         self._listening = Loop("hear hints over Redis", self._listen, retry=RETRY_SECONDS, passing=(RedisError,))
         self._outbox = hints.outbox(self._sending.wake)
