@@ -138,12 +138,6 @@ async def test_a_batch_is_what_an_enqueue_takes(connect: Callable[[], Awaitable[
     ]
 
 
-async def test_what_a_function_enqueues_is_what_the_statement_does(connect: Callable[[], Awaitable[Session]]) -> None:
-    db = await connect()
-    source = await db.fetchval("SELECT prosrc FROM pg_proc WHERE oid = 'holdfast.enqueue_plain'::regproc")
-    assert " ".join(source.split()) == f"BEGIN RETURN QUERY {statements.named('enqueue').body}; END"
-
-
 async def test_what_was_placed_is_what_those_enqueues_answer(connect: Callable[[], Awaitable[Session]]) -> None:
     """With keys the first of its fields, with dedupe ids all of them; and the parameters begin alike."""
     db = await connect()
