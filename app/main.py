@@ -30,7 +30,6 @@ from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
 from app.api.messages import results as message_results
-from app.api.messages import schedules as message_schedules
 from app.api.messages import settlements as message_settlements
 from app.api.traced import Traced
 from app.api.v0 import (
@@ -62,7 +61,6 @@ from app.api.v0 import failures as failure_routes
 from app.api.v0 import keys as key_routes
 from app.api.v0 import reapers as reaper_routes
 from app.api.v0 import requeue as requeues
-from app.api.v0 import schedules as schedule_routes
 from app.api.v0 import stats as stats_routes
 from app.api.v0 import user_events as user_event_routes
 from app.base.outages import UNREACHABLE
@@ -72,6 +70,7 @@ from app.edge.context import Context
 from app.edge.quota import Gate, Quota
 from app.engine.engine import Engine
 from app.errors import ConfigurationError, HoldfastError
+from app.features import schedules
 from app.metrics.slots import Metrics
 from app.reapers.loop import Reapers
 from app.settings import Settings, is_loopback, origins_of
@@ -132,7 +131,6 @@ ROUTERS = (
     admin.router,
     reaper_routes.router,
     bench_routes.router,
-    schedule_routes.router,
     lists.router,
     message_results.router,
     purges.router,
@@ -141,7 +139,6 @@ ROUTERS = (
     about.router,
     message_log.router,
     message_reapers.router,
-    message_schedules.router,
     topic_configs.router,
     topic_schemas.router,
     login.router,
@@ -149,6 +146,8 @@ ROUTERS = (
     grants.router,
 )
 
+FEATURES: Final = (schedules.FEATURE,)
+ALL_PAGES: Final = (*pages.PAGES, *(page for feature in FEATURES for page in feature.pages))
 
 ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
 
@@ -184,7 +183,11 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         redirect_slashes=False,
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
-        routes=[*(route for router in ROUTERS for route in router.routes), *pages.routes()],
+        routes=[
+            *(route for router in ROUTERS for route in router.routes),
+            *(route.mounted(feature.name) for feature in FEATURES for route in feature.routes),
+            *pages.routes(ALL_PAGES),
+        ],
         middleware=[*([] if spans is None else [Middleware(Traced, spans=spans)]), Middleware(Gate, quota=quota)],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -263,7 +266,9 @@ async def _running(
     try:
         origins = origins_of(settings.ingest_origins)
         names = Names(pools.rest)
-        yield Context(settings, access, quota, pools, policies, engine, reapers, names, columns.record_of, origins)
+        async with _features(engine) as cores:
+            told = names, columns.record_of, origins, cores
+            yield Context(settings, access, quota, pools, policies, engine, reapers, *told)
     finally:
         engine.stop()
         await sender.stop()
@@ -277,6 +282,19 @@ async def _running(
             await relay.stop()
         await pools.close(settings.stop_seconds / 4)
         await counted.stop()
+
+
+@contextlib.asynccontextmanager
+async def _features(engine: Engine) -> AsyncIterator[dict[type, Any]]:
+    """What features do on this engine, by type, and in the background."""
+    cores = [feature.core(engine) for feature in FEATURES]
+    loops = [loop for feature, core in zip(FEATURES, cores, strict=True) for loop in feature.loops(core)]
+    for loop in loops:
+        loop.start()
+    try:
+        yield {type(core): core for core in cores}
+    finally:
+        await asyncio.gather(*(loop.stop() for loop in loops))
 
 
 def _spans(settings: Settings, slot: int) -> Spans | None:

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
-from app.admin import schedules
 from app.admin.permissions import SEE_SCHEDULES, allows
-from app.admin.schedules import Row
 from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
+from app.features.schedules.core import Schedules
+from app.features.schedules.page import Row, row
 from app.queue import holders
 from app.queue.holders import LOOKED_AT, Holder, WaitingGroup
 from app.queue.tenants import Stats
@@ -58,7 +58,7 @@ async def read(request: Request, policy: Policy) -> Around:
     clocks = []
     if allows(request, SEE_SCHEDULES, topic.name):
         # A name has no "$", which ends one here.
-        clocks = await context.engine.schedules.page("", "", MOST + 1, [f"{topic.name}$"])
+        clocks = await context.core(Schedules).page("", "", MOST + 1, [f"{topic.name}$"])
     waiting = context.engine.waiters.nodes(topic.name)
     idle = sorted(set(waiting))
     lists = {"workers": workers, "groups": groups, "tenants": tenants, "schedules": clocks}
@@ -69,7 +69,7 @@ async def read(request: Request, policy: Policy) -> Around:
         max(len(idle) - MOST_IDLE, 0),
         None if groups is None else groups[:MOST],
         None if tenants is None else tenants[:MOST],
-        [schedules.row(one) for one in clocks[:MOST]],
+        [row(one) for one in clocks[:MOST]],
         frozenset(name for name, found in lists.items() if found and len(found) > MOST),
     )
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from app.admin.permissions import SEE, SEE_RIGHTS, SEE_SCHEDULES, SEE_SERVER, Permission, allows
 from app.engine.levels import Looked
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page, or what one of its forms sends: where it is below /admin, who may see or send it, and what makes it."""
+
+    method: str
+    path: str
+    needs: Permission
+    do: Handler
 
 
 class Link(msgspec.Struct, frozen=True):

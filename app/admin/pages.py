@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
+from typing import Final
 
 import asyncpg
 from starlette.applications import Starlette
@@ -29,8 +30,6 @@ from app.admin import (
     reapers,
     render,
     saved,
-    schedule_form,
-    schedules,
     session,
     topic,
     topics,
@@ -38,6 +37,7 @@ from app.admin import (
     webhooks,
 )
 from app.admin.dead import clusters, purge, requeue, rows
+from app.admin.frame import Handler, Page
 from app.admin.jobs import actions, cancels, job, listing
 from app.admin.permissions import (
     CHANGE_JOBS,
@@ -50,10 +50,8 @@ from app.admin.permissions import (
     PURGE,
     REAP,
     REQUEUE,
-    SCHEDULE,
     SEE,
     SEE_RIGHTS,
-    SEE_SCHEDULES,
     SEE_SERVER,
     Permission,
 )
@@ -62,75 +60,63 @@ from app.edge.access import UnknownKey
 from app.edge.context import context_of
 from app.errors import HoldfastError
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-PAGES: tuple[tuple[str, str, Permission, Handler], ...] = (
-    ("GET", "/", SEE, home.show),
-    ("GET", "/find", SEE, topics.find),
-    ("POST", "/views", KEEP_VIEWS, saved.save),
-    ("POST", "/views/delete", KEEP_VIEWS, saved.delete),
-    ("GET", "/topics", SEE, topics.show),
-    ("GET", "/topics/{topic}", SEE, topic.show),
-    ("GET", "/topics/{topic}/jobs", SEE, listing.show),
-    ("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.ask),
-    ("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.begin),
-    ("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation.show),
-    ("POST", "/topics/{topic}/jobs/operations/{id}/cancel", CHANGE_JOBS, operation.cancel),
-    ("GET", "/topics/{topic}/jobs/{seq}", SEE, job.show),
-    ("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, actions.cancel),
-    ("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions.change),
-    ("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions.clone),
-    ("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, actions.requeue),
-    ("POST", "/topics/{topic}/jobs/{seq}/release", CHANGE_JOBS, actions.take_back),
-    ("POST", "/topics/{topic}/release", CHANGE_JOBS, topic.take_back),
-    ("POST", "/topics/{topic}/pause", CONTROL, topic.pause),
-    ("POST", "/topics/{topic}/resume", CONTROL, topic.resume),
-    ("GET", "/topics/{topic}/dead", SEE, clusters.show),
-    ("GET", "/topics/{topic}/dead/jobs", SEE, rows.show),
-    ("GET", "/topics/{topic}/dead/requeue", REQUEUE, requeue.ask),
-    ("POST", "/topics/{topic}/dead/requeue", REQUEUE, requeue.begin),
-    ("GET", "/topics/{topic}/dead/operations/{id}", SEE, operation.show),
-    ("POST", "/topics/{topic}/dead/operations/{id}/cancel", REQUEUE, operation.cancel),
-    ("GET", "/topics/{topic}/dead/purge", PURGE, purge.ask),
-    ("POST", "/topics/{topic}/dead/purge", PURGE, purge.run),
-    ("GET", "/topics/{topic}/config", SEE, config.show),
-    ("POST", "/topics/{topic}/config", CONFIGURE, config.review),
-    ("POST", "/topics/{topic}/config/save", CONFIGURE, config.save),
-    ("GET", "/topics/{topic}/config/undo/{entry}", CONFIGURE, config.undo),
-    ("GET", "/schedules", SEE_SCHEDULES, schedules.show),
-    ("GET", "/schedules-new", SCHEDULE, schedule_form.ask),
-    ("POST", "/schedules-new", SCHEDULE, schedule_form.make),
-    ("GET", "/schedules/{name}", SEE_SCHEDULES, schedules.one),
-    ("POST", "/schedules/{name}/pause", SCHEDULE, schedules.pause),
-    ("POST", "/schedules/{name}/resume", SCHEDULE, schedules.resume),
-    ("POST", "/schedules/{name}/run", SCHEDULE, schedules.run),
-    ("POST", "/schedules/{name}/delete", SCHEDULE, schedules.delete),
-    ("GET", "/schedules/{name}/edit", SCHEDULE, schedule_form.edit),
-    ("POST", "/schedules/{name}/edit", SCHEDULE, schedule_form.change),
-    ("GET", "/topics/{topic}/asof", SEE, asof.show),
-    ("GET", "/horizon", SEE_SERVER, horizon.show),
-    ("GET", "/reapers", SEE_SERVER, reapers.show),
-    ("GET", "/reapers/{name}", SEE_SERVER, reapers.earlier),
-    ("POST", "/reapers/{name}/run", REAP, reapers.run),
-    ("POST", "/reapers/delete/schedule", REAP, reapers.reschedule),
-    ("GET", "/bench", SEE_SERVER, bench.show),
-    ("POST", "/bench", MEASURE, bench.run),
-    ("GET", "/webhooks", SEE_SERVER, webhooks.show),
-    ("GET", "/keys", SEE_RIGHTS, keys.show),
-    ("GET", "/keys/new", SEE_RIGHTS, keys.ask),
-    ("POST", "/keys/new", CHANGE_KEYS, keys.make),
-    ("GET", "/keys/{id}", SEE_RIGHTS, keys.one),
-    ("POST", "/keys/{id}/rotate", CHANGE_KEYS, keys.rotate),
-    ("POST", "/keys/{id}/revoke", CHANGE_KEYS, keys.revoke),
-    ("GET", "/users", SEE_SERVER, users.show),
-    ("GET", "/users/new", SEE_SERVER, users.ask),
-    ("POST", "/users/new", CHANGE_USERS, users.make),
-    ("GET", "/users/{id}", SEE_SERVER, users.one),
-    ("POST", "/users/{id}", CHANGE_USERS, users.change),
-    ("POST", "/users/{id}/delete", CHANGE_USERS, users.delete),
-    ("POST", "/users/{id}/grants", CHANGE_USERS, users.grant),
-    ("POST", "/users/{id}/grants/{grant}/revoke", CHANGE_USERS, users.take_back),
-    ("GET", "/audit", SEE_RIGHTS, audit.show),
+PAGES: Final = (
+    Page("GET", "/", SEE, home.show),
+    Page("GET", "/find", SEE, topics.find),
+    Page("POST", "/views", KEEP_VIEWS, saved.save),
+    Page("POST", "/views/delete", KEEP_VIEWS, saved.delete),
+    Page("GET", "/topics", SEE, topics.show),
+    Page("GET", "/topics/{topic}", SEE, topic.show),
+    Page("GET", "/topics/{topic}/jobs", SEE, listing.show),
+    Page("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.ask),
+    Page("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancels.begin),
+    Page("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation.show),
+    Page("POST", "/topics/{topic}/jobs/operations/{id}/cancel", CHANGE_JOBS, operation.cancel),
+    Page("GET", "/topics/{topic}/jobs/{seq}", SEE, job.show),
+    Page("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, actions.cancel),
+    Page("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions.change),
+    Page("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions.clone),
+    Page("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, actions.requeue),
+    Page("POST", "/topics/{topic}/jobs/{seq}/release", CHANGE_JOBS, actions.take_back),
+    Page("POST", "/topics/{topic}/release", CHANGE_JOBS, topic.take_back),
+    Page("POST", "/topics/{topic}/pause", CONTROL, topic.pause),
+    Page("POST", "/topics/{topic}/resume", CONTROL, topic.resume),
+    Page("GET", "/topics/{topic}/dead", SEE, clusters.show),
+    Page("GET", "/topics/{topic}/dead/jobs", SEE, rows.show),
+    Page("GET", "/topics/{topic}/dead/requeue", REQUEUE, requeue.ask),
+    Page("POST", "/topics/{topic}/dead/requeue", REQUEUE, requeue.begin),
+    Page("GET", "/topics/{topic}/dead/operations/{id}", SEE, operation.show),
+    Page("POST", "/topics/{topic}/dead/operations/{id}/cancel", REQUEUE, operation.cancel),
+    Page("GET", "/topics/{topic}/dead/purge", PURGE, purge.ask),
+    Page("POST", "/topics/{topic}/dead/purge", PURGE, purge.run),
+    Page("GET", "/topics/{topic}/config", SEE, config.show),
+    Page("POST", "/topics/{topic}/config", CONFIGURE, config.review),
+    Page("POST", "/topics/{topic}/config/save", CONFIGURE, config.save),
+    Page("GET", "/topics/{topic}/config/undo/{entry}", CONFIGURE, config.undo),
+    Page("GET", "/topics/{topic}/asof", SEE, asof.show),
+    Page("GET", "/horizon", SEE_SERVER, horizon.show),
+    Page("GET", "/reapers", SEE_SERVER, reapers.show),
+    Page("GET", "/reapers/{name}", SEE_SERVER, reapers.earlier),
+    Page("POST", "/reapers/{name}/run", REAP, reapers.run),
+    Page("POST", "/reapers/delete/schedule", REAP, reapers.reschedule),
+    Page("GET", "/bench", SEE_SERVER, bench.show),
+    Page("POST", "/bench", MEASURE, bench.run),
+    Page("GET", "/webhooks", SEE_SERVER, webhooks.show),
+    Page("GET", "/keys", SEE_RIGHTS, keys.show),
+    Page("GET", "/keys/new", SEE_RIGHTS, keys.ask),
+    Page("POST", "/keys/new", CHANGE_KEYS, keys.make),
+    Page("GET", "/keys/{id}", SEE_RIGHTS, keys.one),
+    Page("POST", "/keys/{id}/rotate", CHANGE_KEYS, keys.rotate),
+    Page("POST", "/keys/{id}/revoke", CHANGE_KEYS, keys.revoke),
+    Page("GET", "/users", SEE_SERVER, users.show),
+    Page("GET", "/users/new", SEE_SERVER, users.ask),
+    Page("POST", "/users/new", CHANGE_USERS, users.make),
+    Page("GET", "/users/{id}", SEE_SERVER, users.one),
+    Page("POST", "/users/{id}", CHANGE_USERS, users.change),
+    Page("POST", "/users/{id}/delete", CHANGE_USERS, users.delete),
+    Page("POST", "/users/{id}/grants", CHANGE_USERS, users.grant),
+    Page("POST", "/users/{id}/grants/{grant}/revoke", CHANGE_USERS, users.take_back),
+    Page("GET", "/audit", SEE_RIGHTS, audit.show),
 )
 
 
@@ -166,7 +152,7 @@ def _allowed(permission: Permission, handler: Handler) -> Handler:
     return endpoint
 
 
-class Page(Route):
+class Told(Route):
     """A route that its request can be told by in the log, as FastAPI's are."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -174,26 +160,23 @@ class Page(Route):
         return match, found if match is Match.NONE else {**found, "route": self}
 
 
-def routes() -> list[BaseRoute]:
-    """Everything below /admin, with errors as pages."""
+def routes(pages: Iterable[Page]) -> list[BaseRoute]:
+    """These, and what is around them: everything below /admin, with errors as pages."""
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
         routes=[
-            *(
-                Page(path, _allowed(permission, handler), methods=[method])
-                for method, path, permission, handler in PAGES
-            ),
-            Page("/sign-in", session.ask, methods=["GET"]),
-            Page("/sign-in", session.sign_in, methods=["POST"]),
-            Page("/sign-out", session.sign_out, methods=["POST"]),
+            *(Told(page.path, _allowed(page.needs, page.do), methods=[page.method]) for page in pages),
+            Told("/sign-in", session.ask, methods=["GET"]),
+            Told("/sign-in", session.sign_in, methods=["POST"]),
+            Told("/sign-out", session.sign_out, methods=["POST"]),
         ],
         exception_handlers={**dict.fromkeys(errors, render.show_error), UnknownKey: look_again},
         middleware=[Middleware(session.Door)],
     )
     behind.router.redirect_slashes = False
     files = Starlette(
-        routes=[Page("/{version}/{name:path}", assets.serve)],
+        routes=[Told("/{version}/{name:path}", assets.serve)],
         exception_handlers=dict.fromkeys(errors, render.show_error),
     )
     files.router.redirect_slashes = False
-    return [Page("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]
+    return [Told("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]

@@ -47,8 +47,9 @@ def _templates() -> jinja2.Environment:
     """Made for the first page: a start that shows none does without the library."""
     import jinja2  # noqa: PLC0415
 
+    here = Path(__file__).parent
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader([here / "templates", *here.parent.glob("features/*")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

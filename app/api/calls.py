@@ -98,6 +98,9 @@ class Service(FastAPI):
 def _named(endpoint: Any) -> tuple[str, str]:
     """The dialect and verb of a route's function; of None or a mounted application, for a path that nothing is at,
     none."""
+    counted_as: tuple[str, str] | None = getattr(endpoint, "counted_as", None)
+    if counted_as is not None:
+        return counted_as
     if not hasattr(endpoint, "__name__"):
         return "none", "none"
     package, _, module = endpoint.__module__.rpartition(".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from app.topics.cache import Policies
     from app.topics.names import Names
 
+T = TypeVar("T")
+
 
 class Context(msgspec.Struct):
     """Made by create_app, complete once the application has started."""
@@ -34,7 +36,13 @@ class Context(msgspec.Struct):
     names: Names
     record_of: Callable[[bytes], Batch]  # a record in JSON, as an append of v0 takes it; raises what that is answered
     origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer
+    cores: dict[type, Any] = msgspec.field(default_factory=dict)  # what features do here, by type
     started: float = msgspec.field(default_factory=time.monotonic)
+
+    def core(self, kind: type[T]) -> T:
+        """What a feature does here."""
+        core: T = self.cores[kind]
+        return core
 
 
 def context_of(request: HTTPConnection) -> Context:

@@ -6,26 +6,19 @@ can show it by mistake.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from app.engine.outcomes import Outcome
 from app.errors import Forbidden
 from app.keys import Key
-from app.queue.archive import Archived
-from app.queue.schedules import Schedule
-from app.queue.shown import Match, Shown
+from app.queue.model import Hideable
+from app.queue.shown import Match
 
 WHY: Final = "Payloads are hidden from this key or user."
-_TAKEN_OUT: Final[dict[type, dict[str, Any]]] = {
-    Shown: {"payload": b"", "metadata": None},
-    Archived: {"payload": b"", "metadata": None},
-    Outcome: {"result": None},
-    Schedule: {"payload": b"", "fields": "{}"},
-}
 
-T = TypeVar("T", Shown, Archived, Outcome, Schedule)
+
+T = TypeVar("T", bound=Hideable)
 
 
 def sees_payloads(key: Key | None, topic: str) -> bool:
@@ -49,4 +42,4 @@ def as_seen(key: Key | None, topic: str, what: T) -> T:
     """What is of this topic, as whoever showed this key may see it: as it is, or `hidden`, without what is in it."""
     if sees_payloads(key, topic):
         return what
-    return replace(what, hidden=True, **_TAKEN_OUT[type(what)])
+    return replace(what, hidden=True, **what.SECRET)

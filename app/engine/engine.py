@@ -19,7 +19,6 @@ from app.engine.exits import Exits
 from app.engine.explain import Explain
 from app.engine.failures import Failures
 from app.engine.fairness import Fairness
-from app.engine.fires import Fires
 from app.engine.groups import Groups
 from app.engine.lanes import Lanes
 from app.engine.levels import Levels
@@ -35,7 +34,6 @@ from app.engine.redrives import Redrives
 from app.engine.releases import Releases
 from app.engine.replays import Replays
 from app.engine.room import Room
-from app.engine.schedules import Schedules
 from app.engine.screens import MOST_STREAMS, Screens
 from app.engine.settlements import Settlements
 from app.engine.shared import Shared
@@ -103,7 +101,7 @@ class Engine:
         self.users = Users(pools, self.metrics, max_waiting)
         self.uses = Uses(pools)
         self.reads = self.uses.reads
-        shared = Shared(
+        self.shared = shared = Shared(
             pools,
             policies,
             self.lanes,
@@ -126,8 +124,6 @@ class Engine:
         )
         self.exits = Exits(shared)
         self.enqueues = Enqueues(shared)
-        self.schedules = Schedules(shared, self.enqueues)
-        self.fires = Fires(shared, self.enqueues)
         self.logs = Logs(shared)
         self.replays = Replays(shared)
         self.purges = Purges(shared)

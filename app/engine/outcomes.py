@@ -11,13 +11,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from app.base.loops import REST, Loop
 from app.queue import explained, ledger, results, shown
 from app.queue.ledger import Event
+from app.queue.model import Hideable
 from app.queue.results import Progress
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ ENDS: Final = {
 log = logging.getLogger(__name__)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(Hideable, frozen=True):
     """What became of a job. Times are in ms since 1970.
 
     `state` is pending, or its end; `at_ms` is when that was. `result` is the text of JSON, None where a job was
@@ -50,6 +49,8 @@ class Outcome(msgspec.Struct, frozen=True):
     letter that is still there. `progress`: of a pending job, as far as its holder has said. `hidden`: the result is,
     from whoever looks.
     """
+
+    SECRET: ClassVar = {"result": None}
 
     state: str
     at_ms: int | None = None

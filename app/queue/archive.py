@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import ClassVar, Final
 
 import asyncpg
 import msgspec
 from msgspec.structs import replace
 
 from app.db import sql
-from app.queue.model import Connection, Topic
+from app.queue.model import Connection, Hideable, Topic
 
 _PAGE = sql.load(__package__, "page_archive")
 _COUNT = sql.load(__package__, "count_archive")
@@ -42,9 +42,11 @@ class Part(msgspec.Struct, frozen=True):
     offset: int = 0
 
 
-class Archived(msgspec.Struct, frozen=True):
+class Archived(Hideable, frozen=True):
     """A completed job. `metadata` is the text of a JSON object; times are aware; `first_*`: the job that a dead letter
     was at first. `more`: it has one after it. `hidden`: what is in it is, from whoever looks."""
+
+    SECRET: ClassVar = {"payload": b"", "metadata": None}
 
     seq: int
     created_at: datetime

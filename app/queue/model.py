@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Final, NamedTuple, NewType, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, NewType, Protocol
 
 import asyncpg
 import msgspec
@@ -208,3 +208,9 @@ def merge(batches: Sequence[Batch]) -> Batch:
                 column.extend([None] * (before - len(column)))
                 column.extend(part)
     return whole
+
+
+class Hideable(msgspec.Struct, frozen=True):
+    """What shows something of jobs that may be hidden. SECRET: the fields that do, with what stands there instead."""
+
+    SECRET: ClassVar[Mapping[str, Any]] = {}

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from app.db import sql
-from app.queue.model import Connection, Seq, Topic
+from app.queue.model import Connection, Hideable, Seq, Topic
 
 _FIND = sql.load(__package__, "find_jobs")
 _FIND_DATA = sql.load(__package__, "find_data")
@@ -63,13 +63,15 @@ class Place(msgspec.Struct, frozen=True):
     seq: Seq
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Shown(Hideable, frozen=True):
     """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
     expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
     since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
     `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter before it was one;
     `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`; `hidden`: what is
     in it is hidden from whoever looks."""
+
+    SECRET: ClassVar = {"payload": b"", "metadata": None}
 
     topic: str
     topic_id: int

@@ -16,7 +16,6 @@ GROUPS_SECONDS: Final = 0.5
 GROUPS_IDLE: Final = 15.0  # while it has met no group, and none of its verbs took a job out: an idle one asks little
 INBOX_SECONDS: Final = 0.5
 INBOX_IDLE: Final = 5.0  # while no topic has a schema
-SCHEDULES_RETRY: Final = 2.0
 USES_SECONDS: Final = 10.0
 JITTER: Final = 0.2
 
@@ -43,17 +42,6 @@ def groups(engine: Engine) -> Loop:
 
     loop = Loop("look for groups", once, GROUPS_SECONDS, gap=GROUPS_SECONDS, jitter=JITTER)
     engine.groups.departed.subscribe(loop.wake)
-    return loop
-
-
-def schedules(engine: Engine) -> Loop:
-    """Fires topics' schedules when they are due. Every process does, and asks for nothing while none is."""
-
-    async def once() -> float:
-        return (await engine.fires.run_once()).wait
-
-    loop = Loop("fire schedules", once, SCHEDULES_RETRY)
-    engine.schedules.changed.subscribe(loop.wake)
     return loop
 
 

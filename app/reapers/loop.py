@@ -79,7 +79,6 @@ class Reapers:
         self._loops = [
             *(self._loop(sweep, sweep.every) for sweep in SWEEPS if sweep.every),
             self.deletion.loop,
-            follow.schedules(engine),
             follow.inbox_rows(pools, engine),
             follow.groups(engine),
             follow.uses(engine),
@@ -87,7 +86,7 @@ class Reapers:
         engine.metrics.levels.append(self._levels)
 
     def start(self) -> None:
-        """Start one loop a sweep, and those that follow the schedule, fire topics' schedules, look at the inbox and for
+        """Start one loop a sweep, and those that follow the schedule, look at the inbox and for
         groups, and write down what was read."""
         for loop in self._loops:
             loop.start()

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser
 
-from app.admin.pages import PAGES
+from app.main import ALL_PAGES
 from tests.admin.browser import Tab, signed_in, tab
 from tests.admin.conftest import BOSS
 from tests.api import minutes
@@ -109,9 +109,9 @@ async def plant(http: httpx.AsyncClient) -> None:
 
 def kinds() -> Iterator[tuple[str, re.Pattern[str]]]:
     """The pages, and which paths are of each."""
-    for method, path, _, _ in PAGES:
-        if method == "GET":
-            yield path, re.compile(re.sub(r"\{\w+\}", "[^/]+", f"/admin{path}"))
+    for page in ALL_PAGES:
+        if page.method == "GET":
+            yield page.path, re.compile(re.sub(r"\{\w+\}", "[^/]+", f"/admin{page.path}"))
 
 
 def kind_of(path: str) -> str:

@@ -13,8 +13,8 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
 from app.admin import assets
-from app.admin.pages import PAGES
 from app.admin.permissions import Role
+from app.main import ALL_PAGES
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
 from tests.api.people import add_user, basic, token_of
@@ -119,9 +119,10 @@ async def test_pages_need_a_key_as_their_routes_do(
     service: Running, http: httpx.AsyncClient, keys: dict[str, Body]
 ) -> None:
     (mount,) = [r for r in service.app.routes if isinstance(r, Mount) and r.path == "/admin"]
-    others = {r.path for r in mount.routes if isinstance(r, Route)} - {path for _, path, _, _ in PAGES}
+    others = {r.path for r in mount.routes if isinstance(r, Route)} - {page.path for page in ALL_PAGES}
     assert others == {"/sign-in", "/sign-out"}
-    for method, path, permission, _ in PAGES:
+    for page in ALL_PAGES:
+        method, path, permission = page.method, page.path, page.needs
         address = f"/admin{path}".replace("{topic}", FOREIGN)
         for headers, may in (
             ({}, False),

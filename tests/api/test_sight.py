@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.admin.pages import PAGES
 from app.edge.sight import WHY
+from app.main import ALL_PAGES
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import Services, client, make
 from tests.api.people import add_user, token_of
@@ -78,7 +78,7 @@ async def paths(http: httpx.AsyncClient, jobs: dict[str, int]) -> list[tuple[str
     listed = (await http.get("/api/messages", params={"topic": "mail"})).json()["items"]
     dead = accepted(await http.get("/v0/topics/mail.dlq/jobs"))["jobs"][0]["seq"]
     written = [path for method, path in TABLE if method == "GET" and not path.endswith(("/work", "/watch/{wid}"))]
-    written += [f"/admin{path}" for method, path, _, _ in PAGES if method == "GET"]
+    written += [f"/admin{page.path}" for page in ALL_PAGES if page.method == "GET"]
     found = []
     for path in written:
         for seq in jobs.values():

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app import log
-from app.admin.pages import Page
+from app.admin.pages import Told
 from app.api import direct
 from app.api.calls import Service
 from app.keys import Key, Scope
@@ -180,7 +180,7 @@ def service(*, access_log: bool = True) -> httpx.AsyncClient:
     router = direct.router("test")
     router.get("/v0/topics/{topic}/claim")(claims)
     router.get("/v0/broken/{id}")(broken)
-    routes = [*router.routes, Page("/admin/{topic}", claims)]
+    routes = [*router.routes, Told("/admin/{topic}", claims)]
     app = Service(Metrics(), access_log=access_log, routes=routes)
     app.add_exception_handler(Exception, ERRORS.show)
     app.add_exception_handler(404, ERRORS.show)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.admin.pages import PAGES
+from app.main import ALL_PAGES
 from tests.monitoring import sources
 from tests.monitoring.sources import GRAFANA, ROOT, Parsed
 
@@ -59,7 +59,7 @@ def test_what_queries_name_there_is(board: Parsed) -> None:
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_links_lead_somewhere(board: Parsed) -> None:
-    paths = {path for method, path, *_ in PAGES if method == "GET"}
+    paths = {page.path for page in ALL_PAGES if page.method == "GET"}
     for link in board["links"]:
         if link["title"] == "Admin pages":
             page = link["url"].removeprefix("${admin}/admin").replace("${topic}", "{topic}")

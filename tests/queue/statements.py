@@ -16,7 +16,7 @@ CALL = re.compile(r"\$(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A file: `app/<package>/sql/<name>.sql`."""
+    """A file `app/<package>/sql/<name>.sql`, or a part of `app/<package>/statements.sql`."""
 
     package: str
     name: str
@@ -48,21 +48,28 @@ class Statement:
 
 def every() -> list[Statement]:
     """All of them, by path."""
-    return [
+    alone = [
         Statement(
             package := _package(path.parents[1]), path.stem, sql.text_of(f"{package}/{path.stem}") or path.read_text()
         )
         for path in sorted((ROOT / "app").rglob("sql/*.sql"))
     ]
+    together = [
+        Statement(_package(path.parent), name, text)
+        for path in sorted((ROOT / "app").rglob("statements.sql"))
+        for name, text in sql.split(path.read_text())
+    ]
+    return alone + together
 
 
-def named(name: str) -> Statement:
-    """A statement of the queue by its file's name."""
-    return next(s for s in every() if (s.package, s.name) == ("queue", name))
+def named(name: str, package: str = "queue") -> Statement:
+    """A statement of a package, by its name."""
+    return next(s for s in every() if (s.package, s.name) == (package, name))
 
 
 def loaded() -> set[str]:
-    """What the modules load: `<package>/<name>` of each `sql.load(__package__, "<name>")`."""
+    """What the modules load: `<package>/<name>` of each `sql.load(__package__, "<name>")`, and what of a package's
+    statements.sql is used: `_SQL["<name>"]`."""
     found = set()
     for path in (ROOT / "app").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -71,6 +78,8 @@ def loaded() -> set[str]:
                     func=ast.Attribute(value=ast.Name(id="sql"), attr="load"),
                     args=[ast.Name(id="__package__"), ast.Constant(value=str(name))],
                 ):
+                    found.add(f"{_package(path.parent)}/{name}")
+                case ast.Subscript(value=ast.Name(id="_SQL"), slice=ast.Constant(value=str(name))):
                     found.add(f"{_package(path.parent)}/{name}")
     return found
 

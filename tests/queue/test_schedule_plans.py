@@ -28,7 +28,7 @@ SELECT 's' || n, 't', '0 * * * *', 'UTC', 'once', false, at, at, repeat('x', 200
 FROM (SELECT n, $1::timestamptz + n * interval '1 h' AS at FROM generate_series(0, $2) n) one
 """
 # Pages that a statement may look at: about twice what was measured on 18.
-BOUNDS = {"schedules_due": 30, "schedules_take": 15, "schedules_settle": 40}
+BOUNDS = {"due": 30, "take": 15, "settle": 40}
 
 
 def pages(plan: Plan) -> int:
@@ -43,25 +43,25 @@ async def test_they_cost_the_same_among_many(analyzed: bool, new_database: Calla
     try:
         await db.execute("ALTER TABLE holdfast.schedules SET (autovacuum_enabled = false)")
         given = {
-            "schedules_due": (AT, 10),
-            "schedules_take": ("t", ["s0", "s1"], AT, 2),
-            "schedules_settle": (["s0"], [AT], [AT], [1], [AT], [1], ["code"], ["text"]),
+            "due": (AT, 10),
+            "take": ("t", ["s0", "s1"], AT, 2),
+            "settle": (["s0"], [AT], [AT], [1], [AT], [1], ["code"], ["text"]),
         }
         for name in given:
-            await plans.prepare(db, statements.named(name))
+            await plans.prepare(db, statements.named(name, "features/schedules"))
         for _ in range(7):
             for name, arguments in given.items():
-                await plans.run(db, statements.named(name), *arguments)
+                await plans.run(db, statements.named(name, "features/schedules"), *arguments)
         await db.execute(FILL, AT, 9_999)
         if analyzed:
             await db.execute("ANALYZE")
         for name, arguments in given.items():
             for _ in range(2):  # the first reads pages in, and sets hint bits
-                plan = await plans.explain(db, statements.named(name), *arguments)
+                plan = await plans.explain(db, statements.named(name, "features/schedules"), *arguments)
             assert not plan.kinds() & {"Seq Scan", "Hash Join", "Merge Join", "Bitmap Heap Scan"}, name
             assert pages(plan) <= BOUNDS[name], name
             indexes = {node["Index Name"] for node in plan.nodes() if "Index Name" in node}
-            assert indexes == {"schedules_due" if name == "schedules_due" else "schedules_pkey"}, name
+            assert indexes == {"schedules_due" if name == "due" else "schedules_pkey"}, name
     finally:
         await db.close()
 

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from app.base.outages import UNREACHABLE
 from app.db.pool import Pools
-from app.engine.fires import LONGEST_WAIT, MOST_MISSED
 from app.errors import NotFound, Throttled, TopicNotFound
-from app.queue import schedules
+from app.features.schedules import store as rows
+from app.features.schedules.core import Schedules
+from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
+from app.features.schedules.store import FIELDS, Missed, Schedule, Wanted, of_record
 from app.queue.model import Batch, Connection, Held
-from app.queue.schedules import FIELDS, Missed, Schedule, Wanted, of_record
 from app.topics import store
 from app.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
@@ -26,6 +27,11 @@ from tests.queue.calls import held
 Make = Callable[..., Awaitable[Policy]]
 Hold = Callable[[Any], Awaitable[None]]
 MINUTE = timedelta(minutes=1)
+
+
+def schedules(machine: Machine) -> Schedules:
+    """What a machine does with them."""
+    return Schedules(machine.engine.shared, machine.engine.enqueues)
 
 
 class Clock:
@@ -47,39 +53,39 @@ class Clock:
         batch = wanted.pop("batch", Batch(payloads=[b'{"a":1}']))
         payload, fields = of_record(batch)
         made = Wanted(policy.topic.name, cron, "UTC", Missed.ONCE, payload, fields)
-        kept, _ = await self.machine.engine.schedules.put(self.name, replace(made, **wanted))
+        kept, _ = await schedules(self.machine).put(self.name, replace(made, **wanted))
         if kept.next_fire is not None:
             self.at = kept.next_fire
         return kept
 
     async def get(self) -> Schedule:
-        return await self.machine.engine.schedules.get(self.name)
+        return await schedules(self.machine).get(self.name)
 
     async def look(self, after: timedelta = timedelta(), machine: Machine | None = None) -> int:
         """Let a machine look, so long after the time that it was due for: how many jobs that made."""
         self.at += after
-        return (await (machine or self.machine).engine.fires.run_once(self.at)).fired
+        return (await schedules(machine or self.machine).fires.run_once(self.at)).fired
 
 
 @pytest.fixture
 async def clock(machine: Machine, topic: str, make: Make) -> AsyncIterator[Clock]:
     yield Clock(machine, topic, make)
-    for one in await machine.engine.schedules.page("", "", 100):
-        await machine.engine.schedules.delete(one.name)
+    for one in await schedules(machine).page("", "", 100):
+        await schedules(machine).delete(one.name)
 
 
 @pytest.fixture
 def before_settling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Hold], None]:
     """Lets something happen, once, in the transaction of a fire: after its jobs are in, before the schedule moves."""
-    settle = schedules.settle
+    settle = rows.settle
 
     def prepare(hold: Hold) -> None:
-        async def held(db: Connection, outcomes: Sequence[schedules.Settled]) -> None:
-            monkeypatch.setattr(schedules, "settle", settle)
+        async def held(db: Connection, outcomes: Sequence[rows.Settled]) -> None:
+            monkeypatch.setattr(rows, "settle", settle)
             await hold(db)
             await settle(db, outcomes)
 
-        monkeypatch.setattr(schedules, "settle", held)
+        monkeypatch.setattr(rows, "settle", held)
 
     return prepare
 
@@ -129,9 +135,9 @@ async def test_two_processes_at_one_time_make_one_job(
         await go_on.wait()
 
     # Overtaken between its look and its lock: what it locks is looked at anew, and due no more.
-    second.log.after["schedules_due"] = first_is_done
+    second.log.after["due"] = first_is_done
     assert await clock.look(machine=second) == 0
-    del second.log.after["schedules_due"]
+    del second.log.after["due"]
     # And between the other's lock and its commit: what is locked is left alone.
     before_settling(hold)
     slow = asyncio.create_task(clock.look(MINUTE, second))
@@ -155,7 +161,7 @@ async def test_a_fleet_makes_each_job_once(machine: Machine, own: Pools, clock: 
     for minute in range(4):
         now = at + MINUTE * minute
         for _ in range(2):
-            await asyncio.gather(*(process.engine.fires.run_once(now) for process in fleet))
+            await asyncio.gather(*(schedules(process).fires.run_once(now) for process in fleet))
     made = [(one["$schedule"], one["$fire_at"]) for queue in queues for one in await fired(machine, queue)]
     assert len(made) == len(set(made))
     for one in every:
@@ -197,8 +203,8 @@ async def test_a_clock_that_steps_back_fires_nothing_twice(machine: Machine, clo
     for _ in range(3):
         assert await clock.look(-MINUTE * 15) == 0
     # Nor does it when it is paused and resumed then, or its expression is another one.
-    await machine.engine.schedules.pause(clock.name, paused=True)
-    resumed = await machine.engine.schedules.pause(clock.name, paused=False)
+    await schedules(machine).pause(clock.name, paused=True)
+    resumed = await schedules(machine).pause(clock.name, paused=False)
     assert kept.next_fire is not None
     assert resumed.next_fire == kept.next_fire + ahead + MINUTE
     changed = await clock.put(policy, "*/2 * * * *")
@@ -246,11 +252,11 @@ async def test_no_more_than_a_thousand_are_made_up_for(machine: Machine, clock: 
 async def test_what_is_paused_rests_and_misses_nothing(machine: Machine, clock: Clock) -> None:
     policy = await clock.queue()
     kept = await clock.put(policy, missed=Missed.ALL)
-    paused = await machine.engine.schedules.pause(clock.name, paused=True)
+    paused = await schedules(machine).pause(clock.name, paused=True)
     assert (paused.paused, paused.next_fire) == (True, None)
     assert await clock.look(MINUTE * 10) == 0
     assert (await clock.put(policy, missed=Missed.ALL)).paused, "a PUT that does not say leaves it so"
-    resumed = await machine.engine.schedules.pause(clock.name, paused=False)
+    resumed = await schedules(machine).pause(clock.name, paused=False)
     assert kept.next_fire is not None
     assert resumed.next_fire is not None
     assert resumed.next_fire - kept.next_fire <= MINUTE, "it goes on from now, by the database's clock"
@@ -271,7 +277,7 @@ async def test_a_topic_that_was_deleted_gets_nothing_until_it_is_there_again(
     with pytest.raises(TopicNotFound):
         await machine.policies.get(policy.topic.name)
     with pytest.raises(TopicNotFound):
-        await machine.engine.schedules.run(clock.name)
+        await schedules(machine).run(clock.name)
     again = await clock.queue()
     assert await clock.look(timedelta(seconds=29)) == 0, "a refusal is tried again after half a minute"
     assert await clock.look(MINUTE) == 1
@@ -288,7 +294,7 @@ async def test_a_queue_that_is_full_gets_it_once_there_is_room(machine: Machine,
     full = await clock.get()
     assert (full.error_code, full.next_fire) == ("throttled", kept.next_fire + MINUTE * 2)
     with pytest.raises(Throttled):
-        await machine.engine.schedules.run(clock.name)
+        await schedules(machine).run(clock.name)
     jobs = await machine.claim(policy, 10)
     await machine.engine.settlements.ack(policy, [Held(job.seq, None, "worker") for job in jobs])
     assert await clock.look(MINUTE) == 2
@@ -308,13 +314,13 @@ async def test_others_do_not_wait_for_one_that_is_refused(machine: Machine, cloc
 async def test_run_now(machine: Machine, clock: Clock) -> None:
     policy = await clock.queue()
     kept = await clock.put(policy, "0 0 1 1 *", paused=True)
-    made = await machine.engine.schedules.run(clock.name)
+    made = await schedules(machine).run(clock.name)
     (job,) = await machine.claim(policy, 10)
     assert job.seq == made.seq
     ran = await clock.get()
     assert (ran.fires, ran.last_seq, ran.last_fire, ran.next_fire) == (1, made.seq, made.time, kept.next_fire)
     with pytest.raises(NotFound):
-        await machine.engine.schedules.run("nothing")
+        await schedules(machine).run("nothing")
 
 
 async def test_a_key_keeps_one_job_waiting(machine: Machine, clock: Clock) -> None:
@@ -332,7 +338,7 @@ async def test_a_fifo_topic_gets_a_job_for_each_time(machine: Machine, clock: Cl
     policy = await clock.queue(".fifo")
     await clock.put(policy, missed=Missed.ALL, batch=Batch(payloads=[b"1"], groups=["g"]))
     assert [await clock.look(), await clock.look(MINUTE), await clock.look(MINUTE * 2)] == [1, 1, 2]
-    made = await machine.engine.schedules.run(clock.name)
+    made = await schedules(machine).run(clock.name)
     seqs = []
     for _ in range(5):
         (job,) = await machine.claim(policy, 10)
@@ -349,14 +355,14 @@ async def test_a_fire_that_is_a_duplicate_makes_none_and_counts_for_none(machine
     assert kept.next_fire is not None
     assert [await clock.look(), await clock.look(MINUTE)] == [1, 0]
     (job,) = await machine.claim(policy, 10)
-    assert (await machine.engine.schedules.run(clock.name)).seq == job.seq
+    assert (await schedules(machine).run(clock.name)).seq == job.seq
     after = await clock.get()
     assert (after.fires, after.last_fire, after.last_seq) == (1, kept.next_fire, job.seq)
     assert (after.next_fire, after.error_code) == (kept.next_fire + MINUTE * 2, None)
 
 
 async def test_it_sleeps_until_the_next_is_due(machine: Machine, clock: Clock) -> None:
-    look = machine.engine.fires.run_once
+    look = schedules(machine).fires.run_once
     assert (await look()).wait == LONGEST_WAIT
     kept = await clock.put(await clock.queue(), "* * * * *")
     assert kept.next_fire is not None
@@ -364,7 +370,7 @@ async def test_it_sleeps_until_the_next_is_due(machine: Machine, clock: Clock) -
     assert (await look(kept.next_fire - timedelta(seconds=45))).wait == LONGEST_WAIT
     before = len(machine.log.sent)
     await look(kept.next_fire - timedelta(seconds=45))
-    assert [name for name, _ in machine.log.sent[before:]] == ["schedules_due"], "a look at nothing is one statement"
+    assert [name for name, _ in machine.log.sent[before:]] == ["due"], "a look at nothing is one statement"
 
 
 def test_all_that_a_record_can_have_is_kept() -> None:

@@ -12,7 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from app.admin.pages import PAGES
+from app.main import ALL_PAGES
 from tests.api.keyring import Services, client
 from tests.api.scopes import OF_TOKENS, OPEN, SIGNED_IN, TABLE
 from tests.routes import document
@@ -101,7 +101,7 @@ def test_every_link_leads_to_an_operation_and_gives_what_its_path_needs() -> Non
 
 def test_pages_are_a_table_too(service: Running) -> None:
     (mount,) = [r for r in service.app.routes if isinstance(r, Mount) and r.path == "/admin"]
-    pages = {(method, path) for method, path, _, _ in PAGES}
+    pages = {(page.method, page.path) for page in ALL_PAGES}
     found = {(m, r.path) for r in mount.routes if isinstance(r, Route) for m in (r.methods or set()) - {"HEAD"}}
     assert found - pages == {("GET", "/sign-in"), ("POST", "/sign-in"), ("POST", "/sign-out")}
     assert pages <= found

@@ -20,10 +20,10 @@ from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
 from app.engine.enqueues import NOTHING, Gone
 from app.engine.group import tried_again
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
+from app.features.schedules import store
+from app.features.schedules.store import Due, Missed, Schedule, Settled
 from app.metrics import catalogue
-from app.queue import schedules
 from app.queue.model import Batch, Seq, merge
-from app.queue.schedules import Due, Missed, Schedule, Settled
 from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Fires:
     async def run_once(self, at: datetime | None = None) -> Looked:
         """Fire what is due, up to LISTED schedules. `at`: what time it is, for tests; the database's clock says it
         otherwise. Raises asyncpg's errors of a database that is away."""
-        listed = await schedules.due(self._shared.pools.rest, at, LISTED)
+        listed = await store.due(self._shared.pools.rest, at, LISTED)
         late = [one for one in listed if one.seconds <= 0]
         if not late:
             return Looked(0, min(LONGEST_WAIT, listed[0].seconds) if listed else LONGEST_WAIT)
@@ -125,7 +125,7 @@ class Fires:
         """Fire them; with an `error`, for lack of a policy or else, note that instead."""
         pool = self._shared.pools.rest if policy is None else self._shared.verbs(policy)
         async with pool.acquire() as db, db.transaction():
-            taken, now = await schedules.take(db, topic, names, at)
+            taken, now = await store.take(db, topic, names, at)
             if now is None:
                 return 0, 0
             owed, batches = await self._admit(policy, error, taken, now)
@@ -134,7 +134,7 @@ class Fires:
                 await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, merge(batches))
                 done = await self._enqueues.put(db, policy, batches)
             outcomes = [_settled(one, done, now) for one in owed]
-            await schedules.settle(db, outcomes)
+            await store.settle(db, outcomes)
         done.announce()
         fired = sum(one.fired for one in outcomes)
         self._fired.add(fired)
@@ -166,7 +166,7 @@ class Fires:
                 owed.pop()
                 break
             has_id = schedule.topic.endswith(FIFO)
-            jobs = [schedules.job(schedule, time, has_id=has_id) for time in one.times[: max(most, 1)]]
+            jobs = [store.job(schedule, time, has_id=has_id) for time in one.times[: max(most, 1)]]
             try:
                 await self._enqueues.admit(policy, jobs[0], size * len(jobs))
             except HoldfastError as refusal:

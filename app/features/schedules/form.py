@@ -10,12 +10,12 @@ from starlette.responses import RedirectResponse, Response
 
 from app.admin.render import page
 from app.admin.session import MOST_BYTES, fields_of
-from app.edge import schedules
 from app.edge.access import must_cover
 from app.edge.sight import WHY
 from app.errors import AlreadyExists, Forbidden, HoldfastError, NotAQueue, Throttled, TopicNotFound
+from app.features.schedules import requests
+from app.features.schedules.store import Missed, Schedule, Wanted
 from app.queue.forms import as_json
-from app.queue.schedules import Missed, Schedule, Wanted
 from app.topics.config import check_name
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ async def make(request: Request) -> Response:
     """Make it, unless there is one of its name."""
     fields, errors = await fields_of(request), dict[str, str]()
     name = fields.get("name", "").strip()
-    _tried(errors, "name", lambda: schedules.check_schedule(name))
+    _tried(errors, "name", lambda: requests.check_schedule(name))
 
     def check(before: Schedule | None) -> None:
         if before is not None:
@@ -78,7 +78,7 @@ async def change(request: Request) -> Response:
 
 
 async def _seen(request: Request) -> Schedule:
-    one = await schedules.get(request)
+    one = await requests.get(requests.let_in(request))
     if one.hidden:
         raise Forbidden(WHY)
     return one
@@ -92,7 +92,7 @@ async def _kept(
 ) -> bool:
     """Whether it could be kept. What is wrong with it is put to its field."""
     try:
-        await schedules.put(request, *named, check)
+        await requests.put(requests.let_in(request), *named, check)
     except (TopicNotFound, NotAQueue) as error:
         errors["topic"] = error.message
     except (AlreadyExists, Throttled) as error:
@@ -105,16 +105,16 @@ def _wanted(
 ) -> Wanted | None:
     """The schedule that was typed; None where something is wrong with it. A record that has no field, since it is too
     large for one, stays as it is."""
-    context, key = schedules.let_in(request)
+    call = requests.let_in(request)
     topic = fields.get("topic", "").strip()
-    _tried(errors, "topic", lambda: must_cover(key, check_name(topic)))
-    cron = _tried(errors, "cron", lambda: schedules.check_cron(fields.get("cron", "")))
-    zone = _tried(errors, "time_zone", lambda: schedules.check_zone(fields.get("time_zone", "").strip() or "UTC"))
+    _tried(errors, "topic", lambda: must_cover(call.key, check_name(topic)))
+    cron = _tried(errors, "cron", lambda: requests.check_cron(fields.get("cron", "")))
+    zone = _tried(errors, "time_zone", lambda: requests.check_zone(fields.get("time_zone", "").strip() or "UTC"))
     if before is not None and "record" not in fields:
         job: tuple[bytes, str] | None = before.payload, before.fields
     else:
         text = fields.get("record", "").strip().encode()
-        job = _tried(errors, "record", lambda: schedules.job_of(context.record_of(text)))
+        job = _tried(errors, "record", lambda: requests.job_of(call.context.record_of(text)))
     missed = {one.value: one for one in Missed}.get(fields.get("missed", ""), Missed.ONCE)
     return Wanted(topic, cron, zone, missed, *job) if cron and zone and job and not errors else None
 
@@ -155,8 +155,8 @@ def _form(
 def _typed(one: Schedule) -> dict[str, str]:
     """What stands in the fields for a schedule."""
     shown = {"topic": one.topic, "cron": one.cron, "time_zone": one.time_zone, "missed": one.missed.value}
-    fields = "".join(f', "{name}": {bytes(value).decode()}' for name, value in schedules.fields_of(one).items())
-    record = f'{{"data": {as_json(*schedules.payload_of(one)).decode()}{fields}}}'
+    fields = "".join(f', "{name}": {bytes(value).decode()}' for name, value in requests.fields_of(one).items())
+    record = f'{{"data": {as_json(*requests.payload_of(one)).decode()}{fields}}}'
     return shown | ({"record": record} if len(record) <= MOST_RECORD else {})
 
 

@@ -13,12 +13,13 @@ from starlette.responses import RedirectResponse, Response
 from app.admin import saved
 from app.admin.permissions import SCHEDULE, SEE_SCHEDULES, allows, must_be_allowed
 from app.admin.render import page
-from app.edge import schedules
 from app.edge.context import context_of
 from app.edge.sight import WHY
 from app.errors import InvalidRequest
+from app.features.schedules import requests
+from app.features.schedules.core import Schedules
+from app.features.schedules.store import Schedule
 from app.queue.forms import as_json
-from app.queue.schedules import Schedule
 
 MOST: Final = 50
 MOST_TEXT: Final = 20_000  # characters of a payload that are shown
@@ -47,7 +48,7 @@ async def show(request: Request) -> Response:
         raise InvalidRequest("A name has no NUL character.")
     key = must_be_allowed(request, SEE_SCHEDULES)
     allowed = () if key is None else key.prefixes
-    found = await context_of(request).engine.schedules.page(prefix, after, MOST + 1, allowed)
+    found = await context_of(request).core(Schedules).page(prefix, after, MOST + 1, allowed)
     return page(
         request,
         "schedules.html",
@@ -64,19 +65,19 @@ async def show(request: Request) -> Response:
 
 async def one(request: Request) -> Response:
     """A schedule: what it makes, when it did last, and when it will. Raises InvalidRequest, NotFound."""
-    found = await schedules.get(request)
-    text = "" if found.hidden else as_json(*schedules.payload_of(found)).decode()
+    found = await requests.get(requests.let_in(request))
+    text = "" if found.hidden else as_json(*requests.payload_of(found)).decode()
     return page(
         request,
         "schedule.html",
         title=found.name,
         row=row(found),
         error_ms=_ms(found.error_at),
-        fires=[_ms(at) for at in schedules.next_fires(found)],
+        fires=[_ms(at) for at in requests.next_fires(found)],
         hidden=WHY if found.hidden else "",
         payload=text[:MOST_TEXT],
         cut=max(len(text) - MOST_TEXT, 0),
-        fields={name: bytes(value).decode() for name, value in schedules.fields_of(found).items()},
+        fields={name: bytes(value).decode() for name, value in requests.fields_of(found).items()},
         made=request.query_params.get("made", ""),
         may_change=allows(request, SCHEDULE, found.topic),
     )
@@ -84,23 +85,23 @@ async def one(request: Request) -> Response:
 
 async def pause(request: Request) -> Response:
     """Let it rest. Raises NotFound."""
-    return _to((await schedules.pause(request, paused=True)).name)
+    return _to((await requests.pause(requests.let_in(request), paused=True)).name)
 
 
 async def resume(request: Request) -> Response:
     """Let it go on from now on. Raises NotFound."""
-    return _to((await schedules.pause(request, paused=False)).name)
+    return _to((await requests.pause(requests.let_in(request), paused=False)).name)
 
 
 async def run(request: Request) -> Response:
     """Let it make its job now. Raises NotFound, and what an enqueue raises."""
-    made = await schedules.run(request)
-    return _to(schedules.name_in(request), f"?made={made.seq}")
+    name, made = await requests.run(requests.let_in(request))
+    return _to(name, f"?made={made.seq}")
 
 
 async def delete(request: Request) -> Response:
     """Delete it. Raises NotFound."""
-    await schedules.delete(request)
+    await requests.delete(requests.let_in(request))
     return RedirectResponse("/admin/schedules", 303)
 
 

@@ -14,12 +14,13 @@ from app.api.fields import known_parameters
 from app.api.openapi import NAME as NAME_SCHEMA
 from app.api.openapi import path
 from app.api.paging import cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
-from app.edge import schedules
-from app.edge.context import context_of
+from app.api.route import Call
 from app.errors import InvalidRequest
+from app.features.schedules import requests
+from app.features.schedules.core import Schedules
+from app.features.schedules.store import Missed, Schedule, Wanted
 from app.keys import Scope
 from app.queue.model import Batch
-from app.queue.schedules import Missed, Schedule, Wanted
 from app.topics.config import check_name
 from app.topics.settings import PATTERN
 
@@ -57,27 +58,27 @@ class ScheduleError(msgspec.Struct):
     message: str
 
 
-async def put_when(request: Request, body: When, batch: Batch) -> tuple[Schedule, bool]:
+async def put_when(call: Call, body: When, batch: Batch) -> tuple[Schedule, bool]:
     """Make or replace the schedule in the path; whether it was made. `batch`: its job.
 
-    Raises as schedules.put, and InvalidSchedule.
+    Raises as requests.put, and InvalidSchedule.
     """
-    name = schedules.name_in(request)
-    payload, fields = schedules.job_of(batch)
-    expression = schedules.check_cron(body.cron)
-    zone = schedules.check_zone("UTC" if body.time_zone is None else body.time_zone)
+    name = requests.name_in(call)
+    payload, fields = requests.job_of(batch)
+    expression = requests.check_cron(body.cron)
+    zone = requests.check_zone("UTC" if body.time_zone is None else body.time_zone)
     missed = Missed(body.missed or "once")
     wanted = Wanted(body.topic, expression, zone, missed, payload, fields, body.paused)
-    return await schedules.put(request, name, wanted)
+    return await requests.put(call, name, wanted)
 
 
-async def page_of(request: Request) -> tuple[list[Schedule], str | None]:
+async def page_of(call: Call) -> tuple[list[Schedule], str | None]:
     """A page of schedules by name, of topics that the caller's key is for; and the cursor to the next one."""
-    context = context_of(request)
+    request, context = call.request, call.context
     allowed = context.access.prefixes(request, Scope.ADMIN)
     known_parameters(request, {"prefix", "page_size", "cursor"})
     size = page_size(request)
-    found = await context.engine.schedules.page(prefix_in(request), _after(request), size + 1, allowed)
+    found = await context.core(Schedules).page(prefix_in(request), _after(request), size + 1, allowed)
     more = cursor_to({"after": found[size - 1].name}) if len(found) > size else None
     return found[:size], more
 

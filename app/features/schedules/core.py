@@ -1,4 +1,4 @@
-"""Schedules as callers change them: kept, paused, resumed, run now, deleted. What fires them is in fires.py."""
+"""Schedules as callers change them: kept, paused, resumed, run now, deleted. fires.py has what fires them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from app import cron
 from app.audit import trail
 from app.audit.trail import Action, Actor
-from app.base.signals import Signal
+from app.base.loops import Loop
 from app.engine.enqueues import Gone
 from app.engine.group import tried_again
 from app.errors import AlreadyExists, NotFound, Throttled
-from app.queue import schedules
+from app.features.schedules import store
+from app.features.schedules.fires import Fires
+from app.features.schedules.store import Schedule, Settled, Wanted
 from app.queue.model import Connection, Seq, Topic
-from app.queue.schedules import Schedule, Settled, Wanted
 from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from app.topics.config import Policy
 
 MOST: Final = 10_000
+RETRY_SECONDS: Final = 2.0  # where the database could not be asked
 
 Covers = Callable[[str], bool]  # whether the caller may change what is of this topic
 
@@ -49,13 +51,14 @@ class Schedules:
     """Changes, each with its entry in the audit trail. A schedule of a topic that the caller may not change is, to the
     caller, not there.
 
-    `changed` tells of changes that may make one due sooner than the next look at them.
+    `loop` fires what is due, in every process; it asks for nothing while none is.
     """
 
     def __init__(self, shared: Shared, enqueues: Enqueues) -> None:
         self._shared = shared
         self._enqueues = enqueues
-        self.changed: Signal[()] = Signal()
+        self.fires = Fires(shared, enqueues)
+        self.loop = Loop("fire schedules", self._fire, RETRY_SECONDS)
 
     async def put(
         self,
@@ -73,10 +76,10 @@ class Schedules:
         """
         await self._shared.policies.queue(wanted.topic)
         async with self._shared.pools.rest.acquire() as db, db.transaction():
-            before = await schedules.lock(db, name)
+            before = await store.lock(db, name)
             if before is None:
-                held = await schedules.count(db)
-                before = await schedules.lock(db, name)  # somebody else may have made it meanwhile
+                held = await store.count(db)
+                before = await store.lock(db, name)  # somebody else may have made it meanwhile
                 if before is None and held >= MOST:
                     raise Throttled(f"There can be {MOST} schedules.", {"limit": "schedules", "max": MOST})
             if before is not None and not covers(before.topic):
@@ -88,16 +91,16 @@ class Schedules:
                 await trail.record(db, by, Action.CRON_CREATED, name, _detail(kept))
             else:
                 await _record(db, before, kept, by)
-        self.changed.emit()
+        self.loop.wake()
         return kept, before is None
 
     async def get(self, name: str, covers: Covers = everything) -> Schedule:
         """A schedule. Raises NotFound."""
-        return _must_be(name, await schedules.read(self._shared.pools.rest, name), covers)
+        return _must_be(name, await store.read(self._shared.pools.rest, name), covers)
 
     async def page(self, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
-        """As schedules.page."""
-        return await schedules.page(self._shared.pools.rest, prefix, after, limit, allowed)
+        """As store.page."""
+        return await store.page(self._shared.pools.rest, prefix, after, limit, allowed)
 
     async def pause(
         self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything, *, paused: bool
@@ -105,19 +108,19 @@ class Schedules:
         """Pause it, or let it go on from now on: as it is then. Times that go by while it is paused are not missed.
         Raises NotFound."""
         async with self._shared.pools.rest.acquire() as db, db.transaction():
-            before = _must_be(name, await schedules.lock(db, name), covers)
+            before = _must_be(name, await store.lock(db, name), covers)
             if before.paused == paused:
                 return before
             kept = await _write(db, name, before, replace(_as_wanted(before), paused=paused))
             await _record(db, before, kept, by)
-        self.changed.emit()
+        self.loop.wake()
         return kept
 
     async def delete(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> None:
         """Delete it. What it has put in stays. Raises NotFound."""
         async with self._shared.pools.rest.acquire() as db, db.transaction():
-            before = _must_be(name, await schedules.lock(db, name), covers)
-            await schedules.delete(db, name)
+            before = _must_be(name, await store.lock(db, name), covers)
+            await store.delete(db, name)
             await trail.record(db, by, Action.CRON_DELETED, name, _detail(before))
 
     async def run(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> Run:
@@ -132,14 +135,17 @@ class Schedules:
             )
         return made
 
+    async def _fire(self) -> float:
+        return (await self.fires.run_once()).wait
+
     async def _run(self, policy: Policy, name: str, by: Actor, covers: Covers) -> Run | None:
         """None: it is another topic's by now."""
         async with self._shared.verbs(policy).acquire() as db, db.transaction():
-            one = _must_be(name, await schedules.lock(db, name), covers)
+            one = _must_be(name, await store.lock(db, name), covers)
             if one.topic != policy.topic.name:
                 return None
-            time = await schedules.clock(db)
-            batch = schedules.job(one, time, has_id=one.topic.endswith(FIFO))
+            time = await store.clock(db)
+            batch = store.job(one, time, has_id=one.topic.endswith(FIFO))
             await self._enqueues.admit(policy, batch, len(one.payload))
             await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, batch)
             done = await self._enqueues.put(db, policy, [batch])
@@ -150,7 +156,7 @@ class Schedules:
             settled = Settled(name, one.next_fire, one.next_fire)
             if not done.duplicates:
                 settled = replace(settled, fired=1, last_fire=time, last_seq=made.seq)
-            await schedules.settle(db, [settled])
+            await store.settle(db, [settled])
             await trail.record(db, by, Action.CRON_RUN, name, {"topic": one.topic, "seq": made.seq})
         done.announce()
         return made
@@ -165,11 +171,11 @@ async def _write(db: Connection, name: str, before: Schedule | None, wanted: Wan
     elif before is not None and not before.paused and _times(before) == (wanted.cron, wanted.time_zone):
         following = before.next_fire
     else:
-        now = await schedules.clock(db)
+        now = await store.clock(db)
         after = now if before is None or before.last_fire is None else max(now, before.last_fire)
         following = cron.next_due(wanted.cron, after, cron.time_zone(wanted.time_zone))
-    await schedules.write(db, name, wanted, paused=paused, next_fire=following)
-    kept = await schedules.read(db, name)
+    await store.write(db, name, wanted, paused=paused, next_fire=following)
+    kept = await store.read(db, name)
     assert kept is not None, "it was written in this transaction"
     return kept
 

@@ -6,26 +6,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
 from hashlib import sha256
-from typing import Final
+from typing import ClassVar, Final
 
 import asyncpg
 import msgspec
 from msgspec.structs import replace
 
 from app.db import sql
-from app.queue.model import Batch, Connection, Seq
+from app.queue.model import Batch, Connection, Hideable, Seq
 
-_READ = sql.load(__package__, "schedule_read")
-_LOCK = sql.load(__package__, "schedule_lock")
-_PAGE = sql.load(__package__, "schedule_page")
-_MAKE_LOCK = sql.load(__package__, "schedule_make_lock")
-_COUNT = sql.load(__package__, "schedule_count")
-_WRITE = sql.load(__package__, "schedule_write")
-_DELETE = sql.load(__package__, "schedule_delete")
-_CLOCK = sql.load(__package__, "schedule_clock")
-_DUE = sql.load(__package__, "schedules_due")
-_TAKE = sql.load(__package__, "schedules_take")
-_SETTLE = sql.load(__package__, "schedules_settle")
+_SQL: Final = sql.load_all(__package__)
 
 MOST_TEXT: Final = 500  # characters of an error
 
@@ -69,10 +59,12 @@ class Wanted(msgspec.Struct, frozen=True):
     paused: bool | None = None
 
 
-class Schedule(msgspec.Struct, frozen=True):
+class Schedule(Hideable, frozen=True):
     """A schedule. `next_fire`: the time that it is fired for next, None while it is paused; `last_fire` and `last_seq`:
     of the last job. `error_*`: why nothing came of the last try. `payload` is empty in a list. `hidden`: the job
     is, from whoever looks."""
+
+    SECRET: ClassVar = {"payload": b"", "fields": "{}"}
 
     name: str
     topic: str
@@ -118,33 +110,33 @@ class Settled(msgspec.Struct, frozen=True):
 
 async def read(db: Connection, name: str) -> Schedule | None:
     """A schedule; None if there is none of this name."""
-    row = await db.fetchrow(_READ, name)
+    row = await db.fetchrow(_SQL["read"], name)
     return None if row is None else _schedule(row)
 
 
 async def lock(db: Connection, name: str) -> Schedule | None:
     """The same, locked to the end of the transaction."""
-    row = await db.fetchrow(_LOCK, name)
+    row = await db.fetchrow(_SQL["lock"], name)
     return None if row is None else _schedule(row)
 
 
 async def page(db: Connection, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
     """Up to `limit` schedules whose names start with `prefix` and come after `after`, by name in byte order, without
     what they put in. With `allowed`, only of topics whose names start with one of these."""
-    return [_schedule(row) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
+    return [_schedule(row) for row in await db.fetch(_SQL["page"], prefix, after, limit, list(allowed))]
 
 
 async def count(db: Connection) -> int:
     """How many there are. Nobody makes another one until the transaction ends."""
-    await db.execute(_MAKE_LOCK)
-    schedules: int = await db.fetchval(_COUNT)
+    await db.execute(_SQL["make_lock"])
+    schedules: int = await db.fetchval(_SQL["count"])
     return schedules
 
 
 async def write(db: Connection, name: str, wanted: Wanted, *, paused: bool, next_fire: datetime | None) -> None:
     """Keep it as it is wanted. What it has done so far stays."""
     await db.execute(
-        _WRITE,
+        _SQL["write"],
         *(name, wanted.topic, wanted.cron, wanted.time_zone, wanted.missed.value),
         *(paused, next_fire, wanted.payload, wanted.fields),
     )
@@ -152,19 +144,19 @@ async def write(db: Connection, name: str, wanted: Wanted, *, paused: bool, next
 
 async def delete(db: Connection, name: str) -> None:
     """Forget it."""
-    await db.execute(_DELETE, name)
+    await db.execute(_SQL["delete"], name)
 
 
 async def clock(db: Connection) -> datetime:
     """What time it is, by the database's clock."""
-    at: datetime = await db.fetchval(_CLOCK)
+    at: datetime = await db.fetchval(_SQL["clock"])
     return at
 
 
 async def due(db: Connection, at: datetime | None, limit: int) -> list[Due]:
     """The `limit` schedules that are due first, in order, those that are not yet due included. `at`: what time it is,
     where it is not the clock's."""
-    return [Due(*row) for row in await db.fetch(_DUE, at, limit)]
+    return [Due(*row) for row in await db.fetch(_SQL["due"], at, limit)]
 
 
 async def take(
@@ -174,14 +166,14 @@ async def take(
 
     `db` is a connection with a transaction, at whose end they are free again.
     """
-    rows = await db.fetch(_TAKE, topic, list(names), at, len(names))
+    rows = await db.fetch(_SQL["take"], topic, list(names), at, len(names))
     return [_schedule(row) for row in rows], rows[0]["at"] if rows else None
 
 
 async def settle(db: Connection, outcomes: Sequence[Settled]) -> None:
     """Note what became of schedules that the caller's transaction has locked."""
     await db.execute(
-        _SETTLE,
+        _SQL["settle"],
         [one.name for one in outcomes],
         [one.next_fire for one in outcomes],
         [one.due_at for one in outcomes],

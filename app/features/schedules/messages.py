@@ -7,26 +7,18 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.api import direct
-from app.api.body import read_json
 from app.api.bounds import about
-from app.api.fields import encode
 from app.api.messages.bodies import BatchMessage
 from app.api.messages.enqueues import batch_of
-from app.api.messages.errors import operation
 from app.api.messages.show import time_of, unsent
 from app.api.openapi import query
-from app.api.paging import CURSOR
-from app.api.schedules import NAME_IN_PATH, PREFIX, MissedPolicy, ScheduleError, When, error_of, page_of, put_when
-from app.edge import schedules
+from app.api.route import Call
 from app.edge.sight import WHY
+from app.features.schedules import requests
+from app.features.schedules.bodies import MissedPolicy, ScheduleError, When, error_of, page_of, put_when
+from app.features.schedules.store import Schedule
 from app.queue.ids import id_of
-from app.queue.schedules import Schedule
-
-router = direct.router("messages")
 
 PAGE_SIZE = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100})
 
@@ -79,102 +71,45 @@ class MessagesScheduleRun(msgspec.Struct):
     fire_at: str
 
 
-_body = msgspec.json.Decoder(MessagesScheduleBody)
 _OTHERS = {"tag", "node", "meta", "content_type", "delay_ms", "ttl_ms"}
 
 
-@router.get(
-    "/api/schedules",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[PREFIX, PAGE_SIZE, CURSOR], answers={200: MessagesSchedules}, errors=[400, 401, 403, 503]
-    ),
-)
-async def page(request: Request) -> Response:
+async def page(call: Call) -> MessagesSchedules:
     """Schedules by name, a page at a time, without their messages."""
-    found, more = await page_of(request)
-    return _json(MessagesSchedules([_item(one) for one in found], UNSET if more is None else more))
+    found, more = await page_of(call)
+    return MessagesSchedules([_item(one) for one in found], UNSET if more is None else more)
 
 
-@router.put(
-    "/api/schedules/{name}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[NAME_IN_PATH],
-        body=MessagesScheduleBody,
-        answers={200: MessagesSchedule, 201: MessagesSchedule},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
-    ),
-)
-async def put(request: Request) -> Response:
+async def put(call: Call, body: MessagesScheduleBody) -> tuple[int, MessagesSchedule]:
     """Make a schedule, or replace one. It counts from now on; one whose cron and time zone stay keeps what is due."""
-    context, _ = schedules.let_in(request)
-    body = await read_json(request, _body, context.settings.max_body_bytes, nul=True)
-    kept, made = await put_when(request, body, batch_of(body.topic, body.message))
-    return _json(_shown(kept), 201 if made else 200)
+    kept, made = await put_when(call, body, batch_of(body.topic, body.message))
+    return 201 if made else 200, _shown(kept)
 
 
-@router.get(
-    "/api/schedules/{name}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[NAME_IN_PATH], answers={200: MessagesSchedule}, errors=[400, 401, 403, 404, 503]
-    ),
-)
-async def get(request: Request) -> Response:
+async def get(call: Call) -> MessagesSchedule:
     """A schedule: what it enqueues, when it did last, and when it will."""
-    return _json(_shown(await schedules.get(request)))
+    return _shown(await requests.get(call))
 
 
-@router.delete(
-    "/api/schedules/{name}",
-    status_code=204,
-    response_class=Response,
-    openapi_extra=operation(parameters=[NAME_IN_PATH], answers={204: None}, errors=[400, 401, 403, 404, 503]),
-)
-async def delete(request: Request) -> Response:
+async def delete(call: Call) -> None:
     """Delete a schedule. What it has enqueued stays."""
-    await schedules.delete(request)
-    return Response(status_code=204)
+    await requests.delete(call)
 
 
-@router.post(
-    "/api/schedules/{name}/pause",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[NAME_IN_PATH], answers={200: MessagesSchedule}, errors=[400, 401, 403, 404, 503]
-    ),
-)
-async def pause(request: Request) -> Response:
+async def pause(call: Call) -> MessagesSchedule:
     """Let a schedule rest. Times that go by meanwhile are not missed."""
-    return _json(_shown(await schedules.pause(request, paused=True)))
+    return _shown(await requests.pause(call, paused=True))
 
 
-@router.post(
-    "/api/schedules/{name}/resume",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[NAME_IN_PATH], answers={200: MessagesSchedule}, errors=[400, 401, 403, 404, 503]
-    ),
-)
-async def resume(request: Request) -> Response:
+async def resume(call: Call) -> MessagesSchedule:
     """Let a schedule that rests go on, from now on."""
-    return _json(_shown(await schedules.pause(request, paused=False)))
+    return _shown(await requests.pause(call, paused=False))
 
 
-@router.post(
-    "/api/schedules/{name}/run",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[NAME_IN_PATH],
-        answers={200: MessagesScheduleRun},
-        errors=[400, 401, 403, 404, 409, 422, 503],
-    ),
-)
-async def run(request: Request) -> Response:
+async def run(call: Call) -> MessagesScheduleRun:
     """Enqueue a schedule's message now, paused or not. Its times stay as they are."""
-    made = await schedules.run(request)
-    return _json(MessagesScheduleRun(id_of(made.topic.id, made.seq), _time(made.time)))
+    _, made = await requests.run(call)
+    return MessagesScheduleRun(id_of(made.topic.id, made.seq), _time(made.time))
 
 
 def _item(one: Schedule) -> MessagesScheduleItem:
@@ -197,12 +132,12 @@ def _item(one: Schedule) -> MessagesScheduleItem:
 
 
 def _shown(one: Schedule) -> MessagesSchedule:
-    item, next_fires = msgspec.structs.asdict(_item(one)), [_time(at) for at in schedules.next_fires(one)]
+    item, next_fires = msgspec.structs.asdict(_item(one)), [_time(at) for at in requests.next_fires(one)]
     if one.hidden:
         return MessagesSchedule(**item, hidden=WHY, next_fires=next_fires)
-    fields = schedules.fields_of(one)
+    fields = requests.fields_of(one)
     metadata = bytes(fields["meta"]).decode() if "meta" in fields else None
-    shown = unsent(*schedules.payload_of(one), metadata)
+    shown = unsent(*requests.payload_of(one), metadata)
     message: dict[str, Any] = msgspec.json.decode(shown, type=dict[str, msgspec.Raw])
     for name in ("delay", "ttl"):
         if f"{name}_ms" in fields:
@@ -213,7 +148,3 @@ def _shown(one: Schedule) -> MessagesSchedule:
 
 def _time(at: datetime) -> str:
     return time_of(int(at.timestamp() * 1000)).decode()
-
-
-def _json(shown: msgspec.Struct, status: int = 200) -> Response:
-    return Response(encode(shown), status, media_type="application/json")

@@ -1,4 +1,4 @@
-"""Schedules, for whichever edge they are asked for or changed by. docs/schedules.md."""
+"""What both dialects and the pages share: who may do what, and what of a schedule is asked for and shown."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ import msgspec
 from starlette.requests import Request
 
 from app import cron
+from app.api.route import Call
+from app.audit.trail import Actor
 from app.edge.access import must_cover
-from app.edge.context import Context, context_of
+from app.edge.context import context_of
 from app.edge.sight import as_seen
-from app.engine.schedules import Run
 from app.errors import InvalidRequest, InvalidSchedule
-from app.keys import Key, Scope, covers
+from app.features.schedules.core import Run, Schedules
+from app.features.schedules.store import Schedule, Wanted, of_record
+from app.keys import Scope, covers
 from app.queue.model import Batch
-from app.queue.schedules import Schedule, Wanted, of_record
 from app.topics.config import check_name
 from app.topics.settings import NAME
 
 NEXT: Final = 5
 
 
-def let_in(request: Request) -> tuple[Context, Key | None]:
-    """Refuse who may not change schedules of any topic. Raises Unauthorized, Forbidden."""
+def let_in(request: Request) -> Call:
+    """For pages: refuse who may not change schedules of any topic. Raises Unauthorized, Forbidden."""
     context = context_of(request)
-    return context, context.access.check(request, Scope.ADMIN)
+    return Call(request, context, context.access.check(request, Scope.ADMIN))
 
 
 def check_cron(text: str) -> str:
@@ -59,9 +61,9 @@ def check_schedule(name: str) -> str:
     return name
 
 
-def name_in(request: Request) -> str:
+def name_in(call: Call) -> str:
     """The schedule that a request's path names. Raises InvalidRequest."""
-    return check_schedule(request.path_params["name"])
+    return check_schedule(call.request.path_params["name"])
 
 
 def job_of(batch: Batch) -> tuple[bytes, str]:
@@ -72,43 +74,40 @@ def job_of(batch: Batch) -> tuple[bytes, str]:
 
 
 async def put(
-    request: Request, name: str, wanted: Wanted, check: Callable[[Schedule | None], None] | None = None
+    call: Call, name: str, wanted: Wanted, check: Callable[[Schedule | None], None] | None = None
 ) -> tuple[Schedule, bool]:
     """Make or replace a schedule: as it is then, and whether it was made; `check` as for Schedules.put.
 
-    Raises Unauthorized, Forbidden, InvalidRequest, TopicNotFound, NotAQueue, AlreadyExists, Throttled.
+    Raises Forbidden, InvalidRequest, TopicNotFound, NotAQueue, AlreadyExists, Throttled.
     """
-    context, key = let_in(request)
-    must_cover(key, check_name(wanted.topic))
-    kept, made = await context.engine.schedules.put(name, wanted, context.access.actor(request), covers(key), check)
-    return as_seen(key, kept.topic, kept), made
+    must_cover(call.key, check_name(wanted.topic))
+    kept, made = await _core(call).put(name, wanted, _actor(call), covers(call.key), check)
+    return as_seen(call.key, kept.topic, kept), made
 
 
-async def get(request: Request) -> Schedule:
-    """The schedule in the path. Raises Unauthorized, Forbidden, NotFound."""
-    context, key = let_in(request)
-    kept = await context.engine.schedules.get(name_in(request), covers(key))
-    return as_seen(key, kept.topic, kept)
+async def get(call: Call) -> Schedule:
+    """The schedule in the path. Raises NotFound."""
+    kept = await _core(call).get(name_in(call), covers(call.key))
+    return as_seen(call.key, kept.topic, kept)
 
 
-async def delete(request: Request) -> None:
-    """Delete the schedule in the path. Raises as get."""
-    context, key = let_in(request)
-    await context.engine.schedules.delete(name_in(request), context.access.actor(request), covers(key))
+async def delete(call: Call) -> str:
+    """Delete the schedule in the path: its name. Raises as get."""
+    name = name_in(call)
+    await _core(call).delete(name, _actor(call), covers(call.key))
+    return name
 
 
-async def pause(request: Request, *, paused: bool) -> Schedule:
+async def pause(call: Call, *, paused: bool) -> Schedule:
     """Pause the schedule in the path, or let it go on: as it is then. Raises as get."""
-    context, key = let_in(request)
-    actor = context.access.actor(request)
-    kept = await context.engine.schedules.pause(name_in(request), actor, covers(key), paused=paused)
-    return as_seen(key, kept.topic, kept)
+    kept = await _core(call).pause(name_in(call), _actor(call), covers(call.key), paused=paused)
+    return as_seen(call.key, kept.topic, kept)
 
 
-async def run(request: Request) -> Run:
-    """Let it make its job now. Raises as get, and what an enqueue raises."""
-    context, key = let_in(request)
-    return await context.engine.schedules.run(name_in(request), context.access.actor(request), covers(key))
+async def run(call: Call) -> tuple[str, Run]:
+    """Let it make its job now: its name, and the job. Raises as get, and what an enqueue raises."""
+    name = name_in(call)
+    return name, await _core(call).run(name, _actor(call), covers(call.key))
 
 
 def fields_of(one: Schedule) -> dict[str, Any]:
@@ -136,3 +135,11 @@ def next_fires(one: Schedule) -> list[datetime]:
 def _senseless(error: ValueError, detail: dict[str, object]) -> InvalidSchedule:
     text = str(error)
     return InvalidSchedule(f"{text[0].upper()}{text[1:]}.", detail)
+
+
+def _core(call: Call) -> Schedules:
+    return call.context.core(Schedules)
+
+
+def _actor(call: Call) -> Actor:
+    return call.context.access.actor(call.request)
