@@ -65,7 +65,7 @@ async def every_exchange_about_jobs(http: httpx.AsyncClient, topic: str, limited
     for method, end, body in (
         ("GET", "jobs", None),
         ("GET", "jobs/1", None),
-        ("PATCH", "jobs/2", {"data": 7, "tag": "u", "meta": {"b": 2}, "priority": 3, "delay_ms": 9}),
+        ("PATCH", "jobs/2", {"data": 7, "tag": "u", "meta": {"b": 2}, "priority": 3, "delay_ms": 600_000}),
         ("POST", "cancel", {"seqs": [1, 3, 77]}),
         ("POST", "operations", {"kind": "cancel", "filter": {"tag": "none"}, "dry_run": True}),
         ("POST", "release", {"seqs": [77]}),

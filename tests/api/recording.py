@@ -151,7 +151,8 @@ def _form(content: bytes) -> str:
 
 def _names(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _names(one) for name, one in value.items()}
+        # What holds old rows back is null where nothing does.
+        return {name: 0 if name == "position" else _names(one) for name, one in value.items()}
     if isinstance(value, list):
         return []
     return 0
