@@ -39,6 +39,14 @@ def without(names: set[str], value: Any) -> Any:
     return [without(names, one) for one in value] if isinstance(value, list) else value
 
 
+def completed(names: set[str], value: Any) -> Any:
+    """A JSON with these settings too, where it has others: a topic's configuration has them all."""
+    if isinstance(value, dict):
+        more = {name: msgspec.to_builtins(DECLARED[name].default) for name in names if "auto_priority" in value}
+        return more | {key: completed(names, one) for key, one in value.items()}
+    return [completed(names, one) for one in value] if isinstance(value, list) else value
+
+
 def defaults(*, but: Collection[str] = ()) -> dict[str, Any]:
     """What v0 shows of a topic where nothing was chosen."""
     shown = {name: msgspec.to_builtins(one.default) for name, one in DECLARED.items() if one.setting.v0}
