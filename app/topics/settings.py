@@ -256,7 +256,6 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             see="[How topics are](admin.md#how-topics-are-in-one-answer)",
         ),
     ] = 60_000
-    example_ms: Annotated[int, Setting("An example of a setting, which does nothing.", Part.ORDER, bounds=TIME)] = 5_000
     tenant_weights: Annotated[
         dict[str, int],
         Setting(

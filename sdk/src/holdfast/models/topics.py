@@ -65,7 +65,6 @@ class TopicConfig:
     retry_order: Literal["front", "back"] | None = None
     aging_ms: int | None = None
     wait_goal_ms: int | None = None
-    example_ms: int | None = None
     tenant_weights: Mapping[str, int] | None = None
     tenant_limits: Mapping[str, int] | None = None
     replayable: bool | None = None
