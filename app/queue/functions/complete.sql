@@ -1,4 +1,4 @@
--- Completes a job in the caller's transaction, as app/queue/sql/ack_results.sql does. A second call under the same
+-- Completes a job in the caller's transaction, as app/queue/sql/ack_and_record.sql does. A second call under the same
 -- lease answers as completed.sql: it changes nothing.
 CREATE OR REPLACE FUNCTION holdfast.complete(token text, result json DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
