@@ -248,27 +248,20 @@ async def _running(
         buckets=buckets,
     )
     reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
-    sender = Sender(
-        pools,
-        engine,
-        allowed=Allowed(*settings.webhook_targets),
-        secret=None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value(),
-    )
+    sender = _sender(settings, pools, engine)
     _connect(hints, relay, policies, engine, directory)
-    if bus is not None and tier is not None:
-        bus.start()
-        tier.start()
+    for end in (bus, tier):
+        if end is not None:
+            end.start()
     app.state.stopping = engine.stop
     reapers.start()
     sender.start()
     directory.start()
     counted.start()
     try:
-        origins = origins_of(settings.ingest_origins)
-        names = Names(pools.rest)
+        told = Names(pools.rest), columns.record_of, origins_of(settings.ingest_origins)
         async with _features(engine) as cores:
-            told = names, columns.record_of, origins, cores
-            yield Context(settings, access, quota, pools, policies, engine, reapers, *told)
+            yield Context(settings, access, quota, pools, policies, engine, reapers, *told, cores)
     finally:
         engine.stop()
         await sender.stop()
@@ -295,6 +288,12 @@ async def _features(engine: Engine) -> AsyncIterator[dict[type, Any]]:
         yield {type(core): core for core in cores}
     finally:
         await asyncio.gather(*(loop.stop() for loop in loops))
+
+
+def _sender(settings: Settings, pools: Pools, engine: Engine) -> Sender:
+    """What tells receivers of webhooks."""
+    secret = None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value()
+    return Sender(pools, engine, allowed=Allowed(*settings.webhook_targets), secret=secret)
 
 
 def _spans(settings: Settings, slot: int) -> Spans | None:

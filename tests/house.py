@@ -24,6 +24,12 @@ GENERATED: Final = (
     "app/api/examples.json",
 )
 PAUSES: Final = {"sleep", "wait", "wait_for", "timeout"}
+# What ends by itself there is no reading that is shared: keys, sessions and tokens by their own time, the pace of looks
+# and turns of a claim, the changes that a copy in Redis is not to outlive, and what a demonstration draws.
+OWN_ENDS: Final = {
+    *("app/edge/access.py", "app/signin/directory.py", "app/signin/sessions.py"),
+    *("app/engine/fairness.py", "app/engine/ordering.py", "app/topics/tier.py", "app/demo/tally.py"),
+}
 # A class that declares this many of these is a configuration of a topic.
 SETTINGS: Final = {"max_retries", "lease_ms", "cap_records", "max_depth", "retry_order", "aging_ms", "dead_ttl_ms"}
 MANY: Final = 3
@@ -93,13 +99,20 @@ def main(*named: str) -> None:
     timed = [node for path, tree in trees.items() if "monotonic()" in path.read_text() for node in tree]
     paths = {id(node): str(path.relative_to(ROOT)) for path, tree in trees.items() for node in tree}
 
+    kept = {paths[id(node)] for node in filter(_asks_expiry, timed)}
+
     def at(found: Iterable[ast.AST]) -> list[str]:
         return sorted(f"{paths[id(node)]}:{getattr(node, 'lineno', 0)}" for node in found)
 
     for name, places, goal, of in (
         ("migrations", [path.name for path in _tracked("migrations/*/0*.py", "migrations/0*.py")], 1, "files"),
         ("loops", at(filter(_pauses, nodes)), 1, "`while True` that pauses, in app and spark"),
-        ("caches", sorted({paths[id(node)] for node in filter(_asks_expiry, timed)}), 1, "modules that keep an expiry"),
+        (
+            "caches",
+            sorted({paths[id(node)] for node in filter(_asks_expiry, timed)} - OWN_ENDS),
+            1,
+            "modules that keep readings for a time",
+        ),
         ("settings", at(filter(_declares_settings, nodes)), 2, "classes that declare a topic's configuration"),
         ("callbacks", at(_late_callbacks(nodes)), 0, "assigned from outside to an object that exists"),
         ("circles", _circles(), 0, "sets of modules that import each other"),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from app.base.fresh import Fresh
 from app.errors import Unauthorized
 from app.keys import Key, digest_of
 from app.signin import users
@@ -48,8 +49,10 @@ class Sessions:
         self._seconds = seconds
         self._key = secrets.token_bytes(32)
         self._tokens: dict[bytes, tuple[Tokens, Claims]] = {}
-        self._right: dict[bytes, _Verified] = {}
-        self._under_way: dict[bytes, asyncio.Task[_Verified | None]] = {}
+        # A wrong password is never remembered.
+        self._right: Fresh[bytes, _Verified | None] = Fresh(
+            REMEMBER_SECONDS, most=MOST_REMEMBERED, until=lambda verified: 0.0 if verified is None else verified.until
+        )
 
     async def login(self, name: str, password: str, address: str) -> str:
         """A token for the user of this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
@@ -123,15 +126,16 @@ class Sessions:
             if claims is None:
                 return None
             known = self._tokens[digest] = (tokens, claims)
-            _forget_oldest(self._tokens)
+            if len(self._tokens) > MOST_REMEMBERED:
+                del self._tokens[next(iter(self._tokens))]
         claims = known[1]
         user = self._directory.user(claims.user_id)
         return None if user is None or user.epoch != claims.epoch else (user, claims.until)
 
     def by_password(self, name: str, password: str) -> User | None:
         """The user, if the password was found to be right a moment ago."""
-        verified = self._right.get(self._digest(name, password))
-        if verified is None or time.monotonic() >= verified.until:
+        verified = self._right.known(self._digest(name, password))
+        if verified is None:
             return None
         user = self._directory.user(verified.user_id)
         return user if user is not None and (user.epoch, user.name) == (verified.epoch, name) else None
@@ -142,17 +146,10 @@ class Sessions:
         Raises TooManyTries, Unavailable.
         """
         digest = self._digest(name, password)
-        task = self._under_way.get(digest)
-        if task is None:
-            task = self._under_way[digest] = asyncio.create_task(self._try(name, password, address))
-            task.add_done_callback(lambda _: self._under_way.pop(digest, None))
-        verified = await asyncio.shield(task)
-        if verified is None or await self._user(verified, name) is None:
-            return False
-        self._right.pop(digest, None)
-        self._right[digest] = verified
-        _forget_oldest(self._right)
-        return True
+        if self._right.known(digest) is not None:
+            self._right.forget(digest)  # of a user who was changed since
+        verified = await self._right.get(digest, partial(self._try, name, password, address))
+        return verified is not None and await self._user(verified, name) is not None
 
     async def _try(self, name: str, password: str, address: str) -> _Verified | None:
         await self._limiter.take(name, address)
@@ -184,8 +181,3 @@ class Sessions:
 
     def _digest(self, name: str, password: str) -> bytes:
         return hmac.digest(self._key, b"%b\0%b" % (name.encode(), password.encode()), hashlib.sha256)
-
-
-def _forget_oldest(kept: dict[bytes, _Verified] | dict[bytes, tuple[Tokens, Claims]]) -> None:
-    if len(kept) > MOST_REMEMBERED:
-        del kept[next(iter(kept))]
