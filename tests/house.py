@@ -99,8 +99,6 @@ def main(*named: str) -> None:
     timed = [node for path, tree in trees.items() if "monotonic()" in path.read_text() for node in tree]
     paths = {id(node): str(path.relative_to(ROOT)) for path, tree in trees.items() for node in tree}
 
-    kept = {paths[id(node)] for node in filter(_asks_expiry, timed)}
-
     def at(found: Iterable[ast.AST]) -> list[str]:
         return sorted(f"{paths[id(node)]}:{getattr(node, 'lineno', 0)}" for node in found)
 
