@@ -109,7 +109,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     claim_jitter_ms: Annotated[
-        int, Setting("A claim waits up to so long first.", Part.DELIVERIES, clamp=(0, 5_000), see="section 16")
+        int, Setting("A claim waits up to this long first.", Part.DELIVERIES, clamp=(0, 5_000), see="section 16")
     ] = 0
     max_deliveries: Annotated[
         int | None,
@@ -240,7 +240,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     aging_ms: Annotated[
         int,
         Setting(
-            "After so long a waiting job counts as one priority better, and so on; 0 turns it off.",
+            "After this long a waiting job counts as one priority higher, and so on; 0 turns it off.",
             Part.ORDER,
             bounds=TIME,
             see="section 4",
@@ -277,7 +277,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     replayable: Annotated[bool, Setting("Whether acknowledged jobs are kept for a replay.", Part.KEPT)] = False
     replay_window_ms: Annotated[
         int,
-        Setting("How long they are kept for it; 0: for ever.", Part.KEPT, clamp=TIME, seconds="replay_window_seconds"),
+        Setting(
+            "How long acknowledged jobs are kept for a replay; 0: for ever.",
+            Part.KEPT,
+            clamp=TIME,
+            seconds="replay_window_seconds",
+        ),
     ] = SEVEN_DAYS_MS
     result_ttl_ms: Annotated[
         int,
