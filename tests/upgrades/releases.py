@@ -77,8 +77,9 @@ def next_release(folder: Path) -> Release:
 def release_of_the_newest_migration(folder: Path) -> Release:
     """Put into this folder the code of the commit that brought the newest migration. Raises NoHistory."""
     commit = _brought()
-    if len(schema.KNOWN) == 1:  # until a release, a change of migrations/schema is one of the baseline itself
-        commit = _git("log", "--max-count=1", "--format=%H", "--", str(ROOT / "migrations/schema")).decode().strip()
+    if len(schema.KNOWN) == 1:  # until a release, a change of a script is one of the baseline itself
+        scripts = ("migrations/schema", ":(glob)app/*/functions/*.sql")
+        commit = _git("log", "--max-count=1", "--format=%H", "--", *scripts).decode().strip()
     return _taken_out(folder, commit)
 
 
