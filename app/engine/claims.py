@@ -79,13 +79,12 @@ class Claims:
         Raises Unavailable, and what the database refuses.
         """
         until = time.monotonic() + wait_seconds
-        while True:
-            mark, jobs = await self._ask(claimer, waits=wait_seconds > 0)
-            left = until - time.monotonic()
-            if jobs or left <= 0 or self._stopping:
-                return jobs
+        mark, jobs = await self._ask(claimer, waits=wait_seconds > 0)
+        while not jobs and not self._stopping and (left := until - time.monotonic()) > 0:
             if not await self._park(claimer, mark, left) or self._stopping:
-                return jobs
+                break
+            mark, jobs = await self._ask(claimer, waits=True)
+        return jobs
 
     async def claim_in_order(self, claimers: Sequence[Claimer], wait_seconds: float = 0) -> list[list[Job]]:
         """Lease up to `claimers[0].max` jobs in all, from one topic after the other; wait up to `wait_seconds` for the
@@ -94,35 +93,34 @@ class Claims:
         Cancelling it gives back all that was claimed. Raises as `claim` does, but only where nothing was claimed.
         """
         until = time.monotonic() + wait_seconds
-        woken: list[int] = []
-        while True:
-            marks, found = await self._ask_in_order(claimers, waits=wait_seconds > 0)
-            # A topic that was not asked has work for somebody else.
-            self._pass_on(claimers[place] for place in woken if place >= len(marks))
-            left = until - time.monotonic()
-            if any(found) or left <= 0 or self._stopping:
-                return found
+        marks, found = await self._ask_in_order(claimers, waits=wait_seconds > 0)
+        while not any(found) and not self._stopping and (left := until - time.monotonic()) > 0:
             woken = await self._park_at_all(claimers, marks, left)
             if not woken or self._stopping:
-                return found
+                break
+            marks, found = await self._ask_in_order(claimers, waits=True)
+            # A topic that was not asked has work for somebody else.
+            self._pass_on(claimers[place] for place in woken if place >= len(marks))
+        return found
 
     async def _ask(self, claimer: Claimer, *, waits: bool) -> tuple[int, list[Job]]:
         """Claim once: the mark for `Waiters.park`, and the jobs. A caller that waits anyway is not asked for where
         nothing has come since somebody found nothing."""
         waiters, topic = self._shared.waiters, claimer.policy.topic
         group = self._even if claimer.policy.config.claim_jitter_ms > 0 else self._greedy
-        while True:
+        share: list[Job] | None = None
+        while share is None:
             mark = waiters.mark(topic.id, claimer.tenants, claimer.tags)
             if waits and waiters.is_quiet(topic.id):
                 return mark, []
             share = await self._submit(group, claimer)
-            if share is None and not self._stopping:
-                continue
-            # Where it was tokens that lacked, there may be jobs; nor do jobs of some tenants or tags tell of all.
-            of_all = claimer.tenants is None and claimer.tags is None
-            if not share and of_all and not self._shared.throttle.sends_away(topic.id):
-                waiters.found_nothing(topic.id, mark)
-            return mark, share or []
+            if self._stopping:
+                share = share or []
+        # Where it was tokens that lacked, there may be jobs; nor do jobs of some tenants or tags tell of all.
+        of_all = claimer.tenants is None and claimer.tags is None
+        if not share and of_all and not self._shared.throttle.sends_away(topic.id):
+            waiters.found_nothing(topic.id, mark)
+        return mark, share
 
     async def _ask_in_order(self, claimers: Sequence[Claimer], *, waits: bool) -> tuple[Sequence[int], list[list[Job]]]:
         """Claim once from each topic until there are enough jobs, or bytes of them: the marks of the topics asked, and

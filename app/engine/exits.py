@@ -138,15 +138,14 @@ class Exits:
 
     async def supersede(self, policy: Policy) -> int:
         """End jobs whose lease ended in silence, where a newer one of their key waits: how many."""
-        count, after = 0, exits.Lease()
-        while True:
-            ended, last = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
+        count = 0
+        after: exits.Lease | None = exits.Lease()
+        while after is not None:
+            ended, after = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
             count += ended
             if ended:
                 await self._shared.groups.left(policy)
-            if last is None:
-                return count
-            after = last
+        return count
 
     async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
         """Delete all jobs of a tenant and key, for good, whatever their state: how many. In batches."""
@@ -172,8 +171,8 @@ class Exits:
     async def _dead_letter(self, policy: Policy) -> Policy | None:
         if policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None:
             return None
-        name = policy.config.dead_letter
-        while True:
+        name, target = policy.config.dead_letter, None
+        while target is None:
             try:
                 target = await self._shared.policies.get(name)
             except TopicNotFound:
@@ -185,5 +184,4 @@ class Exits:
                 )
                 await store.put(self._shared.pools.rest, name, config)
                 self._shared.policies.changed(name)
-                continue
-            return target
+        return target

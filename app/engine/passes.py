@@ -189,7 +189,8 @@ class Passes:
         tenants.know(lanes)
         self._shared.cursors.of(policy.topic).lanes = len(lanes)
         weights = policy.config.tenant_weights
-        while True:
+        claimed: Claimed | None = None
+        while claimed is None:
             turn = whom(wanted)
             if turn.looks and not turn.tenants:
                 await self._shared.looks.join(policy.topic)
@@ -207,9 +208,9 @@ class Passes:
                     continue  # they are at their limits, and rest now, or are counted again
                 plan = self._shared.cursors.of(policy.topic).plan(turn.lanes, turn.shares)
                 plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
-            tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
-            tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
-            return plan, claimed
+        tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
+        tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
+        return plan, claimed
 
     async def _first(
         self,

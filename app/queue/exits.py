@@ -190,12 +190,12 @@ class Deleted(msgspec.Struct, frozen=True):
 async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto: int, limit: int) -> Deleted:
     """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = marked = 0
-    while True:
+    row = None
+    while row is None or row["deleted"] + row["marked"] < row["picked"]:
         row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
         assert row is not None, "it answers one row always"
         count, ready, marked = count + row["deleted"], ready + row["ready"], marked + row["marked"]
-        if row["deleted"] + row["marked"] == row["picked"]:
-            return Deleted(count, ready, row["last_seq"], marked)
+    return Deleted(count, ready, row["last_seq"], marked)
 
 
 class Cleared(msgspec.Struct, frozen=True):

@@ -89,16 +89,18 @@ def lease_of(policy: Policy, seconds: float | None) -> int:
 async def _made(context: Context, name: str, seconds: float) -> tuple[Policy, float] | None:
     """The policy of a topic that is absent, once somebody has made it, and the seconds that are left; or None."""
     until = time.monotonic() + seconds
-    while True:
+    policy = None
+    while policy is None:
         with context.policies.watched(name) as changed:
             try:
-                return await context.policies.queue(name), max(until - time.monotonic(), 0)
+                policy = await context.policies.queue(name)
             except TopicNotFound:
                 now = time.monotonic()
                 if now >= until:
                     return None
-            # All who wait look at the same moment, and share the look.
-            await asyncio.wait([changed], timeout=min(until - now, ABSENT_SECONDS - now % ABSENT_SECONDS))
+                # All who wait look at the same moment, and share the look.
+                await asyncio.wait([changed], timeout=min(until - now, ABSENT_SECONDS - now % ABSENT_SECONDS))
+    return policy, max(until - time.monotonic(), 0)
 
 
 def _answer(messages: list[bytes]) -> Response:
