@@ -16,7 +16,7 @@ import msgspec
 from app import __version__
 from app.audit.trail import Actor
 from app.edge.context import Context
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.errors import AlreadyExists, InvalidRequest, TopicNotFound
 from app.queue import benches
 from app.queue.benches import Bench, Figures, Measured

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
+from app.engine.claimers import MAX_CLAIM, Claimer
 from app.engine.group import GroupCommit
 from app.engine.passes import MAX_SLOTS, Passes
 from app.engine.tagged import Tagged
@@ -24,25 +24,10 @@ if TYPE_CHECKING:
     from app.engine.settlements import Settlements
     from app.engine.shared import Shared
 
-MAX_CLAIM: Final = 1_000
-
 log = logging.getLogger(__name__)
 
 # None: there may be jobs, behind spent ones that are being taken out, or behind the bytes of others. Ask again.
 Answer: TypeAlias = "list[Job] | None"
-
-
-class Claimer(msgspec.Struct, frozen=True):
-    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already); of which
-    tenants, if not of all."""
-
-    policy: Policy
-    node: str
-    max: int
-    lease_ms: int
-    whole: bool = False  # with what only the messages dialect shows
-    tenants: frozenset[str] | None = None
-    tags: frozenset[str] | None = None  # only jobs with one of these
 
 
 class Claims:

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from app.engine.ordering import Ages
+from app.engine.ages import Ages
 from app.queue.consumer import Claimed, Seen
 from app.queue.inspector import Lows
 from app.queue.model import Lane, Reach, Share, Topic

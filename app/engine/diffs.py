@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec.structs import replace
 
+from app.engine.reads import Diff
 from app.errors import TopicNotFound
 from app.metrics import catalogue
 from app.queue import inspector, log
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that may still commit
 PROOF_STEP_SECONDS: Final = 0.005
-
-
-class Diff(msgspec.Struct, frozen=True):
-    """What a reader gets. `extent` is of the same snapshot as the records, where the topic is a log."""
-
-    extent: Extent
-    records: Records
 
 
 class Diffs:

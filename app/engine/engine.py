@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from app.base.fresh import Fresh
 from app.engine.census import Census
 from app.engine.changes import Changes
-from app.engine.claims import MAX_CLAIM, Claims
+from app.engine.claimers import MAX_CLAIM
+from app.engine.claims import Claims
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
 from app.engine.diffs import Diffs

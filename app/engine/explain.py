@@ -12,6 +12,7 @@ import msgspec
 
 from app.base.outages import TOO_SLOW
 from app.engine import ordering, reasons
+from app.engine.ages import OVERTAKE_SHARE
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
 from app.queue import explained, holders, inspector, ledger, results, shown, turns
 from app.queue.explained import COUNTED, Head, Row
@@ -136,7 +137,7 @@ class Explain:
         overtaking = {reach.lane for reach in ordering.overtaking(policy.config, list(zip(own, heads, strict=True)))}
         if row.lane not in overtaking:
             return None
-        return (lanes.get(row.lane, 0) + 1) * len(overtaking) * ordering.OVERTAKE_SHARE - 1
+        return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
 
     async def _room(self, policy: Policy, tenant: str) -> Room | None:
         """How many jobs of its tenant may be in flight, and how many are; None: any number may."""

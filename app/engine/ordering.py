@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from msgspec.structs import replace
 
+from app.engine.ages import Overtaking
 from app.queue import inspector, turns
-from app.queue.model import Job, Lane, Reach
+from app.queue.model import Lane, Reach
 
 if TYPE_CHECKING:
     from app.engine.cursors import Cursor, Plan
@@ -21,52 +21,9 @@ if TYPE_CHECKING:
     from app.queue.model import Connection
     from app.topics.settings import Config
 
-OVERTAKE_SHARE: Final = 4  # one in so many jobs handed out may be one that overtakes
 LOOK_SECONDS: Final = 0.1  # how often the ages of lanes are looked at
 LOOK_SHARE: Final = 0.1  # of the time, that those looks may take
 BEFORE_US: Final = 2  # times pass through a float on their way
-
-
-class Overtaking(msgspec.Struct):
-    """The lanes of one tenant that have overtaken others of it, each with where its jobs begin, in turn. `credit` is in
-    jobs of the tenant; the first that overtakes is not kept waiting."""
-
-    reaches: deque[Reach] = msgspec.field(default_factory=deque)
-    credit: int = OVERTAKE_SHARE - 1
-
-    def seats(self, jobs: int) -> int:
-        """For how many jobs it may overtake, where the tenant is given so many."""
-        return (self.credit + jobs) // OVERTAKE_SHARE
-
-    def take(self, seats: int) -> Reach:
-        """Overtake for so many jobs: where from."""
-        self.credit -= seats * OVERTAKE_SHARE
-        self.reaches.rotate(-1)
-        return self.reaches[-1]
-
-    def spare(self, seats: int) -> None:
-        """So many of those were not there."""
-        self.credit = min(self.credit + seats * OVERTAKE_SHARE, OVERTAKE_SHARE - 1)
-
-    def given(self, jobs: int) -> None:
-        """The tenant was given so many jobs, with those."""
-        self.credit = min(max(self.credit + jobs, 0), OVERTAKE_SHARE - 1)
-
-
-class Ages(msgspec.Struct):
-    """What is known of the ages of one topic's jobs. Tenants come before priorities: a job overtakes those of its own
-    tenant, and no others."""
-
-    overtaking: dict[str, Overtaking] = msgspec.field(default_factory=dict)  # by tenant
-    look_at: float = 0.0
-    took: float = 0.0  # seconds, the last look
-
-    def given(self, jobs: Iterable[Job]) -> None:
-        """A claim was given these."""
-        if self.overtaking:
-            for tenant, count in Counter(job.tenant for job in jobs).items():
-                if tenant in self.overtaking:
-                    self.overtaking[tenant].given(count)
 
 
 def arranged(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:

@@ -27,11 +27,11 @@ from app.queue.model import Connection, Job, Lane
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
-    from app.engine.claims import Claimer
+    from app.engine.ages import Overtaking
+    from app.engine.claimers import Claimer
     from app.engine.cursors import Plan
     from app.engine.exits import Exits
     from app.engine.fairness import Turn
-    from app.engine.ordering import Overtaking
     from app.engine.shared import Shared
 
 MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly

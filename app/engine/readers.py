@@ -20,7 +20,7 @@ from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.db.pool import Pools
-    from app.engine.sharing import Read
+    from app.engine.reads import Read
     from app.queue.log import Ask
     from app.topics.config import Policy
 

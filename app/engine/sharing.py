@@ -8,30 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from app.engine.reads import Read
 from app.queue.log import Ask
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
-    from app.engine.diffs import Diff, Diffs
+    from app.engine.diffs import Diffs
     from app.engine.readers import Parked, Readers
     from app.topics.cache import Policies
 
 READS_AT_ONCE: Final = 3  # of the hot pool's connections: claims need the others
 PROOF_SECONDS: Final = 0.1
-
-
-class Read:
-    """What was read, for all who asked; `mark` is the readers' from when the statement was sent. `shown` is what an
-    edge makes of it, and `alone` the same for those who watch nothing else: whoever is first fills them in."""
-
-    __slots__ = ("alone", "diff", "mark", "policy", "shown")
-
-    def __init__(self, diff: Diff, policy: Policy, mark: int) -> None:
-        self.diff = diff
-        self.policy = policy
-        self.mark = mark
-        self.shown: bytes | None = None
-        self.alone: bytes | None = None
 
 
 class _Flight(msgspec.Struct):

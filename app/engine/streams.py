@@ -11,7 +11,7 @@ from asyncpg.pgproto.pgproto import UUID
 from msgspec.structs import replace
 
 from app.base.outages import UNREACHABLE
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.errors import HoldfastError, NotAQueue, ShuttingDown, TopicNotFound
 from app.metrics import catalogue
 from app.queue import consumer

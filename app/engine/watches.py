@@ -20,7 +20,8 @@ from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
 from app.engine.readers import Parked
-from app.engine.sharing import Read, SharedReads
+from app.engine.reads import Read
+from app.engine.sharing import SharedReads
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
 from app.metrics import catalogue
 from app.queue import inspector

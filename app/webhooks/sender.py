@@ -18,7 +18,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app import __version__, tasks
 from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
 from app.metrics import catalogue
 from app.queue.consumer import Return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import asyncpg
 
 from app.db.pool import Pools
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.engine import Engine
 from app.queue.model import Batch, Job, Seq
 from app.topics.cache import Policies

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.db.pool import Pools
-from app.engine.ordering import LOOK_SECONDS, OVERTAKE_SHARE
+from app.engine.ages import OVERTAKE_SHARE
+from app.engine.ordering import LOOK_SECONDS
 from app.queue.model import Batch, Job, Seq
 from app.topics.config import Policy
 from tests.engine.machines import Machine

@@ -16,7 +16,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools
 from app.engine import cursors
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.cursors import Cursor, Mark
 from app.engine.engine import Engine
 from app.errors import Unavailable

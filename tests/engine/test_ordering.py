@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.db.pool import Pools
-from app.engine.ordering import Ages
+from app.engine.ages import Ages
 from app.queue.consumer import Return
 from app.queue.model import Batch, Job, Seq
 from app.topics.config import Policy

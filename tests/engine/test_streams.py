@@ -11,7 +11,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools
 from app.engine import streams
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.streams import Stream
 from app.errors import NotAQueue, ShuttingDown
 from app.queue.consumer import Return

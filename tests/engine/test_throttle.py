@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from app.db.pool import Pools
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.throttle import LEAST_SECONDS
 from app.queue import tokens
 from app.queue.tokens import Grant

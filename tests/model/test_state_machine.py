@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from app.db.pool import Pools
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.cursors import LOOK_SECONDS
 from app.engine.engine import Engine
 from app.queue import inspector

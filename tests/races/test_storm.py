@@ -21,7 +21,7 @@ import pytest
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools, open_pools
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.engine import Engine
 from app.queue import inspector
 from app.queue.consumer import Return

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.db.pool import Pools, open_pools
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.engine import Engine
 from app.reapers import follow, inbox
 from app.topics import store

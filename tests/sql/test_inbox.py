@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from app.db.pool import Pools
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.engine.engine import Engine
 from app.queue.model import Batch
 from app.topics import store

@@ -24,7 +24,7 @@ from app.api.failures import ClusterId
 from app.api.results import HandedIn, ProgressBody
 from app.api.users import UserId
 from app.edge.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
-from app.engine.claims import MAX_CLAIM
+from app.engine.claimers import MAX_CLAIM
 from app.queue.backoff import MOST_REFUNDS
 from app.topics.settings import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
 from app.topics.webhook import MAX_URL_BYTES

@@ -21,7 +21,7 @@ from app.api.traced import claimed as found_jobs
 from app.api.traced import claims as begins
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
-from app.engine.claims import Claimer
+from app.engine.claimers import Claimer
 from app.errors import TopicNotFound
 from app.keys import Scope
 from app.log import TOPIC

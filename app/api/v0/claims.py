@@ -22,7 +22,7 @@ from app.api.v0.bodies import ClaimAnswer, ClaimAnyAnswer, ClaimAnyBody, ClaimBo
 from app.api.v0.fields import answer, check_node, job_fields
 from app.edge.access import must_cover
 from app.edge.context import context_of
-from app.engine.claims import MAX_CLAIM, Claimer
+from app.engine.claimers import MAX_CLAIM, Claimer
 from app.keys import Scope
 from app.queue.model import MAX_TAG_BYTES
 from app.topics.config import Policy, check_name, clamp_lease

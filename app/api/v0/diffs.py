@@ -22,7 +22,7 @@ from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
 from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.edge.sight import must_see_payloads
-from app.engine.diffs import Diff
+from app.engine.reads import Diff
 from app.errors import InvalidRequest, Unauthorized
 from app.keys import Scope
 from app.queue.forms import as_json

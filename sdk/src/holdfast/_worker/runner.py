@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast._worker.taken import Taken
 
-if TYPE_CHECKING:
-    from holdfast._worker.lane import Lane
+
+class Lane(Protocol):
+    """What a runner needs of its lane: whether it ends, how long a turn is in seconds, and jobs."""
+
+    ending: bool
+
+    @property
+    def turn(self) -> float: ...
+
+    def take(self, now: float) -> Taken | None: ...
+
+    async def next(self) -> None: ...
+
+    def call(self, taken: Taken) -> Awaitable[Any]: ...
+
+    def ended(self, taken: Taken, value: Any, seconds: float) -> None: ...
 
 
 class Runner:
