@@ -125,6 +125,7 @@ _JOBS: Final = {
     "progress_at": TIME,
     "progress_lease": WORD,
     "webhook": TEXT,
+    "left_grp": TEXT,
 }
 
 TABLES: Final[Mapping[str, Table]] = {
