@@ -53,16 +53,20 @@ class Loop:
         self._passing: tuple[type[Exception], ...] = (HoldfastError, *UNREACHABLE, *passing)
         self._fault = ""  # what is logged, and not over yet
         self._due = REST
+        self._at_work = self._wanted = False
         self._not_before = 0.0
         self._sooner = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
 
     def start(self) -> None:
-        """Begin, or go on after a rest. One that is at work is left alone, and so is one that was stopped."""
+        """Begin, or go on after a rest. One that was stopped is left alone. One that is at work makes its next pass
+        when that is due; where it would rest, at once."""
         if self._task is None and not self._stopped:
             self._task = asyncio.create_task(self._run(), name=self._name)
-        if self._due == REST:
+        if self._at_work:
+            self._wanted = True
+        elif self._due == REST:
             self.wake(self._first)
 
     def wake(self, seconds: float = 0.0) -> None:
@@ -87,7 +91,11 @@ class Loop:
                         await self._sooner.wait()
                 continue
             self._due = REST  # who wakes it from now on means the pass after this one
+            self._at_work, self._wanted = True, False
             pause, least = await self._pass()
+            self._at_work = False
+            if pause == REST and self._wanted:
+                pause = self._first
             now, part = time.monotonic(), 1 - random.uniform(0, self._jitter)  # noqa: S311
             self._not_before = now + least * part
             self._due = max(min(self._due, now + pause * part), self._not_before)

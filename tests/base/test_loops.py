@@ -155,6 +155,22 @@ async def test_one_that_runs_is_not_started_twice(running: Any) -> None:
     assert len(passes.times) == 1
 
 
+async def test_one_that_is_started_in_the_middle_of_a_pass_keeps_its_pace_and_does_not_rest(running: Any) -> None:
+    passes, loops = Passes(None, None), list[Loop]()
+
+    async def once() -> float | None:
+        if len(passes.times) < 3:
+            loops[0].start()
+        return await passes.once()
+
+    loops.append(running(once, 5 * TICK))
+    await passes.made(4)  # the third would have been the last
+    await asyncio.sleep(10 * TICK)
+    assert len(passes.times) == 4
+    assert min(passes.pauses[:2]) >= 5 * TICK
+    await loops[0].stop()
+
+
 async def test_stopping_cancels_a_pass_and_waits_for_its_end(running: Any) -> None:
     begun, ended = asyncio.Event(), False
 
