@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[1]
 HARD_LIMIT = 400
-NAMELESS = {"utils", "util", "common", "helpers", "services", "repositories", "misc"}
+NAMELESS = {"utils", "util", "common", "helpers", "services", "repositories", "core", "misc"}
 STATEMENTS = ("app/queue/sql", "app/topics/sql", "app/audit/sql", "app/signin/sql")
 
 # In pieces, so that this file does not name them.

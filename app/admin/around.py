@@ -11,7 +11,7 @@ from starlette.requests import Request
 from app.admin.permissions import SEE_SCHEDULES, allows
 from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
-from app.features.schedules.core import Schedules
+from app.features.schedules.changes import Schedules
 from app.features.schedules.page import Row, row
 from app.queue import holders
 from app.queue.holders import LOOKED_AT, Holder, WaitingGroup

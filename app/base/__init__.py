@@ -1,1 +1,1 @@
-"""What knows nothing of queues."""
+"""Loops, caches, signals and outages: for every part of the service, whatever it does with them."""

@@ -223,7 +223,7 @@ async def test_a_list_is_in_pages(schedule: Schedule, queue: Topic) -> None:
 
 async def test_their_number_is_bounded(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = await schedule.put()
-    monkeypatch.setattr("app.features.schedules.core.MOST", 1)
+    monkeypatch.setattr("app.features.schedules.changes.MOST", 1)
     answer = await schedule.http.put(f"{schedule.path}-more", json=schedule.body())
     assert refused(answer, 429, "throttled")["detail"] == {"limit": "schedules", "max": 1}
     assert (await schedule.put())["created_at"] == shown["created_at"], "a change is none more"

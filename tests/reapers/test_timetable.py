@@ -15,7 +15,7 @@ from app.base.outages import UNREACHABLE
 from app.db.pool import Pools
 from app.errors import NotFound, Throttled, TopicNotFound
 from app.features.schedules import store as rows
-from app.features.schedules.core import Schedules
+from app.features.schedules.changes import Schedules
 from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
 from app.features.schedules.store import FIELDS, Missed, Schedule, Wanted, of_record
 from app.queue.model import Batch, Connection, Held

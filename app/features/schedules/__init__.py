@@ -1,7 +1,7 @@
 """Jobs that are made when a cron expression is due. docs/schedules.md.
 
-core.py has what callers change, fires.py what makes the jobs, store.py the rows; requests.py is what both dialects and
-the pages share.
+changes.py has what callers change, fires.py what makes the jobs, store.py the rows, requests.py what both dialects
+and the pages share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.api.v0.dialect import V0
 from app.features.feature import Feature
 from app.features.schedules import form, messages, page, v0
 from app.features.schedules.bodies import NAME_IN_PATH, PREFIX
-from app.features.schedules.core import Schedules
+from app.features.schedules.changes import Schedules
 from app.keys import Scope
 
 _v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, parameters=[NAME_IN_PATH])

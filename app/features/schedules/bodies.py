@@ -17,7 +17,7 @@ from app.api.paging import cursor_of, cursor_to, foreign_cursor, page_size, pref
 from app.api.route import Call
 from app.errors import InvalidRequest
 from app.features.schedules import requests
-from app.features.schedules.core import Schedules
+from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Missed, Schedule, Wanted
 from app.keys import Scope
 from app.queue.model import Batch

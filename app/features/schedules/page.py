@@ -17,7 +17,7 @@ from app.edge.context import context_of
 from app.edge.sight import WHY
 from app.errors import InvalidRequest
 from app.features.schedules import requests
-from app.features.schedules.core import Schedules
+from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Schedule
 from app.queue.forms import as_json
 

@@ -16,7 +16,7 @@ from app.edge.access import must_cover
 from app.edge.context import context_of
 from app.edge.sight import as_seen
 from app.errors import InvalidRequest, InvalidSchedule
-from app.features.schedules.core import Run, Schedules
+from app.features.schedules.changes import Run, Schedules
 from app.features.schedules.store import Schedule, Wanted, of_record
 from app.keys import Scope, covers
 from app.queue.model import Batch
