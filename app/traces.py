@@ -1,4 +1,4 @@
-"""Spans, and where they are sent. Imported where HOLDFAST_TRACES asks for it, and not otherwise. docs/adr/0066."""
+"""Spans, and where they are sent. Imported only where HOLDFAST_TRACES asks for it. docs/operations/tracing.md."""
 
 from __future__ import annotations
 

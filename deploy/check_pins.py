@@ -1,4 +1,7 @@
-"""Checks deploy/requirements/*.txt against pyproject.toml, without a network. Prints the faults; 1 for any."""
+"""Checks deploy/requirements/*.txt against pyproject.toml, without a network. Prints the faults; 1 for any.
+
+There is no uv.lock: it names the index that it was made with, which would tie the project to one mirror.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves on a page, as events: the address of a page answers with them where they are asked for. ADR 0069.
+"""What moves on a page, as events: the address of a page answers with them where they are asked for. ADR 0057.
 
 The page's own function makes what is sent, with the rights of whoever looks, once for all who may see the same.
 """

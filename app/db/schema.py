@@ -172,6 +172,7 @@ def judge(found: Facts) -> bool:
         raise ConfigurationError(
             f"The database's encoding is {found.encoding}: make one with ENCODING 'UTF8', which can hold every text"
         )
+    # Allowed by a setting of the database, not of the service: it can't get into production with a copied environment.
     for danger in _dangers(found):
         if not found.may_lose_data:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Who sees what is in jobs: their payloads, metadata and results. For whichever edge somebody looks by; ADR 0059.
+"""Who sees what is in jobs: their payloads, metadata and results. For whichever edge somebody looks by; ADR 0028.
 
 Whatever an edge shows of it goes through `as_seen`: what is hidden is taken out there, so that nothing that comes after
 can show it by mistake.

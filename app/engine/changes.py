@@ -1,5 +1,7 @@
-"""What people do to jobs that they don't hold: cancel them, change them. docs/semantics.md, section 19;
-docs/adr/0040."""
+"""What people do to jobs that they don't hold: cancel them, change them. docs/semantics.md, section 19.
+
+A job that is cancelled under a lease has no state of its own: its time to live ends now, so claims and sweeps pass it
+over without knowing of cancels."""
 
 from __future__ import annotations
 

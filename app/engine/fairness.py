@@ -7,7 +7,7 @@ others are: idleness earns nothing, and who takes what others leave owes nothing
 A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
 at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
 now and then says which of them have something (see looks.py). A claim of many jobs asks for that read before it shares
-them out, wherever it is cheap. docs/adr/0032, 0044.
+them out, wherever it is cheap. docs/adr/0032.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One cohort's statements: a claim runs as often as another pass may find more for those who lack jobs.
 
 Where jobs that are spent stand in the way they are taken out, where tenants share a topic each pass asks some of them.
-docs/semantics.md, sections 4 and 5; docs/adr/0010, 0012 and 0032.
+docs/semantics.md, sections 4 and 5; docs/adr/0001, 0012 and 0032.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 for them has left.
 
 An operation belongs to a process by its signs of life. What a batch does and how far the operation is by it are one
-transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0029-requeue.md.
+transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0024.
 """
 
 from __future__ import annotations

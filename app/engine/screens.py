@@ -1,4 +1,4 @@
-"""What open admin pages show: one look for all who see the same, for as long as anybody does. ADR 0069.
+"""What open admin pages show: one look for all who see the same, for as long as anybody does. ADR 0057.
 
 A look follows what this process knows to have moved, LEAST_SECONDS after the one before at the soonest. Where it knows
 of nothing, another process may: it looks again after LEAST_SECONDS where the last look found news, and later and later,

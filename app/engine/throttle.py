@@ -1,4 +1,4 @@
-"""How many jobs of a topic may be handed out now. docs/semantics.md, section 11; docs/adr/0023.
+"""How many jobs of a topic may be handed out now. docs/semantics.md, section 11; docs/adr/0022.
 
 A claim takes tokens for the seats it has before it looks for jobs, and puts back those it found no job for. No process
 keeps any in between: what one has taken and nobody used is missing to the others for the length of a statement.

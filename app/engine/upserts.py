@@ -1,6 +1,6 @@
 """Enqueues that look at what is there: with keys, what waits is updated; with groups, who comes behind waits; with
 dedupe ids and idempotency keys, what was enqueued before is not enqueued again. docs/semantics.md, sections 6 to 8;
-docs/adr/0025, 0033 and 0034."""
+docs/adr/0025 and 0033."""
 
 from __future__ import annotations
 

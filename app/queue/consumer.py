@@ -108,7 +108,7 @@ async def claim(
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
     ends = list(itertools.accumulate(share.lanes for share in shares))
-    noise = os.urandom(16 * wanted)
+    noise = os.urandom(16 * wanted)  # no counter: after a failover that lost commits it would repeat itself
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
     rows = await db.fetch(
         _CLAIM if tags is None else _CLAIM_TAGGED,

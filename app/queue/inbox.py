@@ -1,5 +1,5 @@
 """The inbox's rows for topics that have a schema, which wait until somebody has looked at them; and what is left of
-rows that were staged to be put in together. docs/sql.md, docs/adr/0046."""
+rows that were staged to be put in together. docs/sql.md, docs/adr/0027."""
 
 from __future__ import annotations
 

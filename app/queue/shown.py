@@ -42,7 +42,7 @@ class Status(Enum):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Those of Shown that it stands for. A job that was cancelled has outlived its time (docs/adr/0040)."""
+        """Those of Shown that it stands for. A job that was cancelled has outlived its time (see cancel_jobs.sql)."""
         return _STATES[self]
 
 

@@ -1,4 +1,4 @@
-"""What each queue holds, written down where it changes; ADR 0071."""
+"""What each queue holds, written down where it changes. A minute in which no process looked is a gap in the curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of each topic's jobs, minute by minute, from the ledger; ADR 0048."""
+"""What became of each topic's jobs, minute by minute, from the ledger; ADR 0038."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """How often somebody may try to sign in within a minute: as one name from one address, and from one address in all.
-The database counts, for all processes. docs/adr/0068-tries-are-counted-by-the-database.md."""
+The database counts, for all processes. Tries are never counted by name alone: strangers could lock a user out."""
 
 from __future__ import annotations
 

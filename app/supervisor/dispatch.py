@@ -1,4 +1,4 @@
-"""Hands new connections to the worker that has the fewest. docs/adr/0014-connections-are-handed-out.md.
+"""Hands new connections to the worker that has the fewest. docs/adr/0006.
 
 The supervisor accepts and sends the connection's descriptor over a pair of unix sockets, one pair a worker. A worker
 answers with single bytes: READY once, TAKEN for each connection, CLOSED when one has ended. What was sent and not

@@ -1,5 +1,5 @@
 """What a process knows of its topics, so that a verb does not ask PostgreSQL for a configuration first: its own memory,
-and before PostgreSQL the copies in Redis, where there is one. docs/adr/0021-two-tiers-of-policies.md.
+and before PostgreSQL the copies in Redis, where there is one. docs/adr/0021.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The second tier of the cache: copies of policies in Redis, for all processes of a database.
-docs/adr/0021-two-tiers-of-policies.md.
+docs/adr/0021.
 
 A copy is stored under a lease: who finds no copy takes a lease in the same step, asks PostgreSQL, and may store its
 answer only while that lease stands. A change takes copy and lease out, so what was read before it is never stored after

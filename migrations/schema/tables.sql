@@ -106,7 +106,7 @@ CREATE TABLE holdfast.webhook_secrets (
 -- indexed column, so no update is heap-only: a page's free space only keeps a job's new version beside the old one.
 CREATE TABLE holdfast.jobs (
     seq bigint NOT NULL,
-    position bigint NOT NULL,  -- in the ready lane; fresh ones only, drawn in the transaction that makes it ready (ADR 0003)
+    position bigint NOT NULL,  -- in the ready lane; fresh ones only, drawn in the transaction that makes it ready (ADR 0012)
     visible_at timestamptz NOT NULL,  -- of a leased job, the end of its lease
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
@@ -368,7 +368,7 @@ CREATE TABLE holdfast.endings (
 -- job can be had. began_at: when what the event ends had begun; of a claim, since when the job could have been had; of what
 -- a holder ended, when it was claimed. tenant: NULL is the default tenant. grp and max_deliveries: of events by which a job
 -- comes. So the ledger says by itself how long everything took, and whether groups kept their order and limits held, when
--- the jobs are gone (ADRs 0048, 0051). What is NULL takes no room.
+-- the jobs are gone (ADR 0038). What is NULL takes no room.
 CREATE TABLE holdfast.lease_events (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -841,7 +841,7 @@ CREATE TABLE holdfast.topic_stats_staged (
     staged_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- What a queue held when it was looked at in a minute; a row where that is not what the row before says (ADR 0071).
+-- What a queue held when it was looked at in a minute; a row where that is not what the row before says.
 CREATE TABLE holdfast.depths (
     topic_id integer NOT NULL,
     minute timestamptz NOT NULL,

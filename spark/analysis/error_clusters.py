@@ -1,4 +1,4 @@
-"""Kinds of errors, as the service makes them: holdfast.error_title and error_cluster (docs/failures.md, ADR 0030)."""
+"""Kinds of errors, as the service makes them: holdfast.error_title and error_cluster (docs/failures.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of jobs, by topic, tenant and minute: what holdfast.fill_topic_stats counts, by Spark; ADR 0048.
+"""What became of jobs, by topic, tenant and minute: what holdfast.fill_topic_stats counts, by Spark; ADR 0038.
 
 Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is no shorter
 than so many per cent of them.

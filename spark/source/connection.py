@@ -21,7 +21,7 @@ TIMEOUTS = {
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "10s",
 }
-# What the service's own sessions have (docs/adr/0007): a queue's statistics are always wrong, and with these there is
+# What the service's own sessions have (docs/adr/0002): a queue's statistics are always wrong, and with these there is
 # one plan for a page, the one along its key.
 PLANNER = {
     "enable_seqscan": "off",

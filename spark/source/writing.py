@@ -1,4 +1,4 @@
-"""Frames as jobs: tasks stage their rows, and the driver makes all of them jobs in one transaction. docs/adr/0046.
+"""Frames as jobs: tasks stage their rows, and the driver makes all of them jobs in one transaction. docs/adr/0027.
 
 Only what is named in the commit's messages counts: rows of tries that failed, were killed, or were run beside others,
 stay behind and are dropped. What was committed is written down by write id (of a stream: query and batch) in the same

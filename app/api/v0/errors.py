@@ -9,7 +9,7 @@ from app.errors import HoldfastError, Throttled, TooManyWaiting
 
 
 def named(error: HoldfastError) -> HoldfastError:
-    """The error as the dialect's clients know it: a full queue of calls is a 429 to them (docs/adr/0043)."""
+    """The error as v0's clients expect it: a full queue of calls is a 429, which says that nothing was done."""
     return Throttled(error.message, error.detail) if isinstance(error, TooManyWaiting) else error
 
 

@@ -1,4 +1,4 @@
-"""Fires schedules that are due, each time of each once, whatever the number of processes that do. docs/adr/0035.
+"""Fires schedules that are due, each time of each once, whatever the number of processes that do. docs/adr/0024.
 
 A transaction locks schedules that nobody else is at, puts their jobs in as every producer does, and moves them on to
 their next times: all of it is there, or none.

@@ -4,7 +4,7 @@
 --
 -- ON CONFLICT DO UPDATE waits for the transaction that writes the same row, and then goes by what is committed. Where
 -- its WHERE says no, the row stays as it is, locked, and the next statement's snapshot has it. DO NOTHING would not
--- lock it (ADR 0034).
+-- lock it (ADR 0025).
 CREATE OR REPLACE FUNCTION holdfast.enqueue_deduped(
     of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[],
     tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamptz[], ttls_ms bigint[],

@@ -1,7 +1,8 @@
 -- What errors of one kind have in common: the type and the message, one line of up to 200 characters. Of a Python
 -- traceback that is the line that names the exception. Of any other text it is the first line, and the next one too
 -- where the first ends in a colon. Control characters, colours and marks that turn the direction of a text are left
--- out. What differs from case to case, such as numbers, ids, addresses and paths, becomes an asterisk.
+-- out. What differs from case to case, such as numbers, ids, addresses and paths, becomes an asterisk. A change
+-- here gives new failures other clusters than the old ones have.
 CREATE OR REPLACE FUNCTION holdfast.error_title(error text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$

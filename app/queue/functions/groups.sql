@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 -- Lets the first waiting job of each of these groups out, if no job of the group is out. The caller has locked the
--- groups in an earlier statement. A job that comes out is ready at a fresh position (ADR 0003), or hidden until its
+-- groups in an earlier statement. A job that comes out is ready at a fresh position (ADR 0012), or hidden until its
 -- time. A group without jobs is forgotten. A group whose first job somebody else has locked is left, and freed anew:
 -- the job behind it must not come out in its place.
 CREATE OR REPLACE FUNCTION holdfast.let_next(

@@ -2,7 +2,7 @@
 -- they are gone through by topic and key, in the order of an enqueue.
 --
 -- A job comes back into the due lane, at its old seq and position. It never becomes `ready`, which only jobs at fresh
--- positions are (ADR 0003). A job whose topic was made anew gets a new seq: another job may have the old one.
+-- positions are (ADR 0012). A job whose topic was made anew gets a new seq: another job may have the old one.
 CREATE OR REPLACE FUNCTION holdfast.requeue(
     of_topic text, of_id integer, given bigint[], only_from text, starts text[], default_ttl_ms bigint
 ) RETURNS TABLE (

@@ -6,7 +6,7 @@
 -- pending one changes; changed (false for a pending one: run it again, as in ack); was, its state before; ready, due: whether it
 -- is in its lane's fresh part, or in the other and can be had by now.
 -- Fresh jobs are in the order in which they came into their lane: with another priority, one takes a new position. What
--- comes into the due part of a lane does so at a time that is not past (ADR 0003). A lease that has ended is over.
+-- comes into the due part of a lane does so at a time that is not past (ADR 0012). A lease that has ended is over.
 -- Raises unique_violation where another job of its key waits.   Index: primary key.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.state::text AS was, j.priority, j.lease_id, j.node, octet_length(j.payload) AS bytes,

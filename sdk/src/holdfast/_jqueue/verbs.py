@@ -1,5 +1,7 @@
-"""The verbs of a queue of jqueue's shape, each for several calls at once. docs/adr/0050 says how they stand on
-topics."""
+"""The verbs of a queue of jqueue's shape, each for several calls at once.
+
+An entrypoint is the job's tag, for people, and its tenant, by which claims choose.
+"""
 
 from __future__ import annotations
 

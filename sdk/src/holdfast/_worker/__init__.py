@@ -1,1 +1,1 @@
-"""Handlers, and the worker that runs them. docs/adr/0052."""
+"""Handlers, and the worker that runs them. docs/worker.md."""

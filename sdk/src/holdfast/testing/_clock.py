@@ -1,4 +1,7 @@
-"""The clock of a test: time goes by when the test says so."""
+"""The clock of a test: time goes by when the test says so.
+
+Rows are moved, and the service's own clock is not: a clock that can be set would be a branch in each of its statements.
+"""
 
 from __future__ import annotations
 
