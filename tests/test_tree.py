@@ -65,3 +65,22 @@ def test_every_statement_says_what_it_promises() -> None:
     statements = [path for folder in STATEMENTS for path in sorted((ROOT / folder).glob("*.sql"))]
     assert statements
     assert [path.name for path in statements if not re.match(r"-- \S.{10,}", path.read_text())] == []
+
+
+def test_references_to_decisions_lead_to_one() -> None:
+    """A decision is one page: at most 60 lines, with four parts. What names it by its number finds it."""
+    decisions = {path.name[:4]: path.read_text() for path in (ROOT / "docs/adr").glob("*.md")}
+    parts = ["## Context", "## Decision", "## Consequences", "## Enforced by"]
+    assert {
+        number: lines
+        for number, text in decisions.items()
+        if len(lines := text.splitlines()) > 60 or [line for line in lines if line.startswith("## ")] != parts
+    } == {}
+    named = re.compile(r"(?:ADR[\s#-]*|adr/)(\d{4})")
+    astray = {
+        (str(path.relative_to(ROOT)), number)
+        for path in tree()
+        for number in named.findall(path.read_text(errors="ignore"))
+        if number not in decisions
+    }
+    assert astray == set()
