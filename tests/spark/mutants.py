@@ -232,9 +232,10 @@ def overtaken(ledger: Ledger) -> Faults:
     return {("overtaken", key)}
 
 
+# Those first that need two jobs in a row of a group, and last the one that uses up a whole group.
 MUTANTS: tuple[Callable[[Ledger], Faults], ...] = (
-    lost, lost_in_a_group, undead, unmoved, unheralded, unborn, reborn, resurrected, overlap, claimed_twice_at_once,
-    extended_away, early, blocked, foreign, shielded, miscounted, exceeded, exceeded_its_own, together, overtaken,
+    overtaken, together, lost, undead, unmoved, unheralded, unborn, reborn, resurrected, overlap, claimed_twice_at_once,
+    extended_away, early, blocked, foreign, shielded, miscounted, exceeded, exceeded_its_own, lost_in_a_group,
 )  # fmt: skip
 
 
