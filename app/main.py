@@ -54,7 +54,6 @@ from app.api.v0 import (
     watches,
     work,
 )
-from app.api.v0 import bench as bench_routes
 from app.api.v0 import errors as v0_errors
 from app.api.v0 import explain as explanations
 from app.api.v0 import failures as failure_routes
@@ -130,7 +129,6 @@ ROUTERS = (
     metrics.router,
     admin.router,
     reaper_routes.router,
-    bench_routes.router,
     lists.router,
     message_results.router,
     purges.router,

@@ -2988,19 +2988,6 @@ ALTER TABLE holdfast.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 --
--- Name: benches; Type: TABLE; Schema: holdfast; Owner: -
---
-
-CREATE TABLE holdfast.benches (
-    id uuid NOT NULL,
-    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    finished_at timestamp with time zone,
-    actor text NOT NULL,
-    version text NOT NULL,
-    figures text
-);
-
---
 -- Name: buckets; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -4047,13 +4034,6 @@ ALTER TABLE ONLY holdfast.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
 --
--- Name: benches benches_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
---
-
-ALTER TABLE ONLY holdfast.benches
-    ADD CONSTRAINT benches_pkey PRIMARY KEY (id);
-
---
 -- Name: buckets buckets_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
 --
 
@@ -4335,12 +4315,6 @@ CREATE INDEX archive_keyed ON ONLY holdfast.archive USING btree (topic, topic_id
 --
 
 CREATE INDEX audit_subject ON holdfast.audit USING btree (subject, id);
-
---
--- Name: benches_under_way; Type: INDEX; Schema: holdfast; Owner: -
---
-
-CREATE UNIQUE INDEX benches_under_way ON holdfast.benches USING btree ((true)) WHERE (finished_at IS NULL);
 
 --
 -- Name: dedupe_expiring; Type: INDEX; Schema: holdfast; Owner: -

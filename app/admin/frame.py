@@ -41,7 +41,6 @@ SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
     (Link("/admin/schedules", "Schedules", "s"), SEE_SCHEDULES),
     (Link("/admin/horizon", "Horizon"), SEE_SERVER),
     (Link("/admin/reapers", "Reapers"), SEE_SERVER),
-    (Link("/admin/bench", "Benchmarks"), SEE_SERVER),
     (Link("/admin/webhooks", "Webhooks"), SEE_SERVER),
     (Link("/admin/keys", "Keys"), SEE_RIGHTS),
     (Link("/admin/users", "Users"), SEE_SERVER),

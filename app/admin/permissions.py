@@ -59,7 +59,6 @@ SEE_RIGHTS: Final = Permission("see keys and the audit trail", Role.ADMIN)
 CHANGE_KEYS: Final = Permission("make, rotate and revoke keys", Role.ADMIN, changes=True)
 CHANGE_USERS: Final = Permission("make, change and delete users", Role.ADMIN, changes=True, server=True)
 REAP: Final = Permission("run and schedule reapers", Role.ADMIN, changes=True, server=True)
-MEASURE: Final = Permission("measure what this instance reaches", Role.ADMIN, changes=True, server=True)
 
 
 class Visitor(msgspec.Struct, frozen=True):

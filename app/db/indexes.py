@@ -20,8 +20,6 @@ UNIQUE: Final = frozenset(
         "api_keys_pkey",
         "archived_days_pkey",
         "audit_pkey",
-        "benches_pkey",
-        "benches_under_way",
         "buckets_pkey",
         "dedupe_pkey",
         "defaults_pkey",

@@ -90,6 +90,3 @@ CREATE INDEX api_keys_page ON holdfast.api_keys (created_at, id);
 CREATE UNIQUE INDEX users_username ON holdfast.users (username) WHERE deleted_at IS NULL;
 CREATE INDEX sign_in_tries_until ON holdfast.sign_in_tries (until);
 CREATE INDEX audit_subject ON holdfast.audit (subject, id);
-
--- One measurement at a time.
-CREATE UNIQUE INDEX benches_under_way ON holdfast.benches ((true)) WHERE finished_at IS NULL;

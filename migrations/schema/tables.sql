@@ -783,16 +783,6 @@ CREATE TABLE holdfast.sweep_runs (
     PRIMARY KEY (name, finished_at, run)
 );
 
--- Measurements of this instance.
-CREATE TABLE holdfast.benches (
-    id uuid PRIMARY KEY,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    finished_at timestamptz,
-    actor text NOT NULL,
-    version text NOT NULL,
-    figures text
-);
-
 -- What became of each topic's jobs, minute by minute; a row where anything was. Durations in whole ms; percentiles by
 -- nearest rank, NULL where there was none. The same durations in buckets, so that those of an hour can be told: of each
 -- bucket that has any, how many.

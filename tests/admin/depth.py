@@ -111,7 +111,6 @@ PAGES: Final = {
     "horizon": "/horizon",
     "reapers": "/reapers",
     "a reaper": "/reapers/expiry",
-    "benchmarks": "/bench",
     "webhooks": "/webhooks",
     "keys": "/keys",
     "users": "/users",

@@ -17,8 +17,8 @@ from tests.api.keyring import bearer, client, make
 from tests.api.people import PASSWORD, add_user
 from tests.conftest import Running
 
-PAGES = ["reapers", "reapers/expiry", "bench", "webhooks", "keys", "keys/new", "users", "users/new", "audit"]
-OF_ALL_TOPICS = {"reapers", "reapers/expiry", "bench", "webhooks", "users", "users/new"}
+PAGES = ["reapers", "reapers/expiry", "webhooks", "keys", "keys/new", "users", "users/new", "audit"]
+OF_ALL_TOPICS = {"reapers", "reapers/expiry", "webhooks", "users", "users/new"}
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ async def test_who_reads_sees_nothing_of_this_and_changes_nothing(guest: Browser
     for name in (
         *("keys/new", "keys/key_0123456789abcdef/rotate", "keys/key_0123456789abcdef/revoke"),
         *("users/new", "users/x", "users/x/delete", "users/x/grants", "users/x/grants/y/revoke"),
-        *("reapers/expiry/run", "reapers/delete/schedule", "bench"),
+        *("reapers/expiry/run", "reapers/delete/schedule"),
     ):
         refused = await guest.request.post(
             f"{small.url}/admin/{name}", form={"proof": proof}, headers={"origin": small.url}

@@ -83,22 +83,3 @@ async def test_a_reapers_earlier_runs(one: Tab, axe: Axe, small: Running, http: 
     assert "3,000" in text
     assert "<b>it broke</b>" in text
     assert await one.looked_at(axe, "small-reaper") == []
-
-
-async def test_an_instance_is_measured(one: Tab, axe: Axe) -> None:
-    await one.open("/admin/bench")
-    assert "Nothing was measured yet." in await one.text()
-    await one.page.fill("#jobs", "none")
-    measure = one.page.get_by_role("button", name="Measure", exact=True)
-    for typed in ("none", "50"):
-        await one.page.fill("#jobs", typed)
-        await measure.first.click()
-        async with one.page.expect_navigation(timeout=30_000):
-            await one.page.locator("#confirm[open] [value=yes]").click()
-        await one.ready()
-        assert await one.page.locator("#jobs-fault").count() == (typed == "none")
-    text = await one.text()
-    assert "50 jobs of 100 bytes" in text
-    for verb in ("enqueue", "claim", "ack"):
-        assert await one.page.locator("tbody tr", has_text=verb).count() == 1
-    assert await one.looked_at(axe, "small-bench") == []

@@ -26,7 +26,7 @@ USUAL = {"accept": "*/*", "content-type": "application/json"}
 ANSWERED = ("content-type", "retry-after", "x-job-id", "location", "allow", "www-authenticate", "cache-control")
 
 # Whose answers say how the machine is: of these only the form is kept.
-LOOSE = re.compile(r"/metrics$|/horizon$|/overview$|/stats/history$|/bench$|/reapers|-reaper/run$")
+LOOSE = re.compile(r"/metrics$|/horizon$|/overview$|/stats/history$|/reapers|-reaper/run$")
 IDS = re.compile(
     r"(?P<lease>lease_[0-9a-f]{32})|(?P<key>key_[0-9a-f]{16})|(?P<secret>hf_[\w-]{43})|(?P<watch>wid_[\w-]{22})"
     r"|(?P<token>eyJ[\w-]+\.[\w-]+\.[\w-]+)|(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"

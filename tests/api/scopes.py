@@ -130,8 +130,6 @@ TABLE = {
     ("GET", "/v0/admin/reapers"): Row("admin", 403),
     ("GET", "/v0/admin/reapers/{name}/runs"): Row("admin", 403),
     ("POST", "/v0/admin/reapers/{name}/run"): Row("admin", 403),
-    ("GET", "/v0/admin/bench"): Row("admin", 403),
-    ("POST", "/v0/admin/bench"): Row("admin", 403, {"jobs": 1}),
     ("POST", "/api/admin/expiry-reaper/run"): Row("admin", 403),
     ("POST", "/api/admin/delete-reaper/run"): Row("admin", 403),
     ("GET", "/api/admin/delete-reaper/schedule"): Row("admin", 403),

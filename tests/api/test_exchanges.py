@@ -41,9 +41,8 @@ ABOUT = ("/api/version", "/api/auth/status")
 PROBES = ("/healthz", "/v0/health", "/readyz", "/v0/ready")
 # Somebody makes the topic at this moment, as the other type; and what is set up in another test.
 TOO_MUCH = tuple(("GET", f"/v0/topics/{{topic}}/asof{end}", "422") for end in ("", "/jobs"))
-ONE_AT_A_TIME = ("POST", "/v0/admin/bench", "409")
 CHANGED = ("POST", "/v0/topics/{topic}", "409")
-ELSEWHERE = {CHANGED, ONE_AT_A_TIME, *TOO_MUCH, *(("GET", path, "401") for path in PROBES)}
+ELSEWHERE = {CHANGED, *TOO_MUCH, *(("GET", path, "401") for path in PROBES)}
 
 
 class Checked:
@@ -155,25 +154,24 @@ def good(topic: str) -> Callable[[str, str], Any]:
 
 
 async def reapers(http: httpx.AsyncClient, _: str, limited: dict[str, str]) -> None:
-    """The reapers' routes, and the bench's; a run that lasts is in tests/api/test_reapers.py."""
+    """The reapers' routes; a run that lasts is in tests/api/test_reapers.py."""
     runs = ["/v0/admin/reapers/watches/run", *(f"/api/admin/{name}-reaper/run" for name in OF_MESSAGES)]
-    bench, schedule = "/v0/admin/bench", "/api/admin/delete-reaper/schedule"
-    shown = ("/v0/admin/reapers", "/v0/admin/reapers/watches/runs", bench, schedule)
+    schedule = "/api/admin/delete-reaper/schedule"
+    shown = ("/v0/admin/reapers", "/v0/admin/reapers/watches/runs", schedule)
     for path in shown:
         for headers in (NOBODY, limited, KEY):
             await http.get(path, headers=headers)
-    for path in shown[:3]:
+    for path in shown[:2]:
         refused(await http.get(f"{path}?x=1"), 400, "invalid_request")
     refused(await http.get("/v0/admin/reapers/nobody/runs"), 404, "not_found")
     refused(await http.post("/v0/admin/reapers/nobody/run"), 404, "not_found")
-    for method, path in [*(("POST", path) for path in (*runs, bench)), ("PUT", schedule)]:
+    for method, path in [*(("POST", path) for path in runs), ("PUT", schedule)]:
         for headers in (NOBODY, limited):
             await http.request(method, path, headers=headers)
         for content, kind in ((b"[]", JSON["content-type"]), (b"{}", "text/plain"), (b"x" * 3_000, "text/plain")):
             await http.request(method, path, content=content, headers={"content-type": kind})
     for path in runs:
         assert (await http.post(path)).is_success
-    accepted(await http.post(bench, json={"jobs": 1, "clients": 1}))
     for text in ("0 3 * * *", "no", ""):
         await http.put(schedule, json={"schedule": text})
 

@@ -8,7 +8,7 @@ from holdfast import models
 from holdfast._body import moment_of
 from holdfast._decode import page_of
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Repeat, Request, encode, path, reads, reads_page
+from holdfast._wire import Request, encode, path, reads, reads_page
 
 
 class Admin(Resource[S]):
@@ -60,23 +60,6 @@ class Admin(Resource[S]):
             path("admin", "reapers", name, "runs"),
             lambda reply: page_of(models.ReaperRun, "runs", reply.body).items,
         )
-
-    @verb
-    def bench(self, *, jobs: int = 5_000, batch: int = 100, clients: int = 4, size: int = 100) -> Request[models.Bench]:
-        """Measure what the instance reaches, without the network, on a topic of its own. Takes load for up to 15 s."""
-        return Request(
-            "POST",
-            path("admin", "bench"),
-            reads(models.Bench),
-            body=encode({"jobs": jobs, "batch": batch, "clients": clients, "size": size}),
-            repeat=Repeat.IF_REFUSED,
-            wait_ms=15_000,
-        )
-
-    @verb
-    def benches(self) -> Request[tuple[models.Bench, ...]]:
-        """Earlier measurements, the last one first."""
-        return Request("GET", path("admin", "bench"), lambda reply: page_of(models.Bench, "benches", reply.body).items)
 
     @verb
     def run_reaper(self, name: str, *, wait_ms: int = 55_000) -> Request[models.RunReaper]:

@@ -4,8 +4,6 @@ None."""
 
 from holdfast.models.admin import (
     AuditEntry,
-    Bench,
-    BenchVerb,
     Health,
     Holder,
     Horizon,
@@ -101,8 +99,6 @@ __all__ = [
     "AsOf",
     "AuditEntry",
     "Backoff",
-    "Bench",
-    "BenchVerb",
     "Canary",
     "CancelFilter",
     "Cancelled",

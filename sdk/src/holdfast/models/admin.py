@@ -126,34 +126,3 @@ class RunReaper:
 
     moved: int
     running: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchVerb:
-    """What a verb did: so many jobs by so many calls, and how long a call took; None of none."""
-
-    verb: Literal["enqueue", "claim", "ack"]
-    jobs: int
-    calls: int
-    seconds: float
-    jobs_per_second: int
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    max_ms: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """A measurement of an instance: what was asked for, when, by whom, of which version, and what came of it."""
-
-    id: str
-    started_at: datetime
-    finished_at: datetime
-    actor: str
-    version: str
-    jobs: int
-    batch: int
-    clients: int
-    size: int
-    verbs: tuple[BenchVerb, ...]
