@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,7 +67,11 @@ from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.edge.quota import Gate, Quota
+from app.engine.core import Core
 from app.engine.engine import Engine
+from app.engine.outcomes import Outcomes
+from app.engine.screens import Screens
+from app.engine.watches import Watches
 from app.errors import ConfigurationError, HoldfastError
 from app.features import schedules
 from app.metrics.slots import Metrics
@@ -145,6 +149,11 @@ ROUTERS = (
 )
 
 FEATURES: Final = (schedules.FEATURE,)
+CORES: Final[Sequence[type[Core]]] = (
+    Outcomes,
+    Screens,
+    Watches,
+)  # which hear of ends and count who waits, from the start
 ALL_PAGES: Final = (*pages.PAGES, *(page for feature in FEATURES for page in feature.pages))
 
 ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
@@ -258,8 +267,8 @@ async def _running(
     counted.start()
     try:
         told = Names(pools.rest), columns.record_of, origins_of(settings.ingest_origins)
-        async with _features(engine) as cores:
-            yield Context(settings, access, quota, pools, policies, engine, reapers, *told, cores)
+        async with _features(engine):
+            yield Context(settings, access, quota, pools, policies, engine, reapers, *told)
     finally:
         engine.stop()
         await sender.stop()
@@ -276,14 +285,15 @@ async def _running(
 
 
 @contextlib.asynccontextmanager
-async def _features(engine: Engine) -> AsyncIterator[dict[type, Any]]:
-    """What features do on this engine, by type, and in the background."""
-    cores = [feature.core(engine) for feature in FEATURES]
-    loops = [loop for feature, core in zip(FEATURES, cores, strict=True) for loop in feature.loops(core)]
+async def _features(engine: Engine) -> AsyncIterator[None]:
+    """What features do on this engine, and in the background."""
+    for core in (*CORES, *(core for feature in FEATURES for core in feature.cores)):
+        engine.core(core)
+    loops = [loop for feature in FEATURES for loop in feature.loops(engine)]
     for loop in loops:
         loop.start()
     try:
-        yield {type(core): core for core in cores}
+        yield
     finally:
         await asyncio.gather(*(loop.stop() for loop in loops))
 

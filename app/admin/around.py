@@ -11,6 +11,7 @@ from starlette.requests import Request
 from app.admin.permissions import SEE_SCHEDULES, allows
 from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
+from app.engine.census import Census
 from app.features.schedules.changes import Schedules
 from app.features.schedules.page import Row, row
 from app.queue import holders
@@ -83,7 +84,7 @@ async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
     async def count() -> list[Stats] | None:
         try:
             async with asyncio.timeout(SECONDS):
-                return await context.engine.census.read(policy, limit=MOST + 1)
+                return await context.core(Census).read(policy, limit=MOST + 1)
         except (TimeoutError, *TOO_SLOW):
             return None
 

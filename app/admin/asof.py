@@ -17,7 +17,8 @@ from app.admin.frame import tabs
 from app.admin.render import page
 from app.edge.context import Context, context_of
 from app.edge.jobs import whole
-from app.engine.levels import Looked
+from app.engine.levels import Levels, Looked
+from app.engine.pasts import Pasts
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
 from app.queue import ledger, shown
 from app.queue.ledger import PAST_STATES, Past, PastJob
@@ -95,9 +96,9 @@ async def show(request: Request) -> Response:
             if ms(instant) > now_ms:
                 raise InvalidRequest("This is still to come.")
             at_ms = ms(instant)
-            past = await context.engine.pasts.at(policy.topic, instant)
+            past = await context.core(Pasts).at(policy.topic, instant)
             (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
-            compared = _compared(past, await context.engine.levels.look_at(policy), statuses)
+            compared = _compared(past, await context.core(Levels).look_at(policy), statuses)
             if state := request.query_params.get("state", ""):
                 then = await _then(context, policy, instant, state, _behind(request))
         except (InvalidRequest, NotFound, TooMuchToRead) as error:
@@ -124,7 +125,7 @@ async def show(request: Request) -> Response:
 async def _then(context: Context, policy: Policy, instant: datetime, state: str, behind: int) -> Then:
     if state not in PAST_STATES:
         raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
-    found = await context.engine.pasts.jobs_at(policy.topic, instant, state=state, behind=behind, limit=MOST + 1)
+    found = await context.core(Pasts).jobs_at(policy.topic, instant, state=state, behind=behind, limit=MOST + 1)
     after = {"at": ms(instant), "state": state, "after": found[MOST - 1].seq} if len(found) > MOST else {}
     return Then(state, found[:MOST], f"?{urlencode(after)}" if after else "")
 

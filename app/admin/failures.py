@@ -8,6 +8,7 @@ from typing import Final
 
 from app.base.outages import TOO_SLOW
 from app.edge.context import Context
+from app.engine.failures import FailureReader
 from app.queue.failures import Failures
 from app.topics.config import Policy
 
@@ -26,7 +27,7 @@ async def largest_failures(
         try:
             async with asyncio.timeout(SECONDS):
                 since = datetime.now(UTC) - LATELY if lately else None
-                return await context.engine.failures.read(policy, since, CLUSTERS)
+                return await context.core(FailureReader).read(policy, since, CLUSTERS)
         except (TimeoutError, *TOO_SLOW):
             return None
 

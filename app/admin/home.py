@@ -17,7 +17,8 @@ from app.base.outages import UNREACHABLE
 from app.db import horizon
 from app.edge.context import Context, context_of
 from app.engine import overview
-from app.engine.overview import Seen, Sort, View
+from app.engine.levels import Levels
+from app.engine.overview import Overview, Seen, Sort, View
 from app.engine.triage import Code, Level
 from app.errors import HoldfastError
 from app.keys import covers
@@ -55,7 +56,7 @@ async def show(request: Request) -> Response:
     """The page. Raises Unavailable."""
     context = context_of(request)
     key = must_be_allowed(request, SEE)
-    view = await context.engine.overview.read()
+    view = await context.core(Overview).read()
     may_see = covers(key)
     seen = [one for one in view.topics if may_see(one.name)]
     troubled, more = overview.page([one for one in seen if one.troubles], Sort.WORST, "", MOST)
@@ -115,7 +116,7 @@ async def _facts(context: Context, *, whole: bool) -> list[Fact]:
     def level(family: catalogue.Family, missing: float | None = None) -> float | None:
         return next(iter(merged.levels.get(family.name, {}).values()), missing)
 
-    facts = [Fact("PostgreSQL", "answers") if context.engine.levels.up else Fact("PostgreSQL", "is away", "bad")]
+    facts = [Fact("PostgreSQL", "answers") if context.core(Levels).up else Fact("PostgreSQL", "is away", "bad")]
     redis = level(catalogue.REDIS)
     facts.append(Fact("Redis", "is not used") if redis is None else _redis(bool(redis)))
     if whole:

@@ -57,7 +57,7 @@ async def stream(request: Request, handler: Handler) -> Response:
         functools.partial(_check, context, request, rights),
     )
     moved = await _moved(context, request)
-    screens = context.engine.screens
+    screens = context.core(Screens)
     await screens.open((request.url.path, request.url.query, rights), watcher, moved)
     request.scope["endpoint"] = stream  # counted as what it is, and not timed as a page
     return PageStream(screens, watcher, visitor.proof.encode())

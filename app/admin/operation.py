@@ -15,6 +15,7 @@ from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows,
 from app.admin.render import page
 from app.edge.context import context_of
 from app.edge.dead_letters import find_operation
+from app.engine.redrives import Redrives
 from app.errors import NotFound
 from app.queue.operations import Operation, State
 from app.topics.config import check_name
@@ -60,7 +61,7 @@ async def cancel(request: Request) -> Response:
     found = await _found(request, SEE)
     must_be_allowed(request, _needed(found), found.wanted.topic[0])
     context = context_of(request)
-    await context.engine.redrives.cancel(found.id, context.access.actor(request))
+    await context.core(Redrives).cancel(found.id, context.access.actor(request))
     return RedirectResponse(address(found), 303)
 
 

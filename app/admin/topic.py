@@ -23,6 +23,8 @@ from app.edge.context import Context, context_of
 from app.edge.control import hold
 from app.edge.jobs import Leases, release
 from app.engine import triage
+from app.engine.explain import Explain
+from app.engine.levels import Levels
 from app.errors import InvalidRequest, NotFound, TopicNotFound
 from app.queue import log, stats
 from app.queue.failures import SILENCE, Failures
@@ -78,10 +80,10 @@ async def show(request: Request) -> Response:
             request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
         )
     # One after the other: whoever has many pages open must not have all of the pool.
-    holding = await context.engine.levels.look_at(policy)
+    holding = await context.core(Levels).look_at(policy)
     charts = await _charts(context, policy, over)
     beside = await around.read(request, policy)
-    _, verdict = await context.engine.explain.topic(policy)
+    _, verdict = await context.core(Explain).topic(policy)
     failures = await _failures(context, request, policy)
     dead = policy.config.dead_letter
     return page(
@@ -143,8 +145,8 @@ async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
     level = triage.lateness(oldest_ms, policy.config.wait_goal_ms)
     if level is None:
         return ""
-    await context.engine.levels.refresh()
-    return "" if context.engine.levels.takes_dead(policy.topic.name) else level.value
+    await context.core(Levels).refresh()
+    return "" if context.core(Levels).takes_dead(policy.topic.name) else level.value
 
 
 async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:

@@ -17,7 +17,7 @@ from app.admin.render import page
 from app.edge import saved_views
 from app.edge.context import context_of
 from app.engine import overview
-from app.engine.overview import Seen, Sort
+from app.engine.overview import Overview, Seen, Sort
 from app.errors import InvalidRequest
 from app.keys import covers
 from app.topics import store
@@ -44,7 +44,7 @@ async def show(request: Request) -> Response:
         sort = Sort(given.get("sort", Sort.NAME.value))
     except ValueError:
         raise InvalidRequest(f"sort is one of {', '.join(Sort)}.") from None
-    view = await context_of(request).engine.overview.read()
+    view = await context_of(request).engine.core(Overview).read()
     may_see = covers(must_be_allowed(request, SEE))
     mine = [one for one in view.topics if may_see(one.name)]
     chosen = [one for one in mine if wanted.lower() in one.name.lower()]
@@ -80,7 +80,7 @@ async def find(request: Request) -> Response:
     key = must_be_allowed(request, SEE)
     allowed = () if key is None else key.prefixes
     first = await store.page(context.pools.rest, wanted, "", FOUND, defaults=context.policies.defaults, allowed=allowed)
-    known = (await context.engine.overview.read()).topics
+    known = (await context.core(Overview).read()).topics
     may_see = covers(key)
     names = [one.topic.name for one in first if may_see(one.topic.name)]
     names += [one.name for one in known if wanted.lower() in one.name.lower() and may_see(one.name)]

@@ -12,7 +12,8 @@ from app.admin.failures import largest_failures
 from app.admin.render import page
 from app.admin.topic import SECONDS
 from app.edge.context import context_of
-from app.engine.levels import Looked
+from app.engine.levels import Levels, Looked
+from app.engine.overview import Overview
 from app.queue import shown
 from app.queue.failures import SILENCE, Failures
 from app.topics import store
@@ -37,11 +38,11 @@ async def show(request: Request) -> Response:
     failures: Failures | None = None
     given_up = 0
     if policy is not None:
-        holding = await context.engine.levels.look_at(policy)
+        holding = await context.core(Levels).look_at(policy)
         (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
         given_up = statuses.failed
         failures = await largest_failures(context, policy, SECONDS)
-    view = await context.engine.overview.read()
+    view = await context.core(Overview).read()
     hooks = [(one.name, one.policy.config.webhook) for one in view.topics]
     told = [Told(name, hook.url or "", ", ".join(hook.on)) for name, hook in hooks if hook is not None]
     return page(

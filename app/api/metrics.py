@@ -12,6 +12,7 @@ from starlette.responses import Response
 from app.api import direct
 from app.api.openapi import operation
 from app.edge.context import Context, context_of
+from app.engine.levels import Levels
 from app.keys import Scope
 from app.metrics.exposition import Scrape
 from app.signin.people import NotGranted
@@ -71,7 +72,7 @@ async def _scrape(request: Request) -> Scrape:
         reads = True
     except NotGranted:
         key, reads = None, False  # any user sees how the service is, and of topics those that they may read
-    levels = context.engine.levels
+    levels = context.core(Levels)
     await levels.refresh()
     merged = await context.engine.metrics.merged()
     # Names of standbys and the like are nothing for who may see some topics.

@@ -17,6 +17,7 @@ from app.api.openapi import path
 from app.edge import dead_letters
 from app.edge.context import Context, context_of
 from app.edge.dead_letters import MAX_RATE
+from app.engine.redrives import Redrives
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Key as ApiKey
 from app.keys import Scope
@@ -98,7 +99,7 @@ async def begin(request: Request) -> OperationCount:
     body = await read_json(request, _body, context.settings.max_body_bytes)
     check_name(name)
     wanted = await _wanted(context, await context.policies.queue(name), body, key)
-    redrives = context.engine.redrives
+    redrives = context.core(Redrives)
     if body.dry_run:
         return counted_as(None, await redrives.count(wanted))
     which, matched = await redrives.begin(wanted, context.access.actor(request))
@@ -117,7 +118,7 @@ async def cancel(request: Request) -> Operation:
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE)
     found = await dead_letters.find_operation(context, request.path_params["id"], key)
-    return await context.engine.redrives.cancel(found.id, context.access.actor(request)) or found
+    return await context.core(Redrives).cancel(found.id, context.access.actor(request)) or found
 
 
 async def _wanted(context: Context, policy: Policy, body: RequeueBody, key: ApiKey | None) -> Wanted:

@@ -18,6 +18,7 @@ from app.api.openapi import query
 from app.edge.context import context_of
 from app.edge.payloads import check_json
 from app.edge.sight import as_seen
+from app.engine.outcomes import Outcomes
 from app.errors import InvalidRequest, RecordTooLarge, Unauthorized
 from app.keys import Key, covers
 from app.queue.results import MAX_BYTES, Progress
@@ -95,7 +96,7 @@ async def outcome_of(request: Request, key: Key | None, policy: Policy, seq: int
     """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it.
     Raises ClientDisconnect, and Unauthorized where the key is good no longer."""
     context = context_of(request)
-    outcomes = context.engine.outcomes
+    outcomes = context.core(Outcomes)
     if not wait_ms:
         outcome = await outcomes.of(policy, seq, covers=covers(key))
         return None if outcome is None else as_seen(key, policy.topic.name, outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from app.engine.census import Census
 from app.errors import Forbidden
 from app.queue import tenants
 
@@ -50,7 +51,7 @@ async def counts(context: Context, key: Key | None, policy: Policy) -> tuple[int
     if key is None or key.tenant is None:
         found = await context.engine.counters.read(policy)
         return found.ready, found.in_flight
-    stats = await context.engine.census.read(policy, only=key.tenant)
+    stats = await context.core(Census).read(policy, only=key.tenant)
     return (stats[0].ready, stats[0].in_flight) if stats else (0, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from app.db.pool import Pools
     from app.edge.access import Access
     from app.edge.quota import Quota
+    from app.engine.core import Core
     from app.engine.engine import Engine
     from app.queue.model import Batch
     from app.reapers.loop import Reapers
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from app.topics.cache import Policies
     from app.topics.names import Names
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Core")
 
 
 class Context(msgspec.Struct):
@@ -36,13 +37,11 @@ class Context(msgspec.Struct):
     names: Names
     record_of: Callable[[bytes], Batch]  # a record in JSON, as an append of v0 takes it; raises what that is answered
     origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer
-    cores: dict[type, Any] = msgspec.field(default_factory=dict)  # what features do here, by type
     started: float = msgspec.field(default_factory=time.monotonic)
 
     def core(self, kind: type[T]) -> T:
         """What a feature does here."""
-        core: T = self.cores[kind]
-        return core
+        return self.engine.core(kind)
 
 
 def context_of(request: HTTPConnection) -> Context:

@@ -13,6 +13,9 @@ from app.audit import trail
 from app.audit.trail import Action
 from app.edge.access import must_cover
 from app.edge.context import Context, context_of
+from app.engine.failures import FailureReader
+from app.engine.purges import Purges
+from app.engine.redrives import Redrives
 from app.errors import NotAQueue, NotFound, TopicNotFound
 from app.keys import Key
 from app.queue.operations import Operation
@@ -44,7 +47,7 @@ async def queue_of_letters(context: Context, policy: Policy) -> tuple[str, int] 
 async def find_operation(context: Context, given: str, key: Key | None) -> Operation:
     """An operation by its id. Raises NotFound, also where the key is not for its topic."""
     try:
-        found = await context.engine.redrives.read(UUID(given))
+        found = await context.core(Redrives).read(UUID(given))
     except ValueError:
         found = None
     if found is None or (key is not None and not key.covers(found.wanted.topic[0])):
@@ -59,7 +62,7 @@ async def purge_cluster(request: Request, key: Key | None, policy: Policy, clust
     detail = {"cluster": cluster}
     actor = context.access.actor(request)
     await trail.record(context.pools.rest, actor, Action.CLUSTER_PURGED, policy.topic.name, detail)
-    return await context.engine.failures.purge(policy, cluster)
+    return await context.core(FailureReader).purge(policy, cluster)
 
 
 async def purge(request: Request, policy: Policy, statuses: Sequence[Status]) -> int:
@@ -67,4 +70,4 @@ async def purge(request: Request, policy: Policy, statuses: Sequence[Status]) ->
     context = context_of(request)
     actor, detail = context.access.actor(request), {"statuses": [one.value for one in statuses]}
     await trail.record(context.pools.rest, actor, Action.TOPIC_PURGED, policy.topic.name, detail)
-    return await context.engine.purges.purge(policy, statuses)
+    return await context.core(Purges).purge(policy, statuses)

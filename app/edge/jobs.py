@@ -12,7 +12,9 @@ from starlette.requests import Request
 from app.audit import trail
 from app.audit.trail import Action
 from app.edge.context import Context, context_of
-from app.engine.changes import LIVE, Counted
+from app.engine.changes import LIVE, Changes, Counted
+from app.engine.redrives import Redrives
+from app.engine.releases import Releases
 from app.errors import InvalidRequest, KeyConflict, TopicNotFound
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Held, Seq
 from app.queue.operations import Wanted
@@ -132,7 +134,7 @@ async def cancel_matching(request: Request, policy: Policy, match: Match) -> Cou
     detail = msgspec.to_builtins(match)
     by = context.access.actor(request)
     await trail.record(context.pools.rest, by, Action.JOBS_CANCELLED, policy.topic.name, {"filter": detail})
-    return await context.engine.changes.cancel_matching(policy, match)
+    return await context.core(Changes).cancel_matching(policy, match)
 
 
 def cancels(policy: Policy, match: Match, rate: int = 0) -> Wanted:
@@ -173,7 +175,7 @@ class TakenBack(NamedTuple):
 async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> TakenBack:
     """Take leases back. An entry goes into the audit trail ahead of it. Checking the caller's permission comes before
     this."""
-    context, releases = context_of(request), context_of(request).engine.releases
+    context, releases = context_of(request), context_of(request).engine.core(Releases)
     detail = {name: value for name, value in msgspec.structs.asdict(leases).items() if value} | {"refund": refund}
     by = context.access.actor(request)
     await trail.record(context.pools.rest, by, Action.LEASES_RELEASED, policy.topic.name, detail)
@@ -191,7 +193,7 @@ async def release(request: Request, policy: Policy, leases: Leases, *, refund: b
 async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequence[str]) -> First | None:
     """Where a job is that was out, and has another life now; None if it is not out. `starts`: how the names of topics
     begin that it may go to, none for all. Raises KeyConflict, TopicNotFound."""
-    done = await context.engine.redrives.requeue((policy.topic.name, policy.topic.id), [seq], starts)
+    done = await context.core(Redrives).requeue((policy.topic.name, policy.topic.id), [seq], starts)
     if not done:
         return None
     (one,) = done

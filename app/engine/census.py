@@ -6,22 +6,23 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from app.base.fresh import Fresh
+from app.engine.core import Core
 from app.queue import tenants
 from app.queue.tenants import Stats
 from app.topics.config import Policy
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
 
 FRESH_SECONDS: Final = 1.0
 MOST_KEPT: Final = 100
 
 
-class Census:
+class Census(Core):
     """Counts tenants' jobs, and keeps each answer for FRESH_SECONDS."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
         self._fresh: Fresh[tuple[int, int, str, int, str | None], list[Stats]] = Fresh(FRESH_SECONDS, most=MOST_KEPT)
 
     async def read(self, policy: Policy, *, begin: str = "", limit: int = 1, only: str | None = None) -> list[Stats]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import asyncpg
 from msgspec.structs import replace
 
+from app.engine.core import Core
 from app.engine.group import tried_again
 from app.errors import KeyConflict, NotFound, NotPending
 from app.queue import changes, inspector, shown
@@ -35,11 +36,8 @@ class Counted(NamedTuple):
     marked: int
 
 
-class Changes:
+class Changes(Core):
     """Knows who has to hear of it."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
 
     async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> Cancelled:
         """Cancel jobs: what waits is gone, what is leased is marked, and ends however its lease ends, but by an ack."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from app.engine.core import Core
 from app.engine.reads import Diff
 from app.errors import TopicNotFound
 from app.metrics import catalogue
@@ -17,20 +18,21 @@ from app.topics.config import Policy
 from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
 
 PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that may still commit
 PROOF_STEP_SECONDS: Final = 0.005
 
 
-class Diffs:
+class Diffs(Core):
     """Reads topics. Keeps of queues how far it was proven that no job can turn up any more."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._sizes = shared.metrics.histogram(catalogue.CALL_JOBS, "diff")
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._sizes = engine.metrics.histogram(catalogue.CALL_JOBS, "diff")
         self._proven: dict[int, int] = {}
         self._proving: dict[int, asyncio.Task[None]] = {}
+        engine.dropped.subscribe(self._dropped)
 
     async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
         """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
@@ -75,7 +77,7 @@ class Diffs:
         if ask.after > head:
             ask = replace(ask, after=0)
         if self._proven.get(topic.id, 0) > head:
-            self.drop(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
+            self._dropped(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
         if head > ask.after and self._proven.get(topic.id, 0) < head:
             await self._proof_of(policy, head, proof_seconds)
         upto = min(self._proven.get(topic.id, 0), head)
@@ -110,13 +112,12 @@ class Diffs:
         if not writers:
             self._proven[policy.topic.id] = max(drawn, self._proven.get(policy.topic.id, 0))
 
-    def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
+    def _dropped(self, topic_id: int) -> None:
         self._proven.pop(topic_id, None)
 
     async def _gone(self, policy: Policy) -> TopicNotFound:
         self._shared.policies.forget(policy.topic.name)
-        self.drop(policy.topic.id)
+        self._dropped(policy.topic.id)
         return TopicNotFound(policy.topic.name)
 
 

@@ -7,12 +7,13 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.db.pool import COMMAND_SECONDS
+from app.engine.core import Core
 from app.queue import inspector
 from app.topics import store
 from app.topics.cache import TTL_SECONDS
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
     from app.topics.config import Policy
 
 LOOK_SECONDS: Final = 0.5
@@ -29,11 +30,11 @@ class Left(NamedTuple):
     empty: bool
 
 
-class Drains:
+class Drains(Core):
     """Looks at drained queues."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
         self.close_seconds = CLOSE_SECONDS
 
     async def wait(self, name: str, seconds: float) -> Left:

@@ -13,6 +13,7 @@ import msgspec
 from app.base.outages import TOO_SLOW
 from app.engine import ordering, reasons
 from app.engine.ages import OVERTAKE_SHARE
+from app.engine.core import Core
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
 from app.queue import explained, holders, inspector, ledger, results, shown, turns
 from app.queue.explained import COUNTED, Head, Row
@@ -23,7 +24,6 @@ from app.queue.results import Result
 from app.times import rfc3339
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
     from app.queue.inspector import Lows
     from app.topics.config import Policy
 
@@ -42,11 +42,8 @@ class Explained(msgspec.Struct, frozen=True):
     verdict: Verdict
 
 
-class Explain:
+class Explain(Core):
     """Explains jobs and topics. Reads only."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
 
     async def job(
         self, policy: Policy, seq: int, *, covers: Callable[[str], bool], last: Sequence[Event] | None = None

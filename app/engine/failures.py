@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from app.engine.core import Core
 from app.engine.group import tried_again
 from app.errors import TopicNotFound
 from app.queue import failures
@@ -13,18 +14,14 @@ from app.topics.config import Policy
 from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
     from app.queue.failures import Place
     from app.queue.model import Topic
 
 AT_ONCE: Final = 1_000
 
 
-class Failures:
+class FailureReader(Core):
     """Knows where jobs are that failed in a topic."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
 
     async def read(self, policy: Policy, since: datetime | None, limit: int) -> failures.Failures:
         """The `limit` largest clusters of what is out, with `since` of what went out from then on."""

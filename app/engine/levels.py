@@ -15,6 +15,7 @@ from app.base.fresh import Fresh
 from app.base.outages import UNREACHABLE
 from app.db import health
 from app.engine import triage
+from app.engine.core import Core
 from app.errors import HoldfastError, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Kind
@@ -27,14 +28,11 @@ from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.db.health import Sample
-    from app.db.pool import Pools
-    from app.engine.counters import Counters
-    from app.engine.cursors import Cursors
-    from app.metrics.slots import Merged, Metrics
+    from app.engine.engine import Engine
+    from app.metrics.slots import Merged
     from app.queue.inspector import Depth
     from app.queue.log import LogState
     from app.queue.survey import Sight
-    from app.topics.cache import Policies
 
 BOUND: Final = 10_001  # jobs of a topic that are looked at, of those whose time has come or passed
 FRESH_SECONDS: Final = 5.0
@@ -86,27 +84,18 @@ class Looked(msgspec.Struct, frozen=True):
         ]
 
 
-class Levels:
+class Levels(Core):
     """Topics' depths, as they were last looked at. Scrapes that come together share a look."""
 
-    def __init__(
-        self,
-        pools: Pools,
-        policies: Policies,
-        cursors: Cursors,
-        counters: Counters,
-        metrics: Metrics,
-        *,
-        most_topics: int,
-        to_files: bool = False,
-    ) -> None:
-        self._pools = pools
-        self._defaults = policies.defaults
-        self._cursors = cursors
-        self._counters = counters
-        self._metrics = metrics
-        self._most_topics = most_topics
-        self._to_files = to_files
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._pools = engine.pools
+        self._defaults = engine.policies.defaults
+        self._cursors = engine.cursors
+        self._counters = engine.counters
+        self._metrics = engine.metrics
+        self._most_topics = engine.most_topics
+        self._to_files = engine.to_files
         self._unarchived: dict[str, int] = {}
         self._server: list[Sample] = []
         self._census: dict[tuple[str, str], int] = {}
@@ -133,7 +122,7 @@ class Levels:
         """Look again for the next who asks."""
         self._look.forget(None)
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
         """Stop looking."""
         await self._look.stop()
 

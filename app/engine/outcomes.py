@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from app.base.loops import REST, Loop
+from app.engine.core import Core
 from app.queue import explained, ledger, results, shown
 from app.queue.ledger import Event
 from app.queue.model import Hideable
 from app.queue.results import Progress
 
 if TYPE_CHECKING:
-    from app.engine.settlements import Settlements
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
     from app.queue.model import Topic
     from app.topics.config import Policy
 
@@ -62,15 +62,15 @@ class Outcome(Hideable, frozen=True):
     hidden: bool = False
 
 
-class Outcomes:
+class Outcomes(Core):
     """Tells what became of jobs, and parks who waits until something has."""
 
-    def __init__(self, shared: Shared, settlements: Settlements) -> None:
-        self._shared = shared
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
         self._waited: dict[tuple[int, int], tuple[Topic, set[asyncio.Event]]] = {}
         self._poll = Loop("look for the ends of jobs", self._look_for_ends, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
-        settlements.settled.subscribe(self._ended)
+        engine.settlements.settled.subscribe(self._ended)
 
     async def of(
         self,
@@ -115,7 +115,7 @@ class Outcomes:
         self._stopping = True
         self._wake(list(self._waited))
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
         """Stop looking."""
         await self._poll.stop()
 

@@ -15,11 +15,12 @@ import msgspec
 from app.base.fresh import Fresh
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine import triage
+from app.engine.core import Core
 from app.engine.triage import RECENT, Holds, Lately, Trouble
 from app.queue import stats
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
+    from app.engine.engine import Engine
     from app.engine.levels import Levels, Looked
     from app.queue.model import Topic
     from app.queue.stats import Flow
@@ -126,12 +127,13 @@ class _Flows(msgspec.Struct, frozen=True):
     by_topic: dict[int, Flow]
 
 
-class Overview:
+class Overview(Core):
     """All topics that a scrape shows one by one, looked at no more often than a scrape does, for all who ask."""
 
-    def __init__(self, pools: Pools, levels: Levels) -> None:
-        self._pools = pools
-        self._levels = levels
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._pools = engine.pools
+        self._levels = engine.core(Levels)
         self._view = View([], 0, None, told=False)
         self._views: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, most=2)  # by the look that they are of
         self._flows: Fresh[None, _Flows | None] = Fresh(FRESH_SECONDS, share=SHARE)
@@ -143,7 +145,7 @@ class Overview:
         await self._views.within(self._levels.looks, self._make, 2 * PATIENCE_SECONDS)
         return self._view
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
         """Stop looking."""
         await self._views.stop()
         await self._flows.stop()

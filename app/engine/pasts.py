@@ -10,24 +10,26 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from app.engine.core import Core
 from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.queue import ledger
 from app.queue.ledger import Past, PastJob
 from app.queue.model import Connection, Topic
 
 if TYPE_CHECKING:
-    from app.db.pool import Pool
+    from app.engine.engine import Engine
 
 AT_ONCE: Final = 1  # of a process: what else the pool is for must find connections
 SECONDS: Final = 10.0  # for one
 PATIENCE_SECONDS: Final = 5.0  # for those before it
 
 
-class Pasts:
+class Pasts(Core):
     """Tells what queues looked like, one at a time."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._pool = engine.pools.rest
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     async def at(self, topic: Topic, instant: datetime) -> Past:

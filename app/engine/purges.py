@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from app.engine.core import Core
 from app.engine.group import tried_again
+from app.errors import TopicNotFound
 from app.queue import inspector, shown
+from app.queue.log import Match
 from app.queue.shown import Status
-from app.topics.config import Policy
+from app.topics import store
+from app.topics.settings import TopicType
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
+    from app.audit.trail import Actor
+    from app.topics.config import Policy
 
 AT_ONCE: Final = 5_000
 
 
-class Purges:
+class Purges(Core):
     """Knows how much is deleted at a time."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
 
     async def purge(self, policy: Policy, statuses: Sequence[Status]) -> int:
         """Delete the jobs that have these statuses, as of now, for good: how many. A lease on one is lost.
@@ -43,3 +46,23 @@ class Purges:
             count, after = count + done.count, done.last_seq
         await self._shared.groups.left(policy)
         return count
+
+    async def delete_topic(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
+        """Delete a topic and all that it holds, for good; whether it was there.
+
+        What it holds goes first, in batches: the transaction that takes out the topic and what came meanwhile is short
+        then, and that one alone is what others wait for. A deletion that breaks off has done a part. With `if_empty`
+        there are no batches. Raises TopicNotEmpty.
+        """
+        gone = 0
+        if not if_empty:
+            with suppress(TopicNotFound):
+                if policy.config.type is TopicType.LOG:
+                    await self._engine.logs.delete(policy, None, Match())
+                else:
+                    gone = await self.purge(policy, tuple(Status))
+        name, db = policy.topic.name, self._shared.pools.rest
+        deleted = await store.delete(db, name, if_empty=if_empty, by=by, gone=gone)
+        self._shared.policies.changed(name)
+        self._engine.drop(policy.topic)
+        return deleted

@@ -25,6 +25,7 @@ from app.audit.trail import Action, Actor
 from app.base.outages import LOST_RACE, TOO_SLOW, UNREACHABLE
 from app.engine import cancels
 from app.engine.cancels import LAST
+from app.engine.core import Core
 from app.engine.group import tried_again
 from app.errors import HoldfastError, TopicNotFound
 from app.queue import operations, redrive, shown
@@ -34,7 +35,7 @@ from app.queue.operations import Matched, Operation, State, Step, Wanted
 from app.queue.redrive import Outcome, Place, Requeued, Search
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
     from app.queue.model import Connection
 
 COUNTED: Final = 100_000  # jobs that are looked at to say how many match
@@ -65,11 +66,11 @@ class Behind(msgspec.Struct, frozen=True):
     at: Place = Place()
 
 
-class Redrives:
+class Redrives(Core):
     """The operations of this process."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
         self.tempo = Tempo()
         self._owner = uuid4()
         self._tasks: dict[UUID, asyncio.Task[None]] = {}

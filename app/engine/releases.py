@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from app.engine.core import Core
 from app.queue import consumer, holders
 from app.queue.consumer import Return
 from app.queue.model import Held
 
 if TYPE_CHECKING:
-    from app.engine.settlements import Settlements
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
     from app.topics.config import Policy
 
 BATCH: Final = 1_000
 TAKEN_BACK: Final = "An operator took the lease back."
 
 
-class Releases:
+class Releases(Core):
     """Ends leases as their holders' nacks would: each is named by its id, so nobody else's is ended."""
 
-    def __init__(self, shared: Shared, settlements: Settlements) -> None:
-        self._shared = shared
-        self._settlements = settlements
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._settlements = engine.settlements
 
     async def release(
         self, policy: Policy, held: Sequence[Held], *, refund: bool, until_ms: Sequence[int] = ()

@@ -10,12 +10,13 @@ import asyncpg
 from msgspec.structs import replace
 
 from app.base.outages import LOST_RACE
+from app.engine.core import Core
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.queue import archive
 from app.queue.archive import Most, Replay
 
 if TYPE_CHECKING:
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
     from app.topics.config import Policy
 
 RETRIES: Final = 5  # of a batch that lost a deadlock, rolled back whole
@@ -24,12 +25,12 @@ RETRIES: Final = 5  # of a batch that lost a deadlock, rolled back whole
 async def _nobody(_begun: Replay) -> None: ...
 
 
-class Replays:
+class Replays(Core):
     """One caller's batches follow each other, and so do those of several callers of the same replay."""
 
-    def __init__(self, shared: Shared, most: Most = Most()) -> None:  # noqa: B008  (frozen)
-        self._shared = shared
-        self._most = most
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.most = Most()
         self._stopping = False
 
     async def replay(
@@ -91,9 +92,9 @@ class Replays:
         """The next batch, as far as all topics together have room for it: what it weighs is known once it is there."""
         pool, room = self._shared.verbs(policy), self._shared.room
         if not room.most:
-            return await archive.replay(pool, policy.topic, run, self._most, policy.config.ttl_ms)
+            return await archive.replay(pool, policy.topic, run, self.most, policy.config.ttl_ms)
         async with pool.acquire() as db, db.transaction():
-            moved = await archive.replay(db, policy.topic, run, self._most, policy.config.ttl_ms)
+            moved = await archive.replay(db, policy.topic, run, self.most, policy.config.ttl_ms)
             if moved is not None:
                 await room.take(moved.payload_bytes)
             return moved

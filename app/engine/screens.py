@@ -14,11 +14,16 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from app import tasks
 from app.base.outages import as_unavailable
+from app.engine.core import Core
 from app.errors import HoldfastError, ShuttingDown, Throttled
+from app.metrics import catalogue
+
+if TYPE_CHECKING:
+    from app.engine.engine import Engine
 
 LEAST_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 5.0
@@ -106,17 +111,19 @@ class Screen:
             watcher.end(error)
 
 
-class Screens:
-    """Looks at pages for those who have them open. `most`: how many of one session here."""
+class Screens(Core):
+    """Looks at pages for those who have them open, MOST_STREAMS of one session in all processes of the service."""
 
-    def __init__(self, most: int = MOST_STREAMS) -> None:
-        self._most = most
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._most = max(1, MOST_STREAMS // engine.processes)
         self._screens: dict[Hashable, Screen] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: Counter[str] = Counter()
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._stopping = False
         self.looks = 0  # that were begun
+        engine.metrics.levels.append(lambda: [(catalogue.PAGE_STREAMS, (), self.count())])
 
     def count(self) -> int:
         """How many watch."""

@@ -19,6 +19,7 @@ import msgspec
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
+from app.engine.core import Core
 from app.engine.readers import Parked
 from app.engine.reads import Read
 from app.engine.sharing import SharedReads
@@ -35,7 +36,7 @@ from app.topics.watches import Options, Place, Taken
 if TYPE_CHECKING:
     from app.db.pool import Pool
     from app.engine.diffs import Diffs
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
 
 SAVE_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 0.25  # until a queue is read again that somebody has not committed to yet
@@ -104,16 +105,17 @@ class Watch:
             self.places[told.topic] = told.after
 
 
-class Watches:
+class Watches(Core):
     """The watches that are connected to this process."""
 
-    def __init__(self, shared: Shared, diffs: Diffs) -> None:
-        self._shared = shared
-        self._reads = SharedReads(diffs, shared.readers, shared.policies)
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._reads = SharedReads(engine.core(Diffs), engine.readers, engine.policies)
         self._open: dict[str, Watch] = {}
         self._saving = Loop("save how far watches came", self._save_all, SAVE_SECONDS, first=SAVE_SECONDS)
         self._stopping = False
-        self.sent = {event: shared.metrics.counter(catalogue.WATCH_FRAMES, event) for event in EVENTS}
+        self.sent = {event: engine.metrics.counter(catalogue.WATCH_FRAMES, event) for event in EVENTS}
+        engine.metrics.levels.append(lambda: [(catalogue.WATCHES, (), self.count())])
 
     def count(self) -> int:
         """How many are open."""
@@ -214,7 +216,7 @@ class Watches:
         for watch in list(self._open.values()):
             watch.end(ShuttingDown("The service is stopping. Connect again."))
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
         """Stop saving."""
         await self._saving.stop()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from app.admin.frame import Page
     from app.api.route import Route
     from app.base.loops import Loop
+    from app.engine.core import Core
     from app.engine.engine import Engine
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """`core` makes what the feature does on one process's engine; its routes and pages find it by its type, with
-    `context.core`. `loops` makes what that core does in the background."""
+    """`cores`: what the feature does on one process's engine, made at the start; its routes and pages find it with
+    `context.core`. `loops`: what runs beside the service."""
 
     name: str
-    core: Callable[[Engine], Any]
+    cores: Sequence[type[Core]] = ()
     routes: Sequence[Route] = ()
     pages: Sequence[Page] = ()
-    loops: Callable[[Any], Sequence[Loop]] = lambda _core: ()
+    loops: Callable[[Engine], Sequence[Loop]] = lambda _engine: ()

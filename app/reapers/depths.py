@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from app.db import sql
+from app.engine.levels import Levels
 from app.reapers import sweeps
 from app.reapers.pace import Pace
 from app.topics import store
@@ -33,7 +34,7 @@ async def look(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 
 async def _write(pools: Pools, engine: Engine, queues: Sequence[Policy]) -> int:
     began = time.monotonic()
-    found = await engine.levels.depths(queues)
+    found = await engine.core(Levels).depths(queues)
     depths = [found[queue.topic.name] for queue in queues]
     changed: int = await pools.rest.fetchval(
         _WRITE,

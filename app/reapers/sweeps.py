@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.db import sql
 from app.engine.exits import BATCH
+from app.engine.redrives import Redrives
 from app.queue import exits, inbox, inspector, operations, producer, redrive
 from app.queue import log as records
 from app.queue import user_events as events
@@ -146,7 +147,7 @@ async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> in
 async def requeues(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Go on with operations whose process is dead, and forget those that ended long ago: how many."""
     pace = pace or Pace()
-    await pace.batch(engine.redrives.adopt)
+    await pace.batch(engine.core(Redrives).adopt)
     await pace.drain(partial(operations.sweep, pools.rest, OPERATIONS_KEPT, BATCH), BATCH)
     return pace.moved
 

@@ -16,7 +16,7 @@ from app.admin import render
 from app.admin.live import frame
 from app.edge.credentials import SESSION
 from app.engine import screens
-from app.engine.screens import MOST_STREAMS
+from app.engine.screens import MOST_STREAMS, Screens
 from tests.admin.test_session import browser, sign_in
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic
@@ -121,7 +121,7 @@ async def status_of(http: httpx.AsyncClient, path: str, headers: Mapping[str, st
 
 async def nobody_looks(service: Running) -> None:
     async def none() -> bool:
-        return service.context.engine.screens.count() == 0
+        return service.context.core(Screens).count() == 0
 
     await until(none, "no stream is open")
 
@@ -136,7 +136,7 @@ async def test_what_moves_comes_once_for_all_and_each_has_the_proof_of_their_own
         streams = [await stack.enter_async_context(one.watches(path)) for one in viewers for _ in range(2)]
         assert streams[0].headers["x-accel-buffering"] == "no"
         assert streams[0].headers["content-type"].startswith("text/event-stream")
-        assert len(guarded.context.engine.screens._screens) == 1
+        assert len(guarded.context.core(Screens)._screens) == 1
         await queue.add(3)
         parts = [await part_with(stream, 'title="3">3<') for stream in streams]
         assert len({AGE.sub("", PROOF.sub("", shown)) for shown in parts}) == 1

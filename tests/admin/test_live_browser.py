@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
 
 from app.engine import screens
+from app.engine.screens import Screens
 from app.errors import Unavailable
 from tests.admin.browser import PHONE, Tab, tab, visitor
 from tests.api.dialect import Topic
@@ -62,7 +63,7 @@ async def without_ticks(context: BrowserContext, service: Running, path: str) ->
 
 async def streams(service: Running, count: int) -> None:
     async def so_many() -> bool:
-        return service.context.engine.screens.count() == count
+        return service.context.core(Screens).count() == count
 
     await until(so_many, f"{count} streams are open")
 
@@ -96,10 +97,10 @@ async def test_a_job_shows_without_a_tick_and_nothing_else_moves(
         # Behind a dialog it waits.
         await one.press("?")
         await queue.add(1)
-        seen = empty.context.engine.screens.looks
+        seen = empty.context.core(Screens).looks
 
         async def looked_again() -> bool:
-            return empty.context.engine.screens.looks > seen + 2
+            return empty.context.core(Screens).looks > seen + 2
 
         await until(looked_again, "some more looks")
         await expect(ready).to_have_text("3")
@@ -146,7 +147,7 @@ async def test_a_tab_that_nobody_sees_has_no_stream(
         await streams(empty, 0)
         await queue.add(7)
         await one.page.evaluate("new Promise((told) => setTimeout(told, 200))")
-        assert empty.context.engine.screens.count() == 0  # and stays so
+        assert empty.context.core(Screens).count() == 0  # and stays so
         await one.page.evaluate(HIDDEN, False)
         await streams(empty, 1)
         await expect(one.page.locator(".figures .count").first).to_have_text("7")
@@ -191,7 +192,7 @@ async def test_a_stream_that_ends_is_opened_again(
     async with tab(nobody, empty.url) as one:
         await one.open(f"/admin/topics/{topic}")
         await streams(empty, 1)
-        for screen in list(empty.context.engine.screens._screens.values()):
+        for screen in list(empty.context.core(Screens)._screens.values()):
             await screen.first  # before it, the page would be refused a stream, and the browser say so
             screen.fails(Unavailable("Away."))
         await streams(empty, 0)

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.engine import waiters
-from app.engine.drains import CLOSE_SECONDS
+from app.engine.drains import CLOSE_SECONDS, Drains
 from tests.api.conftest import Serve
 from tests.api.dialect import Body, Topic, accepted, refused, until_waiting
 from tests.api.keyring import Services, client
@@ -124,7 +124,7 @@ async def test_drain(queue: Topic) -> None:
 async def test_it_is_empty_once_nobody_can_take_in_any_more(
     queue: Topic, service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.context.engine.drains, "close_seconds", 1.0)
+    monkeypatch.setattr(service.context.core(Drains), "close_seconds", 1.0)
     await queue.add(1)
     assert (await control(queue, "drain"))["left"] == 1
     waiting = asyncio.create_task(control(queue, "drain", wait_ms=20_000))
@@ -148,7 +148,7 @@ async def test_the_inbox_takes_nothing_for_a_drained_topic(
     queue: Topic, service: Running, connect: Callable[[], Awaitable[Session]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what a transaction has put in that is not committed yet is waited for."""
-    monkeypatch.setattr(service.context.engine.drains, "close_seconds", 0.0)
+    monkeypatch.setattr(service.context.core(Drains), "close_seconds", 0.0)
     one, two = await connect(), await connect()
     insert = "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '1')"
     transaction = one.transaction()
@@ -167,7 +167,7 @@ async def test_the_inbox_takes_nothing_for_a_drained_topic(
 async def test_rows_of_the_inbox_that_were_taken_in_before_still_come(
     queue: Topic, service: Running, connect: Callable[[], Awaitable[Session]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.context.engine.drains, "close_seconds", 0.0)
+    monkeypatch.setattr(service.context.core(Drains), "close_seconds", 0.0)
     await queue.put(schema={"format": "json", "schema": "true"})
     db = await connect()
     async with db.transaction():

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from app.edge import events
+from app.engine.watches import Watches
 from tests.api.dialect import Body, Topic, eventually
 from tests.api.events import HEARTBEAT, Frame
 from tests.api.process import Process
@@ -256,4 +257,4 @@ async def first_of(stream: Raw, count: int) -> AsyncIterator[Body]:
 
 
 async def left(service: Running, wid: str) -> bool:
-    return wid not in service.context.engine.watches._open
+    return wid not in service.context.core(Watches)._open

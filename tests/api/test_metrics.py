@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.engine import levels
+from app.engine.levels import Levels
 from app.metrics.catalogue import PREFIX
 from app.reapers import loop
 from tests.api.dialect import Body, Topic, eventually, refused, until_waiting
@@ -356,7 +357,7 @@ async def test_without_its_database_it_says_so_and_what_it_knows(serve: Serve, d
         await queue.add(3)
         assert (await scrape(http)).of("database_up") == 1
         await link.cut()
-        service.context.engine.levels.forget()  # as after five seconds
+        service.context.core(Levels).forget()  # as after five seconds
         began = time.monotonic()
         now = await scrape(http)
         assert time.monotonic() - began < 4

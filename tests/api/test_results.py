@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from app.engine.outcomes import Outcomes
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import client, make
 
@@ -29,7 +30,7 @@ async def gone(queue: Topic, seq: int) -> None:
 
 async def until_waited_for(service: Running, count: int = 1) -> None:
     async def fact() -> bool:
-        return service.context.engine.outcomes.count() == count
+        return service.context.core(Outcomes).count() == count
 
     await eventually(fact)
 
@@ -141,7 +142,7 @@ async def test_a_caller_waits_for_an_ack(service: Running, queue: Topic) -> None
     await queue.ack("n", [seq], results=[{"ok": True}])
     assert [found["result"] for found in await asyncio.gather(*waiting)] == [{"ok": True}] * 3
     assert time.monotonic() - began < 10
-    assert service.context.engine.outcomes.count() == 0
+    assert service.context.core(Outcomes).count() == 0
 
 
 async def test_a_caller_waits_in_vain_and_is_told_so(queue: Topic) -> None:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app.api.v0.watches import _position
+from app.engine.watches import Watches
 from app.topics import watches as store
 from app.topics.watches import Options, Place
 from tests.api.dialect import Body, Topic, eventually, refused
@@ -285,7 +286,7 @@ async def test_too_many_streams(serve: Serve, log: Topic) -> None:
             assert answer.headers["retry-after"] == "1"
 
         async def free() -> bool:
-            return small.context.engine.watches.count() == 0
+            return small.context.core(Watches).count() == 0
 
         await eventually(free)
         async with watching(http, other) as stream:

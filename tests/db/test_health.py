@@ -12,6 +12,7 @@ import asyncpg
 from app.db import health
 from app.db.pool import Pools, open_pools
 from app.engine.engine import Engine
+from app.engine.levels import Levels
 from app.metrics.slots import Merged
 from app.topics.cache import Policies
 from tests.queue.calls import Session, until
@@ -87,9 +88,9 @@ async def test_topics_are_shown_to_a_role_that_may_not_see_the_server(
     engine = Engine(pools, Policies(pools.rest), max_waiting=10)
 
     async def shown() -> Merged:
-        await engine.levels.refresh()
+        await engine.core(Levels).refresh()
         merged = Merged()
-        engine.levels.bring(merged, server=True)
+        engine.core(Levels).bring(merged, server=True)
         return merged
 
     try:
@@ -98,7 +99,7 @@ async def test_topics_are_shown_to_a_role_that_may_not_see_the_server(
         assert "topic_gauges_age_seconds" in first.levels
         assert "database_bytes" not in first.levels
         await admin.execute("GRANT EXECUTE ON FUNCTION pg_database_size(name) TO PUBLIC")
-        engine.levels.forget()  # as after five seconds
+        engine.core(Levels).forget()  # as after five seconds
         assert (await shown()).levels["database_bytes"][()] > 5_000_000
     finally:
         engine.stop()

@@ -47,7 +47,9 @@ async def counted(pools: Pools, policy: Policy) -> int:
 
 def in_batches(engine: Engine, jobs: int, payload_bytes: int = 1 << 30) -> Replays:
     """The engine's replays, in batches of so many jobs."""
-    return Replays(engine.replays._shared, Most(jobs, payload_bytes))
+    replays = Replays(engine)
+    replays.most = Most(jobs, payload_bytes)
+    return replays
 
 
 async def archived(pools: Pools, policy: Policy) -> list[archive.Archived]:

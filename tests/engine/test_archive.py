@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.db.pool import Pools
+from app.engine.replays import Replays
 from app.queue import archive
 from app.queue.archive import Part
 from app.queue.consumer import Return
@@ -46,7 +47,7 @@ async def test_what_is_pending_goes_before_what_is_replayed(machine: Machine, qu
     await machine.enqueue(queue, Batch(payloads=[b"old", b"old"], keys=["a", "b"]))
     await drain(machine, queue)
     (seq,) = await machine.enqueue(queue, Batch(payloads=[b"new"], keys=["a"]))
-    done = await machine.engine.replays.replay(queue, None)
+    done = await machine.engine.core(Replays).replay(queue, None)
     assert (done.enqueued, done.skipped) == (1, 1)
     first, second = await machine.claim(queue, 5)
     assert (first.seq, first.payload, second.payload) == (seq, b"new", b"old")
@@ -58,7 +59,7 @@ async def test_what_has_outlived_its_time_does_not_keep_a_key(machine: Machine, 
     await drain(machine, queue)
     await machine.enqueue(queue, Batch(payloads=[b"brief"], keys=["a"], ttls_ms=[1]))
     await outlived(pools.rest, queue)
-    assert (await machine.engine.replays.replay(queue, None)).enqueued == 1
+    assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 1
     (job,) = await machine.claim(queue, 5)
     assert job.payload == b"old"
     assert await counted(pools, queue) == 0
@@ -91,7 +92,7 @@ async def test_a_dead_letters_key_is_data(machine: Machine, topic: str, make_que
     (one, other) = await archived(pools, dead)
     assert (one.key, one.original_topic, one.first_topic_id) == ("a", topic, source.topic.id)
     assert one.first_seq != other.first_seq
-    done = await machine.engine.replays.replay(dead, None)
+    done = await machine.engine.core(Replays).replay(dead, None)
     assert (done.enqueued, done.skipped) == (2, 0)
     assert {job.original_topic for job in await machine.claim(dead, 5)} == {None}
 

@@ -16,7 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.db.pool import Pools, open_pools
-from app.engine.redrives import Tempo
+from app.engine.failures import FailureReader
+from app.engine.redrives import Redrives, Tempo
 from app.errors import HoldfastError
 from app.queue import consumer
 from app.queue.consumer import Return
@@ -106,7 +107,7 @@ class Crashes:
         life.before = before
         own = await open_pools(self.url, hot=4, rest=4, prepared_statements=True)
         process = mortal(own, life)
-        process.engine.redrives.tempo = replace(Tempo(), batch=2, look=0.1, retry=0.01, dead=0.0)
+        process.engine.core(Redrives).tempo = replace(Tempo(), batch=2, look=0.1, retry=0.01, dead=0.0)
         running, dying = asyncio.ensure_future(verb(process)), asyncio.create_task(life.dying.wait())
         await asyncio.wait({running, dying}, return_when=asyncio.FIRST_COMPLETED)
         process.engine.stop()
@@ -129,7 +130,7 @@ async def crashes(
     database_url: str, pools: Pools, make_queue: MakeQueue, machine: Machine, observer: Session
 ) -> Crashes:
     other = machine
-    other.engine.redrives.tempo = replace(Tempo(), batch=2, look=0.01, dead=0.0)
+    other.engine.core(Redrives).tempo = replace(Tempo(), batch=2, look=0.01, dead=0.0)
 
     async def world(number: int, *, log: bool = False) -> World:
         name = f"crash-{uuid4().hex[:8]}.{number}"
@@ -196,7 +197,7 @@ async def test_a_requeue_of_single_jobs(crashes: Crashes) -> None:
 
         async def requeue(machine: Machine, world: World = world) -> None:
             dead = world.dead.topic
-            await machine.engine.redrives.requeue((dead.name, dead.id), list(range(1, JOBS + 1)))
+            await machine.engine.core(Redrives).requeue((dead.name, dead.id), list(range(1, JOBS + 1)))
 
         await cut(requeue)
         await world.whole()
@@ -210,7 +211,7 @@ async def taken_over(world: World, which: UUID) -> None:
     """Another process looks for what was left behind, until it has ended."""
 
     async def over() -> bool:
-        await world.other.engine.redrives.adopt()
+        await world.other.engine.core(Redrives).adopt()
         ended: bool = await world.observer.fetchval(
             "SELECT ended_at IS NOT NULL FROM holdfast.operations WHERE id = $1", which
         )
@@ -234,8 +235,8 @@ async def test_a_requeue_of_many(crashes: Crashes, how: str) -> None:
         asked = wanted(world.queue, world.dead, **given)
 
         async def run(machine: Machine, asked: Wanted = asked) -> None:
-            await machine.engine.redrives.begin(asked, BY)
-            await machine.engine.redrives.drain()
+            await machine.engine.core(Redrives).begin(asked, BY)
+            await machine.engine.core(Redrives).drain()
 
         await cut(run)
         await world.whole()
@@ -299,8 +300,8 @@ async def test_a_canary(crashes: Crashes, connect: Callable[[], Awaitable[Sessio
 
         async def run(machine: Machine, world: World = world) -> None:
             asked = wanted(world.queue, world.dead, canary=Canary(2, 0, 60_000))
-            await machine.engine.redrives.begin(asked, BY)
-            await machine.engine.redrives.drain()
+            await machine.engine.core(Redrives).begin(asked, BY)
+            await machine.engine.core(Redrives).drain()
 
         async def done(world: World = world) -> bool:
             return len(await world.events("acked")) == 2
@@ -327,7 +328,7 @@ async def test_a_canary(crashes: Crashes, connect: Callable[[], Awaitable[Sessio
         await world.whole()
         for event in ("requeued", "acked"):
             assert await world.events(event) == list(range(1, JOBS + 1))
-        found = await world.other.engine.redrives.read(which)
+        found = await world.other.engine.core(Redrives).read(which)
         assert found is not None
         assert (found.state, found.requeued, len(found.first)) == (State.DONE, JOBS, 2)
     assert crashes.died.count("canary") == 2
@@ -338,11 +339,11 @@ async def test_a_cancellation(crashes: Crashes) -> None:
     """It is asked for and told, or neither; and asked for again, it is told once."""
     async for world, cut in crashes.points():
         await killed(world)
-        redrives = world.other.engine.redrives
+        redrives = world.other.engine.core(Redrives)
         which, _ = await redrives.begin(wanted(world.queue, world.dead, rate=1), BY)
 
         async def cancel(machine: Machine, which: UUID = which) -> None:
-            await machine.engine.redrives.cancel(which, BY)
+            await machine.engine.core(Redrives).cancel(which, BY)
 
         await cut(cancel)
         found = await redrives.read(which)
@@ -362,13 +363,13 @@ async def test_a_takeover(crashes: Crashes, start: Callable[..., Machine]) -> No
     async for world, cut in crashes.points():
         await killed(world)
         first = start()
-        which, _ = await first.engine.redrives.begin(wanted(world.queue, world.dead), BY)
+        which, _ = await first.engine.core(Redrives).begin(wanted(world.queue, world.dead), BY)
         first.engine.stop()
-        await first.engine.redrives.drain()
+        await first.engine.core(Redrives).drain()
 
         async def adopt(machine: Machine) -> None:
-            await machine.engine.redrives.adopt()
-            await machine.engine.redrives.drain()
+            await machine.engine.core(Redrives).adopt()
+            await machine.engine.core(Redrives).drain()
 
         await cut(adopt)
         await world.whole()
@@ -381,10 +382,10 @@ async def test_a_takeover(crashes: Crashes, start: Callable[..., Machine]) -> No
 async def test_a_purge_of_a_cluster(crashes: Crashes) -> None:
     async for world, cut in crashes.points():
         await killed(world)
-        [kind] = (await world.other.engine.failures.read(world.queue, None, 10)).clusters
+        [kind] = (await world.other.engine.core(FailureReader).read(world.queue, None, 10)).clusters
 
         async def purge(machine: Machine, world: World = world, cluster: str = kind.cluster) -> None:
-            await machine.engine.failures.purge(world.queue, cluster)
+            await machine.engine.core(FailureReader).purge(world.queue, cluster)
 
         await cut(purge)
         deleted = await world.observer.fetchval(

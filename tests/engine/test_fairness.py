@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from app.db.pool import Pools
+from app.engine.changes import Changes
 from app.queue.consumer import Return
 from app.queue.model import Batch, Job
 from app.topics.config import Policy
@@ -229,7 +230,7 @@ async def let_go(machine: Machine, queue: Policy, how: str, job: Job) -> None:
     elif how == "nack, out of deliveries":
         assert await settle.nack(queue, one, [Return()]) == {0}
     elif how == "cancelled, then returned":
-        await machine.engine.changes.cancel(queue, [job.seq])
+        await machine.engine.core(Changes).cancel(queue, [job.seq])
         assert await settle.nack(queue, one, [Return()]) == {0}
     elif how == "deleted by key":
         assert await machine.engine.exits.delete_key(queue, "a", "the key") == 1

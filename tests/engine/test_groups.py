@@ -11,6 +11,9 @@ import pytest
 from app.api.bounds import MAX_RECORDS
 from app.db.pool import Pools
 from app.engine import levels
+from app.engine.levels import Levels
+from app.engine.purges import Purges
+from app.engine.replays import Replays
 from app.errors import InvalidRequest, Throttled, TopicFull
 from app.queue import changes, exits
 from app.queue.consumer import Return
@@ -135,7 +138,7 @@ async def test_a_last_delivery_that_ends_in_silence_lets_the_next_through(
 async def test_a_purge_of_what_is_processed_lets_the_next_through(machine: Machine, queue: Policy) -> None:
     await machine.enqueue(queue, of("a", "1", "2"))
     await machine.claim(queue)
-    assert await machine.engine.purges.purge(queue, [Status.PROCESSING]) == 1
+    assert await machine.engine.core(Purges).purge(queue, [Status.PROCESSING]) == 1
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"2"]
 
 
@@ -149,7 +152,7 @@ async def test_a_replay_puts_jobs_back_into_their_groups(
         jobs = await machine.claim(queue, 10)
         await machine.engine.settlements.ack(queue, [held(job) for job in jobs])
     await machine.enqueue(queue, of("a", "4"))
-    assert (await machine.engine.replays.replay(queue, None)).enqueued == 3
+    assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 3
     async with pools.rest.acquire() as db:
         assert list((await states(db, queue)).items()) == [
             ("4", "ready"), ("1", "blocked"), ("3", "ready"), ("2", "blocked"),
@@ -176,7 +179,7 @@ async def test_a_job_that_was_marked_and_completed_comes_back_into_its_group(
             await exits.delete(pools.rest, queue.topic, Match(), after=0, upto=9, limit=9)
     assert await machine.engine.settlements.ack(queue, [held(job)]) == {0}
     await machine.enqueue(queue, of("a", "2"))
-    assert (await machine.engine.replays.replay(queue, None)).enqueued == 1
+    assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 1
     async with pools.rest.acquire() as db:
         assert await states(db, queue) == {"2": "ready", "1": "blocked"}
         assert await tallied(db, queue)
@@ -251,8 +254,10 @@ async def test_of_many_groups_the_next_look_goes_on_where_the_last_one_ended(
     counts: list[int] = []
 
     async def all_are_found() -> bool:
-        await machine.engine.levels.refresh()
-        counts.extend(seen.stuck.groups for one, seen in machine.engine.levels.looked()[0] if one.topic == late.topic)
+        await machine.engine.core(Levels).refresh()
+        counts.extend(
+            seen.stuck.groups for one, seen in machine.engine.core(Levels).looked()[0] if one.topic == late.topic
+        )
         return 5 in counts
 
     await until(all_are_found, "each look is at two more")

@@ -12,6 +12,8 @@ import pytest
 
 from app.db.pool import Pools
 from app.engine import explain, pasts
+from app.engine.explain import Explain
+from app.engine.pasts import Pasts
 from app.errors import TooMuchToRead, Unavailable
 from app.topics.config import Policy
 from tests.engine.machines import Machine
@@ -33,21 +35,21 @@ async def test_it_takes_no_longer_than_it_may(
     monkeypatch.setattr(pasts, "SECONDS", 0.2)
     async with unreadable(pools):
         with pytest.raises(TooMuchToRead):
-            await machine.engine.pasts.at(queue.topic, datetime.now(UTC))
+            await machine.engine.core(Pasts).at(queue.topic, datetime.now(UTC))
         with pytest.raises(TooMuchToRead):
-            await machine.engine.pasts.jobs_at(queue.topic, datetime.now(UTC), state=None, behind=0, limit=1)
-    told = await machine.engine.pasts.at(queue.topic, datetime.now(UTC))
+            await machine.engine.core(Pasts).jobs_at(queue.topic, datetime.now(UTC), state=None, behind=0, limit=1)
+    told = await machine.engine.core(Pasts).at(queue.topic, datetime.now(UTC))
     assert told.ready == 0, "the next one is told"
 
 
 async def test_one_at_a_time(pools: Pools, machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pasts, "PATIENCE_SECONDS", 0.1)
     async with unreadable(pools):
-        first = asyncio.create_task(machine.engine.pasts.at(queue.topic, datetime.now(UTC)))
+        first = asyncio.create_task(machine.engine.core(Pasts).at(queue.topic, datetime.now(UTC)))
         while not await pools.hot.fetchval(LOCKED):
             await asyncio.sleep(0.01)
         for answer in await asyncio.gather(
-            *(machine.engine.pasts.at(queue.topic, datetime.now(UTC)) for _ in range(8)), return_exceptions=True
+            *(machine.engine.core(Pasts).at(queue.topic, datetime.now(UTC)) for _ in range(8)), return_exceptions=True
         ):
             assert isinstance(answer, Unavailable)
         running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%holdfast.as_of%' AND state = 'active'"
@@ -61,8 +63,8 @@ async def test_a_pace_that_takes_too_long_is_not_told(
     monkeypatch.setattr(explain, "PATIENCE_SECONDS", 0.2)
     async with unreadable(pools):
         began = time.monotonic()
-        recent, _ = await machine.engine.explain._recent(queue.topic)
+        recent, _ = await machine.engine.core(Explain)._recent(queue.topic)
         assert time.monotonic() < began + 3
-        pace = await machine.engine.explain._pace(queue)
+        pace = await machine.engine.core(Explain)._pace(queue)
     assert recent.claimed == 0
     assert not pace.unclaimed, "that nobody claims is not known"

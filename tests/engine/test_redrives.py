@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from app.audit import trail
 from app.audit.trail import Actor
 from app.db.pool import Pools
-from app.engine.redrives import Tempo
+from app.engine.failures import FailureReader
+from app.engine.redrives import Redrives, Tempo
 from app.queue import redrive
 from app.queue.consumer import Return
 from app.queue.model import Job
@@ -72,11 +73,11 @@ async def ended(machine: Machine, which: UUID) -> Operation:
     """The operation, once it has ended."""
 
     async def over() -> bool:
-        found = await machine.engine.redrives.read(which)
+        found = await machine.engine.core(Redrives).read(which)
         return found is not None and found.ended_at is not None
 
     await until(over, "the operation ends", 30)
-    found = await machine.engine.redrives.read(which)
+    found = await machine.engine.core(Redrives).read(which)
     assert found is not None
     return found
 
@@ -115,8 +116,8 @@ async def most_in_a_second(pools: Pools, queue: Policy) -> int:
 async def test_a_bad_deployment_is_replayed(machine: Machine, queue: Policy, dead: Policy, pools: Pools) -> None:
     """20,000 jobs fail in five ways: the wrong ones stop after ten, the right ones come back at their rate."""
     await bad_deployment(machine, queue, 20_000)
-    redrives = machine.engine.redrives
-    shown = await machine.engine.failures.read(queue, None, 20)
+    redrives = machine.engine.core(Redrives)
+    shown = await machine.engine.core(FailureReader).read(queue, None, 20)
     assert {one.title: one.count for one in shown.clusters} == dict.fromkeys(TITLES, 4_000)
     clusters = {one.title: one.cluster for one in shown.clusters}
     assert (await redrives.count(wanted(queue, dead))).count == 20_000
@@ -153,7 +154,7 @@ async def test_a_bad_deployment_is_replayed(machine: Machine, queue: Policy, dea
     assert await most_in_a_second(pools, queue) <= 1_000 + 2 * 200, "its rate, and what a tick may be late"
     assert sorted(first + rest) == [seq for seq in range(1, 20_001) if seq % 5 == 0], "none lost, none doubled"
     assert (await redrives.count(wanted(queue, dead))).count == 16_000
-    left = await machine.engine.failures.read(queue, None, 20)
+    left = await machine.engine.core(FailureReader).read(queue, None, 20)
     assert {one.title: one.count for one in left.clusters} == dict.fromkeys(TITLES[1:], 4_000)
     assert await tallied(pools.rest, queue)
     assert await tallied(pools.rest, dead)
@@ -169,7 +170,7 @@ async def test_a_bad_deployment_is_replayed(machine: Machine, queue: Policy, dea
 
 async def test_a_canary_that_nobody_works_on_stops_it(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 20)
-    which, _ = await machine.engine.redrives.begin(wanted(queue, dead, canary=Canary(5, 50, 300)), BY)
+    which, _ = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(5, 50, 300)), BY)
     run = await ended(machine, which)
     assert (run.state, run.requeued, run.failed_again) == (State.STOPPED, 5, 0)
     assert run.reason == "5 of the first 5 had not ended within 300 ms"
@@ -177,18 +178,18 @@ async def test_a_canary_that_nobody_works_on_stops_it(machine: Machine, queue: P
 
 async def test_a_canary_larger_than_what_there_is_ends_with_it(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 3)
-    which, _ = await machine.engine.redrives.begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
+    which, _ = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
     await drained(machine, queue, 3)
     run = await ended(machine, which)
     assert (run.state, run.requeued) == (State.DONE, 3)
-    which, matched = await machine.engine.redrives.begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
+    which, matched = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
     assert matched.count == 0
     assert (await ended(machine, which)).state is State.DONE
 
 
 async def test_it_is_cancelled_between_two_batches(machine: Machine, queue: Policy, dead: Policy, pools: Pools) -> None:
     await bad_deployment(machine, queue, 100)
-    redrives = machine.engine.redrives
+    redrives = machine.engine.core(Redrives)
     which, _ = await redrives.begin(wanted(queue, dead, rate=10), BY)
     await drained(machine, queue, 3)
     assert await redrives.cancel(which, BY) is not None
@@ -206,7 +207,7 @@ async def test_it_is_cancelled_between_two_batches(machine: Machine, queue: Poli
 
 async def test_what_fails_again_meanwhile_is_left(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 60)
-    which, _ = await machine.engine.redrives.begin(wanted(queue, dead, rate=60), BY)
+    which, _ = await machine.engine.core(Redrives).begin(wanted(queue, dead, rate=60), BY)
     times: Counter[int] = Counter()
     running = asyncio.create_task(ended(machine, which))
     while not running.done():
@@ -218,7 +219,7 @@ async def test_what_fails_again_meanwhile_is_left(machine: Machine, queue: Polic
         await fail(machine, queue, jobs, lambda _job: "no use")
     assert (await running).requeued == 60
     assert set(times.values()) == {1}
-    assert (await machine.engine.redrives.count(wanted(queue, dead))).count == 60
+    assert (await machine.engine.core(Redrives).count(wanted(queue, dead))).count == 60
 
 
 @pytest.mark.parametrize("end", ["hangs", "stops"])
@@ -228,19 +229,19 @@ async def test_another_process_goes_on_with_it(
     """Neither lost nor doubled, wherever the first process was in its batches; one that hung, too, and wakes."""
     one, other = start(), start()
     for machine in (one, other):
-        machine.engine.redrives.tempo = replace(Tempo(), batch=7, dead=0.0 if end == "hangs" else 60.0)
+        machine.engine.core(Redrives).tempo = replace(Tempo(), batch=7, dead=0.0 if end == "hangs" else 60.0)
     await bad_deployment(one, queue, 200)
-    which, _ = await one.engine.redrives.begin(wanted(queue, dead, rate=100), BY)
+    which, _ = await one.engine.core(Redrives).begin(wanted(queue, dead, rate=100), BY)
     first = await drained(other, queue, 10)
     assert len(first) < 100, "it is under way"
     if end == "stops":
-        one.engine.redrives.stop()
-        await one.engine.redrives.drain()
+        one.engine.core(Redrives).stop()
+        await one.engine.core(Redrives).drain()
 
     async def adopted() -> bool:
-        return await other.engine.redrives.adopt() == 1
+        return await other.engine.core(Redrives).adopt() == 1
 
-    found = await other.engine.redrives.read(which)
+    found = await other.engine.core(Redrives).read(which)
     if found is not None and found.ended_at is None:
         await until(adopted, "the other process takes it over")
     rest = await drained(other, queue, 200 - len(first))
@@ -263,24 +264,24 @@ async def test_another_process_goes_on_with_a_cancel(
     """One that hung, and wakes: each job is cancelled once, and neither one that came later nor one that was acked."""
     one, other = start(), start()
     for machine in (one, other):
-        machine.engine.redrives.tempo = replace(Tempo(), batch=7, dead=0.0)
+        machine.engine.core(Redrives).tempo = replace(Tempo(), batch=7, dead=0.0)
     await one.enqueue(queue, 200)
     held_ones = await one.claim(queue, 10)
     meant = Wanted((queue.topic.name, queue.topic.id), rate=100, cancels=Match(priority=0))
-    which, matched = await one.engine.redrives.begin(meant, BY)
+    which, matched = await one.engine.core(Redrives).begin(meant, BY)
     assert (matched.count, matched.exact) == (200, True)
     await one.enqueue(queue, 3)
 
     async def under_way() -> bool:
-        found = await other.engine.redrives.read(which)
+        found = await other.engine.core(Redrives).read(which)
         return found is not None and found.done >= 20
 
     await until(under_way, "it is under way")
 
     async def adopted() -> bool:
-        return await other.engine.redrives.adopt() == 1
+        return await other.engine.core(Redrives).adopt() == 1
 
-    found = await other.engine.redrives.read(which)
+    found = await other.engine.core(Redrives).read(which)
     if found is not None and found.ended_at is None:
         await until(adopted, "the other process takes it over")
     run = await ended(other, which)
@@ -298,7 +299,7 @@ async def test_another_process_goes_on_with_a_cancel(
 
 async def test_seqs_are_those_that_people_know(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 10)
-    redrives = machine.engine.redrives
+    redrives = machine.engine.core(Redrives)
     [theirs] = await redrive.find_out(machine.pools.rest, (queue.topic.name, queue.topic.id), [3], ())
     assert theirs == (dead.topic.name, dead.topic.id)
     which, matched = await redrives.begin(wanted(queue, dead, seqs=[3, 5, 99]), BY)
@@ -307,7 +308,7 @@ async def test_seqs_are_those_that_people_know(machine: Machine, queue: Policy, 
     assert (run.state, run.requeued, run.skipped) == (State.DONE, 2, 1)
     assert sorted(await drained(machine, queue, 2)) == [3, 5]
     # Or by those in the topic of the dead letters.
-    left = await machine.engine.redrives.count(wanted(dead, None, seqs=list(range(1, 20))))
+    left = await machine.engine.core(Redrives).count(wanted(dead, None, seqs=list(range(1, 20))))
     assert left.count == 8
     which, _ = await redrives.begin(wanted(dead, None), BY)
     assert (await ended(machine, which)).requeued == 8
@@ -323,7 +324,7 @@ async def test_it_wakes_who_waits(start: Callable[..., Machine], queue: Policy, 
 
     await until(parks, "a claim waits")
     began = time.monotonic()
-    await one.engine.redrives.requeue((dead.topic.name, dead.topic.id), [1])
+    await one.engine.core(Redrives).requeue((dead.topic.name, dead.topic.id), [1])
     assert len(await waiting) == 1
     assert time.monotonic() - began < 0.3
 
@@ -333,7 +334,7 @@ async def test_failed_jobs_are_requeued_where_they_are_and_expired_ones_are_not(
 ) -> None:
     queue = await make_queue(f"{topic}.f", max_deliveries=1, on_exhausted="fail", ttl_ms=60_000)
     await bad_deployment(machine, queue, 10)
-    which, matched = await machine.engine.redrives.begin(wanted(queue, None, error="Timeout"), BY)
+    which, matched = await machine.engine.core(Redrives).begin(wanted(queue, None, error="Timeout"), BY)
     assert matched.count == 2
     assert (await ended(machine, which)).requeued == 2
     assert sorted(await drained(machine, queue, 2)) == [5, 10]

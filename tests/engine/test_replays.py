@@ -11,6 +11,7 @@ import pytest
 from asyncpg.pgproto.pgproto import UUID
 
 from app.db.pool import Pools
+from app.engine.replays import Replays
 from app.errors import NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.queue import archive
 from app.queue.archive import Most
@@ -67,7 +68,7 @@ async def test_other_topics_pay_nothing_and_a_change_takes_effect_at_the_next_ca
     await complete(machine, plain, 3)
     assert (machine.log.count("ack"), machine.log.count("ack_and_record")) == (1, 0)
     with pytest.raises(NotReplayable):
-        await machine.engine.replays.replay(plain, None)
+        await machine.engine.core(Replays).replay(plain, None)
     replayable = await make_queue(topic, replayable=True)
     await complete(machine, replayable, 2)
     assert len(await archived(pools, plain)) == 2
@@ -100,7 +101,7 @@ async def test_lanes_and_limits_of_a_job_come_back_with_it(machine: Machine, que
     await machine.enqueue(queue, records)
     await drain(machine, queue)
     await pools.rest.execute("DELETE FROM holdfast.lanes WHERE topic = $1", queue.topic.name)
-    assert (await machine.engine.replays.replay(queue, None)).enqueued == 2
+    assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 2
     rows = await pools.rest.fetch(
         "SELECT payload, priority, tenant, tag, max_deliveries FROM holdfast.jobs WHERE topic = $1", queue.topic.name
     )
@@ -111,7 +112,7 @@ async def test_lanes_and_limits_of_a_job_come_back_with_it(machine: Machine, que
 async def test_a_payload_comes_back_as_what_it_is(machine: Machine, queue: Policy, pools: Pools) -> None:
     await machine.enqueue(queue, Batch(payloads=[b"\xff\x00", b"{}"], content_types=["image/png", None]))
     await drain(machine, queue)
-    await machine.engine.replays.replay(queue, None)
+    await machine.engine.core(Replays).replay(queue, None)
     assert [(job.payload, job.content_type) for job in await machine.claim(queue, 2)] == [
         (b"\xff\x00", "image/png"),
         (b"{}", None),
@@ -130,7 +131,7 @@ async def test_jobs_acked_during_a_replay_do_not_come_back_in_it(machine: Machin
     assert await sources(pools, queue) == first
     assert len(await archived(pools, queue)) == 240
     del machine.log.after["replay"]
-    assert (await machine.engine.replays.replay(queue, None)).enqueued == 240  # another one has all of them
+    assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 240  # another one has all of them
     assert await counted(pools, queue) == 0
 
 
@@ -220,9 +221,9 @@ async def test_two_replays_from_different_times_are_two(machine: Machine, queue:
     early = await complete(machine, queue, 10)
     late = await complete(machine, queue, 5)
     newest = (await archived(pools, queue))[0].finished_at
-    assert (await machine.engine.replays.replay(queue, newest)).enqueued == 5
+    assert (await machine.engine.core(Replays).replay(queue, newest)).enqueued == 5
     assert await sources(pools, queue) == late
-    assert (await machine.engine.replays.replay(queue, None)).enqueued == 15
+    assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 15
     assert await sources(pools, queue) == late + early + late
 
 
@@ -234,7 +235,7 @@ async def test_one_that_was_left_long_ago_is_not_joined(
     assert left is not None
     await complete(machine, queue, 5)
     monkeypatch.setattr(archive, "JOIN_MS", 0)
-    done = await machine.engine.replays.replay(queue, None)
+    done = await machine.engine.core(Replays).replay(queue, None)
     assert (done.enqueued, done.joined) == (10, False)
     # Who was at the old one finds that it is over.
     assert await archive.look(pools.rest, queue.topic, left) is None
@@ -247,8 +248,8 @@ async def test_the_window_bounds_what_is_replayed(machine: Machine, queue: Polic
     now = datetime.now(UTC)
     for bad in (now - timedelta(days=2), now + timedelta(days=1)):
         with pytest.raises(OutsideWindow):
-            await machine.engine.replays.replay(day, bad)
-    done = await machine.engine.replays.replay(day, now - timedelta(hours=23))
+            await machine.engine.core(Replays).replay(day, bad)
+    done = await machine.engine.core(Replays).replay(day, now - timedelta(hours=23))
     assert done.enqueued == 3
     instant = await make_queue(queue.topic.name, replayable=True, replay_window_ms=1)
     over = await archive.begin(machine.pools.rest, instant.topic, None, 1)
@@ -260,11 +261,11 @@ async def test_a_window_of_zero_has_no_end(machine: Machine, queue: Policy, make
     await complete(machine, queue, 3)
     for_ever = await make_queue(queue.topic.name, replayable=True, replay_window_ms=0)
     since = datetime(2001, 2, 3, tzinfo=UTC)
-    done = await machine.engine.replays.replay(for_ever, since)
+    done = await machine.engine.core(Replays).replay(for_ever, since)
     assert (done.enqueued, done.from_time) == (3, since)
-    assert (await machine.engine.replays.replay(for_ever, None)).from_time == datetime(1970, 1, 1, tzinfo=UTC)
+    assert (await machine.engine.core(Replays).replay(for_ever, None)).from_time == datetime(1970, 1, 1, tzinfo=UTC)
     with pytest.raises(OutsideWindow):
-        await machine.engine.replays.replay(for_ever, datetime.now(UTC) + timedelta(days=1))
+        await machine.engine.core(Replays).replay(for_ever, datetime.now(UTC) + timedelta(days=1))
 
 
 async def test_large_payloads_make_small_batches(machine: Machine, queue: Policy, pools: Pools) -> None:
@@ -282,7 +283,7 @@ async def test_it_wakes_who_waits(start: Start, queue: Policy) -> None:
     await complete(machine, queue, 1)
     waiting = asyncio.create_task(machine.claim(queue, 1, wait=20))
     await parked(machine, queue, 1)
-    await machine.engine.replays.replay(queue, None)
+    await machine.engine.core(Replays).replay(queue, None)
     assert len(await waiting) == 1
     assert machine.log.count("probe") <= 1, "found by polling"
 
@@ -299,7 +300,7 @@ async def test_a_service_that_stops_leaves_it_at_a_batch(start: Start, queue: Po
     with pytest.raises(ShuttingDown):
         await replays.replay(queue, None)
     assert await sources(pools, queue) == first[:10]
-    assert (await start().engine.replays.replay(queue, None)).enqueued == 30
+    assert (await start().engine.core(Replays).replay(queue, None)).enqueued == 30
     assert await sources(pools, queue) == first
 
 
@@ -310,7 +311,7 @@ async def test_a_topic_of_the_same_name_has_an_archive_of_its_own(
     await store.delete(pools.rest, queue.topic.name, if_empty=False)
     anew = await make_queue(queue.topic.name, replayable=True)
     assert await archived(pools, anew) == []
-    assert (await machine.engine.replays.replay(anew, None)).enqueued == 0
+    assert (await machine.engine.core(Replays).replay(anew, None)).enqueued == 0
     with pytest.raises(TopicNotFound):  # a process that has not heard of the deletion
-        await machine.engine.replays.replay(queue, None)
+        await machine.engine.core(Replays).replay(queue, None)
     assert await sources(pools, queue) == []

@@ -10,6 +10,7 @@ import pytest
 from app.engine import screens
 from app.engine.screens import MOST_STREAMS, Screen, Screens, Watcher
 from app.errors import HoldfastError, NotFound, ShuttingDown, Throttled, Unauthorized
+from tests.engine.machines import Machine
 from tests.queue.calls import until
 
 
@@ -58,8 +59,8 @@ async def told(watcher: Watcher) -> bytes:
         await asyncio.wait_for(watcher.more.wait(), 10)
 
 
-async def test_one_look_is_for_all_and_there_is_none_for_nobody() -> None:
-    page, every = Page(), Screens()
+async def test_one_look_is_for_all_and_there_is_none_for_nobody(machine: Machine) -> None:
+    page, every = Page(), Screens(machine.engine)
     watchers = [await page.watched_by(every, f"w{n}") for n in range(50)]
     assert page.looks <= 2  # the first one's; the others came before the next
     page.text = b"1"
@@ -83,8 +84,8 @@ async def idle(every: Screens) -> None:
     await until(nothing_runs, "nobody looks")
 
 
-async def test_only_what_has_changed_is_told_and_never_what_is_older_than_ones_page() -> None:
-    page, every = Page(), Screens()
+async def test_only_what_has_changed_is_told_and_never_what_is_older_than_ones_page(machine: Machine) -> None:
+    page, every = Page(), Screens(machine.engine)
     first = await page.watched_by(every, "a")
     assert await told(first) == b"0"
     looks = page.looks
@@ -111,7 +112,7 @@ async def test_only_what_has_changed_is_told_and_never_what_is_older_than_ones_p
 
 async def test_what_is_known_to_have_moved_is_looked_at_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screens, "IDLE_SECONDS", 1000.0)
-    page, every = Page(), Screens()
+    page, every = Page(), Screens(machine.engine)
     watcher = await page.watched_by(every, "a")
     assert await told(watcher) == b"0"
     looks = 0
@@ -129,7 +130,7 @@ async def test_what_is_known_to_have_moved_is_looked_at_before_its_time(monkeypa
     await idle(every)
 
 
-async def test_ages_are_no_news() -> None:
+async def test_ages_are_no_news(machine: Machine) -> None:
     screen = Screen(lambda: 0)
     assert screen.shows(b'<p>1 <span class="age">1 s</span></p>', 1)
     before = screen.digest
@@ -138,8 +139,8 @@ async def test_ages_are_no_news() -> None:
     assert screen.shows(b'<p>2 <span class="age">2 s</span></p>', 3)
 
 
-async def test_a_session_has_so_many_and_gives_back() -> None:
-    page, every = Page(), Screens()
+async def test_a_session_has_so_many_and_gives_back(machine: Machine) -> None:
+    page, every = Page(), Screens(machine.engine)
     mine = [await page.watched_by(every, "a", f"k{n}") for n in range(MOST_STREAMS)]
     with pytest.raises(Throttled) as refused:
         await page.watched_by(every, "a")
@@ -152,8 +153,8 @@ async def test_a_session_has_so_many_and_gives_back() -> None:
     await idle(every)
 
 
-async def test_who_may_see_it_no_more_is_sent_away_and_the_others_stay() -> None:
-    page, every = Page(), Screens()
+async def test_who_may_see_it_no_more_is_sent_away_and_the_others_stay(machine: Machine) -> None:
+    page, every = Page(), Screens(machine.engine)
     gone, stays = await page.watched_by(every, "a"), await page.watched_by(every, "b")
     page.gone.add("a")
     page.text = b"1"
@@ -174,7 +175,7 @@ async def ended(watcher: Watcher) -> None:
 
 @pytest.mark.parametrize("error", [NotFound("It is gone."), OSError("away"), ValueError("a fault")])
 async def test_a_page_that_fails_ends_for_all_and_can_be_opened_again(error: Exception) -> None:
-    page, every = Page(), Screens()
+    page, every = Page(), Screens(machine.engine)
     watcher = await page.watched_by(every, "a")
     page.error = error
     await asyncio.wait_for(ended(watcher), 10)
@@ -191,8 +192,8 @@ async def test_a_page_that_fails_ends_for_all_and_can_be_opened_again(error: Exc
     await idle(every)
 
 
-async def test_a_stop_ends_all_at_once_also_those_whose_look_hangs() -> None:
-    hangs, every = asyncio.Event(), Screens()
+async def test_a_stop_ends_all_at_once_also_those_whose_look_hangs(machine: Machine) -> None:
+    hangs, every = asyncio.Event(), Screens(machine.engine)
 
     async def look() -> bytes:
         await hangs.wait()

@@ -12,6 +12,7 @@ import pytest
 
 from app.base.outages import LOST_RACE
 from app.db.pool import open_pools
+from app.engine.changes import Changes
 from app.errors import Throttled
 from app.queue.consumer import Return
 from app.queue.log import Match
@@ -129,7 +130,7 @@ async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: Ma
             await machines[2].engine.logs.delete_jobs(queue, None, Match(tag="x"))
             await machines[3].engine.groups.sweep()
             some = [Seq(seq) for seq in list(group_of)[-100:] if dice.random() < 0.05]
-            await dice.choice(machines).engine.changes.cancel(queue, some)
+            await dice.choice(machines).engine.core(Changes).cancel(queue, some)
             if keyed:
                 await sweeps.superseded(pools, machines[2].engine)
                 await machines[0].engine.exits.delete_key(queue, "", f"{dice.choice(names)}.k")

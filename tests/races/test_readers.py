@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.db.pool import Pools, open_pools
+from app.engine.diffs import Diffs
 from app.queue import log
 from app.queue.log import Ask, Limits, Outcome, Part
 from app.queue.model import Batch, Connection
@@ -85,7 +86,7 @@ async def test_readers_see_each_record_once_and_in_order(a_log: Policy, processe
         at = 0
         while True:
             over = done.is_set()
-            diff = await processes[n % 4].engine.diffs.read(a_log, Ask(after=at, limit=7), 0.05)
+            diff = await processes[n % 4].engine.core(Diffs).read(a_log, Ask(after=at, limit=7), 0.05)
             assert diff.records.seqs == sorted(diff.records.seqs)
             assert all(seq > at for seq in diff.records.seqs)
             seen.update(zip(diff.records.seqs, diff.records.payloads, strict=True))
@@ -187,7 +188,7 @@ async def test_a_reader_of_a_queue_waits_for_a_job_that_commits_late(
     await late.start()
     await put(rivals.one, queue, batch(2))  # 2, 3
     await put(rivals.other, queue, batch())  # 4, committed
-    reading = asyncio.create_task(here.engine.diffs.once(queue, Ask(after=1)))
+    reading = asyncio.create_task(here.engine.core(Diffs).once(queue, Ask(after=1)))
 
     async def looked() -> bool:
         return here.log.count("drawers") >= 3
@@ -204,15 +205,15 @@ async def test_a_reader_of_a_queue_is_given_what_is_proven_when_a_writer_does_no
     queue: Policy, machine: Machine, rivals: Rivals
 ) -> None:
     await put(rivals.one, queue, batch(3))
-    assert (await machine.engine.diffs.once(queue, Ask())).records.seqs == [1, 2, 3]
+    assert (await machine.engine.core(Diffs).once(queue, Ask())).records.seqs == [1, 2, 3]
     late = rivals.one.transaction()
     await late.start()
     await put(rivals.one, queue, batch())
     await put(rivals.other, queue, batch())
-    diff = await machine.engine.diffs.once(queue, Ask(after=1))
+    diff = await machine.engine.core(Diffs).once(queue, Ask(after=1))
     assert (diff.records.seqs, diff.records.next_seq, diff.extent.head_seq) == ([2, 3], 3, 5)
     await late.commit()
-    assert (await machine.engine.diffs.once(queue, Ask(after=3))).records.seqs == [4, 5]
+    assert (await machine.engine.core(Diffs).once(queue, Ask(after=3))).records.seqs == [4, 5]
 
 
 @pytest.mark.parametrize("lower", ["seqs", "transactions"])
@@ -229,9 +230,9 @@ async def test_a_follower_of_a_queue_misses_no_job_that_commits_late(
     await put(rivals.one, queue, batch(2))  # 2, 3
     await put(rivals.other, queue, batch())  # 4
     await early.commit()
-    before = (await machine.engine.diffs.once(queue, Ask(), 0.05)).records
+    before = (await machine.engine.core(Diffs).once(queue, Ask(), 0.05)).records
     await late.commit()
-    after = (await machine.engine.diffs.once(queue, Ask(after=before.next_seq))).records
+    after = (await machine.engine.core(Diffs).once(queue, Ask(after=before.next_seq))).records
     assert [*before.seqs, *after.seqs] == [1, 2, 3, 4], "a follower has missed a job"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from app.audit import trail
 from app.engine import purges
+from app.engine.purges import Purges
 from app.errors import TopicNotEmpty, TopicNotFound
 from app.queue import consumer, exits, inspector, log, survey
 from app.queue.consumer import Return
@@ -284,7 +285,7 @@ async def test_looks_do_not_wait_while_a_topic_is_emptied(
     await held_up.start()
     rows = "records" if kind == "log" else "jobs"
     await rivals.one.fetch(f"SELECT 1 FROM holdfast.{rows} WHERE topic = $1 AND seq = 2 FOR UPDATE", topic)
-    deleting = asyncio.create_task(machine.engine.delete(policy, if_empty=False, by=trail.SERVICE))
+    deleting = asyncio.create_task(machine.engine.core(Purges).delete_topic(policy, if_empty=False, by=trail.SERVICE))
     await rivals.meet()
     for look in ("states", "survey", "newest"):
         assert await asyncio.wait_for(found_by(look, rivals.other, [policy.topic]), 1) == {topic}, look
@@ -305,10 +306,10 @@ async def test_a_deletion_that_breaks_off_can_be_repeated(
     await holding.start()
     await rivals.one.fetch("SELECT 1 FROM holdfast.jobs WHERE topic = $1 AND seq = 5 FOR UPDATE", queue.topic.name)
     with pytest.raises(asyncpg.LockNotAvailableError):
-        await machine.engine.delete(queue, if_empty=False, by=trail.SERVICE)
+        await machine.engine.core(Purges).delete_topic(queue, if_empty=False, by=trail.SERVICE)
     await holding.rollback()
     assert [job.seq for job in await machine.claim(queue, 10)] == [5, 6]
     assert await machine.enqueue(queue) == [7]
-    assert await machine.engine.delete(queue, if_empty=False, by=trail.SERVICE) is True
+    assert await machine.engine.core(Purges).delete_topic(queue, if_empty=False, by=trail.SERVICE) is True
     assert await left(rivals.observer, queue) == {}
-    assert await machine.engine.delete(queue, if_empty=False, by=trail.SERVICE) is False
+    assert await machine.engine.core(Purges).delete_topic(queue, if_empty=False, by=trail.SERVICE) is False

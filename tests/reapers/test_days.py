@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.db.pool import Pools
+from app.engine.levels import Levels
 from app.metrics import catalogue
 from app.reapers import archive, sweeps
 from app.topics import store
@@ -127,13 +128,13 @@ async def test_days_that_are_not_in_files_are_counted(
 ) -> None:
     await past_days(own.rest, 2)
     await mark(own, "archive", 1)
-    levels = keeping.engine.levels
+    levels = keeping.engine.core(Levels)
     await levels.refresh()
     merged = await keeping.engine.metrics.merged()
     levels.bring(merged, server=False)
     counted = merged.levels[catalogue.UNARCHIVED.name]
     assert counted == {("lease_events",): 0, ("results",): 0, ("archive",): 1}
-    await machine.engine.levels.refresh()
+    await machine.engine.core(Levels).refresh()
     silent = await machine.engine.metrics.merged()
-    machine.engine.levels.bring(silent, server=False)
+    machine.engine.core(Levels).bring(silent, server=False)
     assert catalogue.UNARCHIVED.name not in silent.levels

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from app.db.pool import Pools
+from app.engine.levels import Levels
 from app.queue.stats import Held, depths
 from app.reapers.depths import look
 from app.reapers.stats import KEPT, forget
@@ -72,7 +73,7 @@ async def test_what_a_queue_holds_is_written_where_it_changes(machine: Machine, 
 
 
 async def inspected(machine: Machine, queue: Policy) -> tuple[int, int, int, int]:
-    depth = (await machine.engine.levels.depths([queue]))[queue.topic.name]
+    depth = (await machine.engine.core(Levels).depths([queue]))[queue.topic.name]
     return depth.ready, depth.in_flight, depth.scheduled, depth.blocked
 
 
@@ -104,14 +105,14 @@ async def test_of_a_topic_that_is_deleted_meanwhile_nothing_is_written(
     machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, other = await make("q"), await make("other")
-    looked = machine.engine.levels.depths
+    looked = machine.engine.core(Levels).depths
 
     async def deleted_then(queues: list[Policy]) -> Any:
         found = await looked(queues)
         await store.delete(own.rest, "q", if_empty=False)
         return found
 
-    monkeypatch.setattr(machine.engine.levels, "depths", deleted_then)
+    monkeypatch.setattr(machine.engine.core(Levels), "depths", deleted_then)
     assert await look(machine.pools, machine.engine) == 1
     assert (await rows(own, queue), len(await rows(own, other))) == ([], 1)
 

@@ -10,6 +10,7 @@ import pytest
 
 from app.db.pool import Pools
 from app.engine.engine import Engine
+from app.engine.redrives import Redrives
 from app.queue.consumer import Return
 from app.queue.model import Batch
 from app.reapers import loop, sweeps
@@ -159,7 +160,7 @@ async def test_dead_letters_that_nobody_wanted_go(machine: Machine, make: Make, 
     await machine.engine.settlements.nack(queue, [held(job) for job in jobs], [Return(error="no")] * 4)
     await machine.enqueue(dead)  # which is no dead letter
     (kept,) = await machine.claim(dead)
-    await machine.engine.redrives.requeue(("dead", dead.topic.id), [2])
+    await machine.engine.core(Redrives).requeue(("dead", dead.topic.id), [2])
 
     assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
     await make("q", max_deliveries=1, dead_letter="dead", dead_ttl_ms=1)

@@ -31,7 +31,7 @@ MINUTE = timedelta(minutes=1)
 
 def schedules(machine: Machine) -> Schedules:
     """What a machine does with them."""
-    return Schedules(machine.engine.shared, machine.engine.enqueues)
+    return Schedules(machine.engine)
 
 
 class Clock:

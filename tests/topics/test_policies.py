@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from app.db.pool import Pools
+from app.engine.diffs import Diffs
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.queue.log import Ask
 from app.topics import cache, store
@@ -171,12 +172,12 @@ async def test_a_verb_that_finds_its_topic_gone_runs_again_with_the_one_made_ane
     assert await store.delete(pools.rest, topic, if_empty=False)
     anew = await make_queue(topic)
     assert (await machine.policies.get(topic)).topic.id == before.topic.id
-    found = await machine.policies.confirmed(topic, lambda policy: machine.engine.diffs.once(policy, Ask()))
+    found = await machine.policies.confirmed(topic, lambda policy: machine.engine.core(Diffs).once(policy, Ask()))
     assert found.extent.head_seq == 0
     assert (await machine.policies.get(topic)).topic.id == anew.topic.id
     assert await store.delete(pools.rest, topic, if_empty=False)
     with pytest.raises(TopicNotFound):
-        await machine.policies.confirmed(topic, lambda policy: machine.engine.diffs.once(policy, Ask()))
+        await machine.policies.confirmed(topic, lambda policy: machine.engine.core(Diffs).once(policy, Ask()))
 
 
 async def test_a_log_that_was_made_anew_as_a_queue_is_a_queue_at_once(

@@ -15,6 +15,8 @@ from app.admin.frame import tabs
 from app.admin.permissions import PURGE, REQUEUE, SEE, allows
 from app.admin.render import page
 from app.edge.context import Context, context_of
+from app.engine.levels import Levels
+from app.engine.redrives import Redrives
 from app.queue.failures import SILENCE, Failure
 from app.topics.config import Policy, check_name
 from app.topics.settings import TopicType
@@ -39,8 +41,9 @@ async def show(request: Request) -> Response:
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await context.policies.queue(name)
     seen = may_see_letters(request, policy)
-    looked = await context.engine.levels.look_at(policy)
+    looked = await context.core(Levels).look_at(policy)
     deleted = request.query_params.get("deleted", "")
+    operations = await context.core(Redrives).of_topic(name, OPERATIONS)
     return page(
         request,
         "dead.html",
@@ -50,7 +53,7 @@ async def show(request: Request) -> Response:
         looked=looked,
         seen=seen,
         clusters=await read(context, policy) if seen else None,
-        operations=[one for one in await context.engine.redrives.of_topic(name, OPERATIONS) if not one.wanted.cancels],
+        operations=[one for one in operations if not one.wanted.cancels],
         dead_letter=policy.config.dead_letter,
         dead_linked=policy.config.dead_letter is not None and allows(request, SEE, policy.config.dead_letter),
         is_log=await _is_log(context, policy),

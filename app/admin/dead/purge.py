@@ -19,6 +19,7 @@ from app.admin.session import fields_of
 from app.edge import dead_letters
 from app.edge.context import Context, context_of
 from app.edge.dead_letters import must_cover_letters
+from app.engine.redrives import Redrives
 from app.keys import Scope
 from app.queue import shown
 from app.queue.shown import Status
@@ -104,4 +105,4 @@ async def _count(context: Context, policy: Policy, cluster: str, statuses: Seque
 async def _offered(context: Context, policy: Policy) -> Sequence[Status]:
     """What a purge may take of a topic that holds others' dead letters, and of one that doesn't."""
     topic = policy.topic
-    return tuple(Status) if await context.engine.redrives.holds_letters((topic.name, topic.id)) else _OF_SOURCE
+    return tuple(Status) if await context.core(Redrives).holds_letters((topic.name, topic.id)) else _OF_SOURCE

@@ -16,7 +16,7 @@ from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import context_of
 from app.edge.dead_letters import MAX_RATE
-from app.engine.redrives import COUNTED
+from app.engine.redrives import COUNTED, Redrives
 from app.queue.operations import Canary
 from app.topics.config import check_name
 
@@ -60,10 +60,10 @@ async def begin(request: Request) -> Response:
     canary = Canary(first, percent, minutes * 60_000) if first else None
     starts = () if key is None else key.prefixes
     meant = await wanted(context, policy, asked, rate=rate, canary=canary, starts=starts)
-    again = describe_doubling(fields, ["sure"], (await context.engine.redrives.count(meant)).count)
+    again = describe_doubling(fields, ["sure"], (await context.core(Redrives).count(meant)).count)
     if again:
         return await _form(request, asked, pace, {}, again)
-    which, _ = await context.engine.redrives.begin(meant, context.access.actor(request))
+    which, _ = await context.core(Redrives).begin(meant, context.access.actor(request))
     return RedirectResponse(f"/admin/topics/{name}/dead/operations/{which}", 303)
 
 
@@ -83,7 +83,7 @@ async def _form(request: Request, asked: Asked, pace: Pace, wrong: dict[str, str
         base=base,
         back=base if asked == Asked() or asked.seqs is not None else asked.address(f"{base}/jobs"),
         asked=asked,
-        matched=await context.engine.redrives.count(await wanted(context, policy, asked, starts=starts)),
+        matched=await context.core(Redrives).count(await wanted(context, policy, asked, starts=starts)),
         counted=COUNTED,
         pace=pace,
         wrong=wrong,

@@ -19,7 +19,7 @@ from app.admin.jobs.job import page_of
 from app.admin.permissions import PURGE, REQUEUE, allows
 from app.admin.render import page
 from app.edge.context import context_of
-from app.engine.redrives import Behind
+from app.engine.redrives import Behind, Redrives
 from app.errors import Forbidden, InvalidRequest
 from app.queue import shown
 from app.queue.failures import SILENCE
@@ -56,7 +56,7 @@ async def show(request: Request) -> Response:
     policy = await context.policies.queue(name)
     if not may_see_letters(request, policy):
         raise Forbidden("The topic's dead letters are in a topic that you may not see.")
-    places, following = await context.engine.redrives.page(await wanted(context, policy, asked), behind, MOST)
+    places, following = await context.core(Redrives).page(await wanted(context, policy, asked), behind, MOST)
     rows = await _rows(context.pools.rest, policy, places)
     cluster = await clusters.find(context, policy, asked.cluster)
     chosen = given.get("at", "")

@@ -18,6 +18,7 @@ from app.admin.session import fields_of
 from app.edge.context import Context, context_of
 from app.edge.jobs import Leases, release, requeue_one, seq_in
 from app.edge.payloads import JSON, kept
+from app.engine.changes import Changes
 from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.queue.changes import Change, Payload
 from app.queue.model import MAX_TAG_BYTES, Seq
@@ -45,7 +46,7 @@ async def cancel(request: Request) -> Response:
     """End it if it waits; mark it for its holder if it is leased."""
 
     async def run(job: Target) -> str:
-        done = await job.context.engine.changes.cancel(job.policy, [job.seq])
+        done = await job.context.core(Changes).cancel(job.policy, [job.seq])
         if not done.gone | done.marked:
             raise NotFound("There was nothing to cancel: it is gone, failed or expired.")
         return job.page
@@ -70,7 +71,7 @@ async def clone(request: Request) -> Response:
     """Enqueue the same once more, and go there."""
 
     async def run(job: Target) -> str:
-        given = await job.context.engine.changes.show(job.policy, job.seq)
+        given = await job.context.core(Changes).show(job.policy, job.seq)
         size = len(given.payload) + len((given.metadata or "").encode())
         placed = await job.context.engine.enqueues.place(job.policy, again.batch_of(given), size)
         if isinstance(placed, Placed) and placed.duplicates:
@@ -105,7 +106,7 @@ async def change(request: Request) -> Response:
         payload = await _payload_of(job, fields)
         if to == Change() and payload is None:
             raise InvalidRequest("Nothing is to be changed.")
-        await job.context.engine.changes.change(job.policy, job.seq, replace(to, payload=payload))
+        await job.context.core(Changes).change(job.policy, job.seq, replace(to, payload=payload))
         return job.page
 
     return await _tried(request, run, fields)
@@ -145,7 +146,7 @@ async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
     text = fields.get("data", "").replace("\r\n", "\n")  # as forms send each end of a line
     if print_of(text) == fields.get("data_was", print_of("")):
         return None
-    content_type = (await job.context.engine.changes.show(job.policy, job.seq)).content_type
+    content_type = (await job.context.core(Changes).show(job.policy, job.seq)).content_type
     payload = text.encode()
     return Payload(payload, kept(payload, content_type or JSON))
 

@@ -15,6 +15,7 @@ from app.edge.context import context_of
 from app.edge.dead_letters import MAX_RATE
 from app.edge.jobs import cancels, match_of
 from app.edge.sight import must_see_what_it_asks
+from app.engine.redrives import Redrives
 from app.queue.operations import Matched, Wanted
 from app.topics.config import check_name
 
@@ -23,7 +24,7 @@ async def ask(request: Request) -> Response:
     """The form, with a count of what is meant. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     text = request.query_params.get("q", "")
     wanted = await _wanted(request, text, 0)
-    return _form(request, text, await context_of(request).engine.redrives.count(wanted))
+    return _form(request, text, await context_of(request).engine.core(Redrives).count(wanted))
 
 
 async def begin(request: Request) -> Response:
@@ -35,11 +36,11 @@ async def begin(request: Request) -> Response:
     wrong: dict[str, str] = {}
     rate = number(int, typed or "0", "rate", (0, MAX_RATE), wrong)
     wanted = await _wanted(request, text, rate)
-    counted = await context.engine.redrives.count(wanted)
+    counted = await context.core(Redrives).count(wanted)
     again = describe_doubling(fields, ["sure"], counted.count)
     if wrong or again:
         return _form(request, text, counted, typed, wrong=wrong, again=again)
-    which, _ = await context.engine.redrives.begin(wanted, context.access.actor(request))
+    which, _ = await context.core(Redrives).begin(wanted, context.access.actor(request))
     return RedirectResponse(f"/admin/topics/{name}/jobs/operations/{which}", 303)
 
 

@@ -23,7 +23,8 @@ from app.edge.context import context_of
 from app.edge.jobs import seq_in
 from app.edge.sight import WHY, as_seen
 from app.engine.changes import no_job
-from app.engine.outcomes import Outcome
+from app.engine.explain import Explain
+from app.engine.outcomes import Outcome, Outcomes
 from app.engine.reasons import Code, Reason
 from app.errors import NotFound
 from app.keys import covers
@@ -76,10 +77,10 @@ async def show_with(request: Request, said: Said) -> Response:
     last = (events or []) if job is None else None  # of one that is there they may be older than its end
     found = None
     if job is not None or events is not None:
-        found = await context.engine.explain.job(policy, seq, covers=may_name, last=last)
+        found = await context.core(Explain).job(policy, seq, covers=may_name, last=last)
         if found is None and not moves:
             return _missing(request, name, no_job(policy, seq))
-    outcome = await context.engine.outcomes.of(policy, seq, covers=may_name, last=last)
+    outcome = await context.core(Outcomes).of(policy, seq, covers=may_name, last=last)
     job = None if job is None else as_seen(key, name, job)
     outcome = None if outcome is None else as_seen(key, name, outcome)
     seen = job if job is not None and not job.hidden else None

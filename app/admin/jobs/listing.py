@@ -23,7 +23,8 @@ from app.edge.context import Context, context_of
 from app.edge.jobs import STATES, match_of, path_of, whole
 from app.edge.sight import as_seen, must_see_what_it_asks
 from app.engine.changes import LIVE
-from app.engine.levels import Looked
+from app.engine.levels import Levels, Looked
+from app.engine.redrives import Redrives
 from app.errors import InvalidRequest
 from app.queue import forms, shown
 from app.queue.operations import Operation
@@ -116,7 +117,7 @@ async def show(request: Request) -> Response:
     policy = await context.policies.queue(name)
     found = Listed([], None) if asked.wrong else await _listed(context, policy, asked)
     jobs = [] if found is None else found.jobs
-    holding = None if found is None else await context.engine.levels.look_at(policy)
+    holding = None if found is None else await context.core(Levels).look_at(policy)
     dead = policy.config.dead_letter
     return page(
         request,
@@ -149,7 +150,7 @@ async def show(request: Request) -> Response:
 async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
     """Cancels of the topic's jobs that are under way, or ended within the hour, and where their pages are."""
     since = datetime.now(UTC) - LATELY
-    found = await context.engine.redrives.of_topic(name, OPERATIONS)
+    found = await context.core(Redrives).of_topic(name, OPERATIONS)
     mine = [one for one in found if one.wanted.cancels and (one.ended_at or one.started_at) > since]
     return [(one, operation.address(one)) for one in mine]
 

@@ -24,6 +24,7 @@ from app.audit import trail
 from app.audit.trail import Action
 from app.edge.context import context_of
 from app.edge.sight import WHY, as_seen
+from app.engine.replays import Replays
 from app.errors import InvalidRequest, InvalidTime
 from app.keys import Scope
 from app.queue import archive
@@ -143,7 +144,7 @@ async def replay(request: Request) -> Response:
         if not policy.config.replayable:  # it may have become so elsewhere
             context.policies.forget(name)
             policy = await context.policies.queue(name)
-        return await context.engine.replays.replay(policy, from_time, begun)
+        return await context.core(Replays).replay(policy, from_time, begun)
 
     async def begun(replay: Replay) -> None:
         detail = {"from_time": replay.from_time.isoformat(), "until_time": replay.until_time.isoformat()}

@@ -15,6 +15,7 @@ from app.api.messages.ids import job_of, no_message
 from app.api.messages.places import first_place, later_places
 from app.api.messages.settlements import ID
 from app.edge.context import context_of
+from app.engine.changes import Changes
 from app.keys import Scope
 
 router = direct.router("messages")
@@ -44,7 +45,7 @@ async def cancel(request: Request) -> Response:
         if place is None:
             continue
         policy, seq = place
-        done = await context.engine.changes.cancel(policy, [seq])
+        done = await context.core(Changes).cancel(policy, [seq])
         if done.gone or done.marked:
             answer = MessageCancelled(message_id.lower(), "cancelled" if done.gone else "marked")
             return Response(encode(answer), media_type="application/json")

@@ -15,6 +15,7 @@ from app.api.messages.show import time_of
 from app.api.openapi import TOPIC
 from app.edge.context import context_of
 from app.edge.dead_letters import must_cover_letters
+from app.engine.failures import FailureReader
 from app.errors import TopicNotFound
 from app.keys import Scope
 from app.queue.failures import Failure
@@ -70,7 +71,7 @@ async def failures(request: Request) -> Response:
         pass  # as in a list of messages: there are none
     else:
         must_cover_letters(key, policy)
-        found = await context.engine.failures.read(policy, asked.since, asked.limit)
+        found = await context.core(FailureReader).read(policy, asked.since, asked.limit)
         shown = MessageFailures([_shown(one) for one in found.clusters], found.more)
     return Response(encode(shown), media_type="application/json")
 

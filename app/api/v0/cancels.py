@@ -22,6 +22,8 @@ from app.edge.context import context_of
 from app.edge.dead_letters import MAX_RATE
 from app.edge.jobs import MAX_DATA, MAX_ERROR_PART, MAX_NODE, cancel_matching, cancels, data_of, must_be_live
 from app.edge.sight import must_see_what_it_asks
+from app.engine.changes import Changes
+from app.engine.redrives import Redrives
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Scope
 from app.queue.model import MAX_GROUP, MAX_TAG_BYTES, Seq
@@ -125,7 +127,7 @@ async def cancel(request: Request) -> Response:
         seqs = body.seqs or []
         if len(seqs) > MAX_SEQS:
             raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
-        done = await context.engine.changes.cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
+        done = await context.core(Changes).cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
         gone, marked = len(done.gone), len(done.marked)
         skipped = [seq for seq in seqs if seq not in done.gone and seq not in done.marked]
     fields = {"topic": name, "cancelled": gone, "marked": marked, "skipped": skipped}
@@ -153,7 +155,7 @@ async def begin(request: Request) -> Response:
     match = _match(body.filter)
     must_see_what_it_asks(key, name, match)
     wanted = cancels(policy, match, body.rate or 0)
-    redrives = context.engine.redrives
+    redrives = context.core(Redrives)
     if body.dry_run:
         counted = counted_as(None, await redrives.count(wanted))
     else:

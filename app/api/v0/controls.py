@@ -21,6 +21,7 @@ from app.api.v0.fields import answer
 from app.audit.trail import Action
 from app.edge.context import context_of
 from app.edge.control import hold
+from app.engine.drains import Drains
 from app.errors import Unauthorized
 from app.keys import Scope
 from app.topics import control
@@ -125,7 +126,7 @@ async def drain(request: Request) -> Response:
     key = context.access.check(request, Scope.ADMIN, name)
     body = await read_json(request, _drain, context.settings.max_body_bytes, empty=b"{}")
     held = await hold(request, name, control.drained, Action.TOPIC_DRAINED)
-    left = await while_connected(request, context.engine.drains.wait(name, body.wait_ms / 1000))
+    left = await while_connected(request, context.core(Drains).wait(name, body.wait_ms / 1000))
     if not context.access.still_good(key):
         raise Unauthorized("This key was revoked or has expired.")
     shown = {"left": left.jobs, "closes_in_ms": left.closes_in_ms, "empty": left.empty}

@@ -22,6 +22,7 @@ from app.api.v0.bodies import DiffAnswer, DiffBody, Tombstone
 from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.edge.sight import must_see_payloads
+from app.engine.diffs import Diffs
 from app.engine.reads import Diff
 from app.errors import InvalidRequest, Unauthorized
 from app.keys import Scope
@@ -64,7 +65,7 @@ async def diff(request: Request) -> Response:
     if body.include_data is not False or body.include_meta is not False:
         must_see_payloads(key, name)
     nodes = nodes_of(body.node)
-    diffs = context.engine.diffs
+    diffs = context.core(Diffs)
 
     def ask(policy: Policy) -> Ask:
         context.engine.reads.note(policy.topic.id)

@@ -22,6 +22,8 @@ from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.edge.jobs import seq_in, whole
+from app.engine.explain import Explain
+from app.engine.pasts import Pasts
 from app.engine.reasons import Code, Verdict
 from app.errors import InvalidRequest, NotFound
 from app.keys import Key, Scope, covers
@@ -175,7 +177,7 @@ async def explain_job(request: Request) -> Response:
     began = time.perf_counter()
     context = context_of(request)
     policy, seq, key = await job_asked(request, ())
-    found = await context.engine.explain.job(policy, seq, covers=covers(key))
+    found = await context.core(Explain).job(policy, seq, covers=covers(key))
     if found is None:
         raise unknown(policy, seq)
     state = "gone" if found.row is None else found.row.state
@@ -197,7 +199,7 @@ async def explain_topic(request: Request) -> Response:
     policy, key = await _queue_asked(request, {"group", "tenant"})
     group, tenant = _name_in(request, "group", least=1), _name_in(request, "tenant")
     if group is not None:
-        head, verdict = await context.engine.explain.group(policy, tenant or "", group, covers=covers(key))
+        head, verdict = await context.core(Explain).group(policy, tenant or "", group, covers=covers(key))
         fields = {
             "topic": policy.topic.name,
             "group": group,
@@ -211,7 +213,7 @@ async def explain_topic(request: Request) -> Response:
         return answer(encode(fields)[1:-1], began)
     if tenant is not None:
         raise InvalidRequest("tenant says whose group it is: give it with group.")
-    waiting, verdict = await context.engine.explain.topic(policy)
+    waiting, verdict = await context.core(Explain).topic(policy)
     fields = {
         "topic": policy.topic.name,
         "claimable": waiting.claimable,
@@ -237,7 +239,7 @@ async def as_of(request: Request) -> Response:
     context = context_of(request)
     policy, _ = await _queue_asked(request, {"at"})
     instant = _instant_in(request)
-    past = await context.engine.pasts.at(policy.topic, instant)
+    past = await context.core(Pasts).at(policy.topic, instant)
     fields = {
         "topic": policy.topic.name,
         "at": int(instant.timestamp() * 1000),
@@ -274,8 +276,10 @@ async def jobs_as_of(request: Request) -> Response:
     behind = (cursor_of(request, dict[str, int]) or {"behind": 0}).get("behind", -1)
     if not 0 <= behind <= BIGINT_MAX:
         raise foreign_cursor()
-    found = await context_of(request).engine.pasts.jobs_at(
-        policy.topic, instant, state=state, behind=behind, limit=limit + 1
+    found = (
+        await context_of(request)
+        .engine.core(Pasts)
+        .jobs_at(policy.topic, instant, state=state, behind=behind, limit=limit + 1)
     )
     jobs = [
         JobThen(one.seq, one.state, one.since_ms, one.deliveries, one.until_ms, one.node, one.key)

@@ -26,6 +26,7 @@ from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.edge.dead_letters import must_cover_letters, purge_cluster
+from app.engine.failures import FailureReader
 from app.keys import Scope
 from app.queue.failures import Failure
 from app.topics.config import Policy, check_name
@@ -86,7 +87,7 @@ async def failures(request: Request) -> Response:
     asked = asked_of(request)
     policy = await context.policies.queue(check_name(name))
     must_cover_letters(key, policy)
-    found = await context.engine.failures.read(policy, asked.since, asked.limit)
+    found = await context.core(FailureReader).read(policy, asked.since, asked.limit)
     fields = {"topic": name, "failures": [_shown(one) for one in found.clusters], "more": found.more}
     return answer(encode(fields)[1:-1], began)
 

@@ -33,6 +33,7 @@ from app.edge.jobs import (
 )
 from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.edge.sight import WHY, as_seen, must_see_what_it_asks
+from app.engine.changes import Changes
 from app.errors import InvalidRequest
 from app.keys import Key, Scope
 from app.queue import shown
@@ -192,7 +193,7 @@ async def show(request: Request) -> Response:
     """A job, in whatever state; one that was acknowledged is gone."""
     began = time.perf_counter()
     context, key, policy = await _asked(request, Scope.READ, ())
-    return _answer(key, await context.engine.changes.show(policy, seq_in(request)), began)
+    return _answer(key, await context.core(Changes).show(policy, seq_in(request)), began)
 
 
 @router.patch(
@@ -217,7 +218,7 @@ async def change(request: Request) -> Response:
     to = _wanted(body)
     policy = await context.policies.queue(check_name(name))
     check_priority(to.priority, policy.config.priority_order)
-    return _answer(key, await context.engine.changes.change(policy, seq, to), began)
+    return _answer(key, await context.core(Changes).change(policy, seq, to), began)
 
 
 def job_fields(job: Shown) -> bytes:

@@ -18,7 +18,7 @@ from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.api.v0.stats import BLOCKED_AGE, DEAD, DEAD_EXACT, EXACT
 from app.edge.context import context_of
-from app.engine.overview import Seen, Sort, page
+from app.engine.overview import Overview, Seen, Sort, page
 from app.errors import InvalidRequest
 from app.keys import Scope, covers
 
@@ -119,7 +119,7 @@ async def overview(request: Request) -> Response:
     known_parameters(request, ("prefix", "troubled", "sort", "page_size", "cursor"))
     starts, troubled = prefix_in(request), flag(request, "troubled", default=False)
     size, sort, after = min(page_size(request, MOST), MOST), _sort_in(request), _after(request)
-    view = await context.engine.overview.read()
+    view = await context.core(Overview).read()
     may_see = covers(key)
     chosen = [one for one in view.topics if one.name.startswith(starts) and may_see(one.name)]
     shown, more = page([one for one in chosen if one.troubles or not troubled], sort, after, size)

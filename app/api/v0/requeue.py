@@ -18,6 +18,7 @@ from app.api.redrive import ID, OperationCount, RequeueBody
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.engine.redrives import Redrives
 from app.keys import Scope
 from app.queue.operations import Operation
 from app.topics.config import check_name
@@ -103,7 +104,7 @@ async def of_topic(request: Request) -> Response:
     context.access.check(request, Scope.READ, name)
     known_parameters(request, ())
     await context.policies.queue(check_name(name))
-    found = await context.engine.redrives.of_topic(name, MOST)
+    found = await context.core(Redrives).of_topic(name, MOST)
     return answer(encode({"topic": name, "operations": [_fields(one) for one in found]})[1:-1], began)
 
 

@@ -16,6 +16,7 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.engine.levels import Levels
 from app.keys import Scope
 from app.topics.config import check_name
 
@@ -49,7 +50,7 @@ async def scale(request: Request) -> Response:
     context.access.check(request, Scope.READ, name)
     known_parameters(request, ())
     policy = await context.policies.queue(check_name(name))
-    depth = (await context.engine.levels.depths([policy]))[name]
+    depth = (await context.core(Levels).depths([policy]))[name]
     paused = policy.control.paused
     fields = {
         "topic": name,

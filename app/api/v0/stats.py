@@ -17,7 +17,8 @@ from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_si
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.engine.levels import Looked
+from app.engine.census import Census
+from app.engine.levels import Levels, Looked
 from app.errors import InvalidRequest
 from app.keys import Scope
 from app.queue.tenants import Stats
@@ -104,12 +105,12 @@ async def stats(request: Request) -> Response:
     if begin is None or "\0" in begin:
         raise foreign_cursor()
     policy = await context.policies.queue(check_name(name))
-    found = await context.engine.census.read(
+    found = await context.core(Census).read(
         policy, begin=begin, limit=size + 1, only=None if key is None else key.tenant
     )
     fields: dict[str, object] = {"topic": name, "tenants": [_shown(one) for one in found[:size]]}
     if place is None and (key is None or key.tenant is None):
-        fields["total"] = _total(await context.engine.levels.look_at(policy))
+        fields["total"] = _total(await context.core(Levels).look_at(policy))
     if len(found) > size:
         fields["next_cursor"] = cursor_to({"from": found[size].tenant})
     return answer(encode(fields)[1:-1], began)

@@ -27,6 +27,7 @@ from app.api.v0.config_bodies import config_shown
 from app.api.v0.fields import answer
 from app.edge.configs import check_dead_letter, check_hook
 from app.edge.context import Context, context_of
+from app.engine.purges import Purges
 from app.engine.uses import priority_of
 from app.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
 from app.keys import Scope
@@ -191,7 +192,7 @@ async def delete(request: Request) -> Response:
         policy = await context.policies.get(name)
     except TopicNotFound:
         return _deleted(name, False, began)
-    deleted = await context.engine.delete(policy, if_empty=if_empty, by=context.access.actor(request))
+    deleted = await context.core(Purges).delete_topic(policy, if_empty=if_empty, by=context.access.actor(request))
     return _deleted(name, deleted, began)
 
 

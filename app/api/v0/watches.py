@@ -101,7 +101,7 @@ async def make_watch(request: Request) -> Response:
     lenient = flag(request, "lenient", default=False)
     places: dict[str, Place] = {}
     shown: dict[str, WatchedTopic] = {}
-    found = await context.engine.watches.extents(list(body.topics))
+    found = await context.core(Watches).extents(list(body.topics))
     for name, asked in body.topics.items():
         if name not in found:
             if not lenient:
@@ -112,7 +112,7 @@ async def make_watch(request: Request) -> Response:
         seq = extent.head_seq if tail else seq_within((asked and asked.from_seq) or 0)
         places[name] = Place(topic_id, seq, chosen=not tail)
         shown[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
-    wid = await context.engine.watches.make(_owner(key), options, places)
+    wid = await context.core(Watches).make(_owner(key), options, places)
     fields = b'"wid":"%b","stream_url":"/v0/watch/%b","session_ttl_ms":%d,"topics":%b'
     return answer(fields % (wid.encode(), wid.encode(), TTL_MS, encode(shown)), began)
 
@@ -140,7 +140,7 @@ async def watch(request: Request) -> Response:
     must_accept_events(request.headers.get("accept"))
     rewind = _last_event_id(request.headers.get("last-event-id"))
     context.quota.take_stream(request.scope, key)
-    watches = context.engine.watches
+    watches = context.core(Watches)
     opened = await watches.open(request.path_params["wid"], _owner(key), rewind)
     foreign = [name for name in opened.places if key is not None and not key.covers(name)]
     if foreign:  # a key of the environment, whose prefixes are others now

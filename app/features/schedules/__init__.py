@@ -29,8 +29,8 @@ _MESSAGES: Final = "/api/schedules/{name}"
 
 FEATURE: Final = Feature(
     "schedules",
-    core=lambda engine: Schedules(engine.shared, engine.enqueues),
-    loops=lambda core: [core.loop],
+    cores=[Schedules],
+    loops=lambda engine: [engine.core(Schedules).loop],
     routes=[
         _v0("GET", "/v0/schedules", v0.page, {200: v0.TopicSchedules}, parameters=[PREFIX, PAGE_SIZE, CURSOR]),
         _v0("PUT", _V0, v0.put, dict.fromkeys((200, 201), v0.TopicSchedule), takes=v0.PutScheduleBody, refuses=_MADE),

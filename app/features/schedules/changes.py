@@ -14,6 +14,7 @@ from app import cron
 from app.audit import trail
 from app.audit.trail import Action, Actor
 from app.base.loops import Loop
+from app.engine.core import Core
 from app.engine.enqueues import Gone
 from app.engine.group import tried_again
 from app.errors import AlreadyExists, NotFound, Throttled
@@ -24,8 +25,7 @@ from app.queue.model import Connection, Seq, Topic
 from app.topics.fifo import FIFO
 
 if TYPE_CHECKING:
-    from app.engine.enqueues import Enqueues
-    from app.engine.shared import Shared
+    from app.engine.engine import Engine
     from app.topics.config import Policy
 
 MOST: Final = 10_000
@@ -47,17 +47,17 @@ class Run(msgspec.Struct, frozen=True):
     time: datetime
 
 
-class Schedules:
+class Schedules(Core):
     """Changes, each with its entry in the audit trail. A schedule of a topic that the caller may not change is, to the
     caller, not there.
 
     `loop` fires what is due, in every process; it asks for nothing while none is.
     """
 
-    def __init__(self, shared: Shared, enqueues: Enqueues) -> None:
-        self._shared = shared
-        self._enqueues = enqueues
-        self.fires = Fires(shared, enqueues)
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._enqueues = engine.enqueues
+        self.fires = Fires(engine.shared, engine.enqueues)
         self.loop = Loop("fire schedules", self._fire, RETRY_SECONDS)
 
     async def put(
