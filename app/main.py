@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from app import __version__
-from app.admin import pages
+from app.admin import listed, pages
 from app.api import health, ingest, metrics, openapi
 from app.api.calls import Service
 from app.api.errors import Dialect, Errors
@@ -67,10 +67,10 @@ from app.db.pool import Pools, open_pools
 from app.edge.access import Access, UnknownKey
 from app.edge.context import Context
 from app.edge.quota import Gate, Quota
-from app.engine.core import Core
 from app.engine.engine import Engine
 from app.engine.outcomes import Outcomes
 from app.engine.screens import Screens
+from app.engine.shared import Core
 from app.engine.watches import Watches
 from app.errors import ConfigurationError, HoldfastError
 from app.features import schedules
@@ -154,7 +154,7 @@ CORES: Final[Sequence[type[Core]]] = (
     Screens,
     Watches,
 )  # which hear of ends and count who waits, from the start
-ALL_PAGES: Final = (*pages.PAGES, *(page for feature in FEATURES for page in feature.pages))
+ALL_PAGES: Final = (*listed.PAGES, *(page for feature in FEATURES for page in feature.pages))
 
 ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
 
@@ -254,25 +254,23 @@ async def _running(
         processes=settings.workers,
         buckets=buckets,
     )
-    reapers = Reapers(pools, engine, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender = _sender(settings, pools, engine)
     _connect(hints, relay, policies, engine, directory)
     for end in (bus, tier):
         if end is not None:
             end.start()
     app.state.stopping = engine.stop
-    reapers.start()
+    engine.core(Reapers).start(phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender.start()
     directory.start()
     counted.start()
     try:
         told = Names(pools.rest), columns.record_of, origins_of(settings.ingest_origins)
         async with _features(engine):
-            yield Context(settings, access, quota, pools, policies, engine, reapers, *told)
+            yield Context(settings, access, quota, pools, policies, engine, *told)
     finally:
         engine.stop()
         await sender.stop()
-        await reapers.stop()
         await directory.stop()
         # What is still under way afterwards is unanswered, and nothing worse.
         with contextlib.suppress(TimeoutError):

@@ -16,7 +16,7 @@ from app.admin.forms import instant_of, ms
 from app.admin.frame import tabs
 from app.admin.render import page
 from app.edge.context import Context, context_of
-from app.edge.jobs import whole
+from app.edge.parameters import whole
 from app.engine.levels import Levels, Looked
 from app.engine.pasts import Pasts
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from app.edge.jobs import whole
+from app.edge.parameters import whole
 from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, Throttled
 
 # What a form is shown again for; other errors are pages of their own.

@@ -14,7 +14,7 @@ from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import context_of
 from app.errors import InvalidSchedule
-from app.reapers.loop import DELETE, State
+from app.reapers.loop import DELETE, Reapers, State
 from app.reapers.runs import MOST_KEPT, Last
 from app.times import duration
 
@@ -62,7 +62,7 @@ async def show(request: Request) -> Response:
 async def run(request: Request) -> Response:
     """Run a sweep now, or join its run, and show how it goes; it goes on whoever leaves. Raises NotFound, Unavailable,
     and what the sweep raises."""
-    await context_of(request).reapers.run(request.path_params["name"], WAIT_SECONDS)
+    await context_of(request).core(Reapers).run(request.path_params["name"], WAIT_SECONDS)
     return RedirectResponse("/admin/reapers", 303)
 
 
@@ -70,7 +70,7 @@ async def reschedule(request: Request) -> Response:
     """Say when expired jobs are deleted; the form again for what is no schedule."""
     context, fields = context_of(request), await fields_of(request)
     try:
-        await context.reapers.deletion.set(fields.get("schedule", ""), context.access.actor(request))
+        await context.core(Reapers).deletion.set(fields.get("schedule", ""), context.access.actor(request))
     except InvalidSchedule as error:
         return await _page(request, error.status, Form(fields, {"schedule": error.message}))
     return RedirectResponse("/admin/reapers", 303)
@@ -79,7 +79,7 @@ async def reschedule(request: Request) -> Response:
 async def earlier(request: Request) -> Response:
     """What a sweep's earlier runs moved. Raises NotFound."""
     name: str = request.path_params["name"]
-    found = await context_of(request).reapers.earlier(name)
+    found = await context_of(request).core(Reapers).earlier(name)
     return page(
         request,
         "reaper.html",
@@ -92,7 +92,7 @@ async def earlier(request: Request) -> Response:
 
 
 async def _page(request: Request, status: int = 200, form: Form | None = None) -> Response:
-    reapers = context_of(request).reapers
+    reapers = context_of(request).core(Reapers)
     schedule = await reapers.deletion.get()
     return page(
         request,

@@ -17,7 +17,6 @@ from app.admin import assets, frame, permissions
 from app.base.outages import as_unavailable
 from app.edge.credentials import SESSION
 from app.edge.faults import fault_of
-from app.engine.reasons import Reason
 from app.errors import HoldfastError, MethodNotAllowed, NotFound
 from app.times import duration, rfc3339
 
@@ -38,7 +37,6 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "vary": "accept, hx-target",
 }
-_TIMES: Final = ("at", "until", "result_expires_at")  # of a reason's numbers, in the order that its words have them
 LIVE: Final = "live"  # the block of a page, and the element's id, that is fetched again and again
 
 
@@ -58,7 +56,7 @@ def _templates() -> jinja2.Environment:
     )
     made.globals["asset"] = assets.address
     made.filters |= {"number": number, "short": short, "age": age, "moment": moment, "iso": rfc3339}
-    made.filters |= {"length_of": duration, "bars": bars, "shares": shares, "parts": parts}
+    made.filters |= {"length_of": duration, "bars": bars, "shares": shares}
     made.globals["ui"] = made.get_template("macros.html").module  # not imported by pages: a block alone has it too
     return made
 
@@ -87,18 +85,6 @@ def age(milliseconds: int | None) -> str:
 def moment(milliseconds: int) -> str:
     """A time as the server has it. A script shows it in the viewer's zone, and this beside the pointer."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def parts(reason: Reason) -> list[str | int]:
-    """A reason's words, with the times that the service put among them apart, in ms since 1970."""
-    found, rest = list[str | int](), reason.message
-    for name in _TIMES:
-        ms = reason.numbers.get(name)
-        before, told, after = rest.partition(rfc3339(ms)) if isinstance(ms, int) else (rest, "", "")
-        if told and isinstance(ms, int):
-            found += [before, ms]
-            rest = after
-    return [*found, rest]
 
 
 def bars(values: Sequence[int], width: float = 120.0, height: float = 24.0) -> str:

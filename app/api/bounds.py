@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from app.edge.jobs import MAX_PATH, MAX_VALUE
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
+from app.queue.shown import MAX_PATH, MAX_VALUE
 from app.topics.settings import BIGINT_MAX, Tenant
 
 MAX_RECORDS: Final = 10_000

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from app.api.departure import while_connected
 from app.edge.context import context_of
+from app.reapers.loop import Reapers
 from app.reapers.runner import Outcome
 
 MOST_WAIT_MS: Final = 55_000  # below the minute after which proxies give up
@@ -16,4 +17,4 @@ MOST_WAIT_MS: Final = 55_000  # below the minute after which proxies give up
 async def run(request: Request, name: str, wait_seconds: float) -> Outcome:
     """Run a reaper or join its run, and wait for its end for as long as the caller does. The run goes on where they
     leave. The request's body must have been read. Raises NotFound, ClientDisconnect, and as Runner.run."""
-    return await while_connected(request, context_of(request).reapers.run(name, wait_seconds))
+    return await while_connected(request, context_of(request).core(Reapers).run(name, wait_seconds))

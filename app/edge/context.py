@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from app.db.pool import Pools
     from app.edge.access import Access
     from app.edge.quota import Quota
-    from app.engine.core import Core
     from app.engine.engine import Engine
+    from app.engine.shared import Core
     from app.queue.model import Batch
-    from app.reapers.loop import Reapers
     from app.settings import Settings
     from app.topics.cache import Policies
     from app.topics.names import Names
@@ -33,7 +32,6 @@ class Context(msgspec.Struct):
     pools: Pools
     policies: Policies
     engine: Engine
-    reapers: Reapers
     names: Names
     record_of: Callable[[bytes], Batch]  # a record in JSON, as an append of v0 takes it; raises what that is answered
     origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from app.audit import trail
 from app.audit.trail import Action
 from app.edge.context import Context, context_of
+from app.edge.parameters import whole
 from app.engine.changes import LIVE, Changes, Counted
 from app.engine.redrives import Redrives
 from app.engine.releases import Releases
@@ -19,7 +20,7 @@ from app.errors import InvalidRequest, KeyConflict, TopicNotFound
 from app.queue.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Held, Seq
 from app.queue.operations import Wanted
 from app.queue.redrive import First, Outcome
-from app.queue.shown import Datum, Match
+from app.queue.shown import MAX_PATH, MAX_VALUE, Datum, Match
 from app.topics.config import Policy
 from app.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 
@@ -27,9 +28,7 @@ STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired",
 MAX_NODE: Final = 128
 MAX_ERROR_PART: Final = 1_024
 MAX_DATA: Final = 4  # of a filter
-MAX_PATH: Final = 256
 MAX_KEYS: Final = 16  # of a path
-MAX_VALUE: Final = 1_024
 _LONGEST: Final = {
     "tenant": MAX_TENANT,
     "tag": MAX_TAG_BYTES,
@@ -38,8 +37,6 @@ _LONGEST: Final = {
     "node": MAX_NODE,
     "error": MAX_ERROR_PART,
 }
-_SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
-_WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 _DATUM: Final = re.compile(r"(?P<path>(?:\\.|[^\\=])+)=(?P<value>.*)\Z", re.DOTALL)
 _PATH_KEY: Final = re.compile(r"((?:\\.|[^\\.])+)(?:\.(?!\Z)|\Z)", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -107,24 +104,6 @@ def _datum(given: str) -> Datum:
 def path_of(keys: Sequence[str]) -> str:
     """The path that leads there, as filters have it."""
     return ".".join(_TO_ESCAPE.sub(lambda one: f"\\{one[0]}", key) for key in keys)
-
-
-def whole(given: Mapping[str, str], name: str, default: int) -> int:
-    """A whole number. Raises InvalidRequest."""
-    text = given.get(name)
-    if text is None:
-        return default
-    if _WHOLE.match(text) is None:
-        raise InvalidRequest(f"{name} must be a whole number.")
-    return int(text)
-
-
-def seq_in(request: Request) -> Seq:
-    """The seq that a request's path names. Raises InvalidRequest."""
-    given: str = request.path_params["seq"]
-    if _SEQ.match(given) is None or not 0 < int(given) <= BIGINT_MAX:
-        raise InvalidRequest("A job's seq is a whole number from 1 on.")
-    return Seq(int(given))
 
 
 async def cancel_matching(request: Request, policy: Policy, match: Match) -> Counted:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from app.base.fresh import Fresh
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.queue import tenants
 from app.queue.tenants import Stats
 from app.topics.config import Policy

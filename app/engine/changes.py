@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import asyncpg
 from msgspec.structs import replace
 
-from app.engine.core import Core
 from app.engine.group import tried_again
+from app.engine.shared import Core
 from app.errors import KeyConflict, NotFound, NotPending
 from app.queue import changes, inspector, shown
 from app.queue.changes import Cancelled, Change

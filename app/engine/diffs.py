@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from app.engine.core import Core
 from app.engine.reads import Diff
+from app.engine.shared import Core
 from app.errors import TopicNotFound
 from app.metrics import catalogue
 from app.queue import inspector, log

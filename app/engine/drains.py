@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.db.pool import COMMAND_SECONDS
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.queue import inspector
 from app.topics import store
 from app.topics.cache import TTL_SECONDS

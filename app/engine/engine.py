@@ -9,7 +9,6 @@ from app.base.fresh import Fresh
 from app.base.signals import Signal
 from app.engine.claimers import MAX_CLAIM
 from app.engine.claims import Claims
-from app.engine.core import Core
 from app.engine.counters import Counters
 from app.engine.cursors import Cursors
 from app.engine.enqueues import Enqueues
@@ -23,7 +22,7 @@ from app.engine.marks import Marks
 from app.engine.readers import Readers
 from app.engine.room import Room
 from app.engine.settlements import Settlements
-from app.engine.shared import Shared
+from app.engine.shared import Core, Shared
 from app.engine.streams import Streams
 from app.engine.throttle import Buckets, Throttle
 from app.engine.users import Users

@@ -13,8 +13,8 @@ import msgspec
 from app.base.outages import TOO_SLOW
 from app.engine import ordering, reasons
 from app.engine.ages import OVERTAKE_SHARE
-from app.engine.core import Core
 from app.engine.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
+from app.engine.shared import Core
 from app.queue import explained, holders, inspector, ledger, results, shown, turns
 from app.queue.explained import COUNTED, Head, Row
 from app.queue.holders import Stuck

@@ -6,8 +6,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.engine.core import Core
 from app.engine.group import tried_again
+from app.engine.shared import Core
 from app.errors import TopicNotFound
 from app.queue import failures
 from app.topics.config import Policy

@@ -15,11 +15,11 @@ from app.base.fresh import Fresh
 from app.base.outages import UNREACHABLE
 from app.db import health
 from app.engine import triage
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.errors import HoldfastError, TopicNotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Kind
-from app.queue import archive, holders, inspector, survey
+from app.queue import holders, inspector, survey
 from app.queue import log as records
 from app.queue.holders import Long, Stuck
 from app.topics import store
@@ -261,7 +261,7 @@ class Levels(Core):
         counted = self._metrics.topics()
         self._census = await store.census(self._pools.rest)
         if self._to_files:
-            self._unarchived = await archive.unarchived(self._pools.rest)
+            self._unarchived = await survey.unarchived(self._pools.rest)
         self._policies = await store.shown(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
         # Only those that were known before: a topic that was made meanwhile is not gone.

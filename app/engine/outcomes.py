@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from app.base.loops import REST, Loop
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.queue import explained, ledger, results, shown
 from app.queue.ledger import Event
 from app.queue.model import Hideable

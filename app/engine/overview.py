@@ -15,7 +15,7 @@ import msgspec
 from app.base.fresh import Fresh
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine import triage
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.engine.triage import RECENT, Holds, Lately, Trouble
 from app.queue import stats
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.queue import ledger
 from app.queue.ledger import Past, PastJob

@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.engine.core import Core
 from app.engine.group import tried_again
+from app.engine.shared import Core
 from app.errors import TopicNotFound
 from app.queue import inspector, shown
 from app.queue.log import Match

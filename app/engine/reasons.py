@@ -44,12 +44,27 @@ class Code(Enum):
     EMPTY = "empty"  # of a topic
 
 
+_TIMES: Final = ("at", "until", "result_expires_at")  # of a reason's numbers, in the order that its words have them
+
+
 class Reason(msgspec.Struct, frozen=True):
     """One of them: in words, and its numbers by name."""
 
     code: Code
     message: str
     numbers: dict[str, object] = msgspec.field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[str | int]:
+        """Its words, with the times among them apart, in ms since 1970."""
+        found, rest = list[str | int](), self.message
+        for name in _TIMES:
+            ms = self.numbers.get(name)
+            before, told, after = rest.partition(rfc3339(ms)) if isinstance(ms, int) else (rest, "", "")
+            if told and isinstance(ms, int):
+                found += [before, ms]
+                rest = after
+        return [*found, rest]
 
 
 class Pace(msgspec.Struct, frozen=True):

@@ -25,8 +25,8 @@ from app.audit.trail import Action, Actor
 from app.base.outages import LOST_RACE, TOO_SLOW, UNREACHABLE
 from app.engine import cancels
 from app.engine.cancels import LAST
-from app.engine.core import Core
 from app.engine.group import tried_again
+from app.engine.shared import Core
 from app.errors import HoldfastError, TopicNotFound
 from app.queue import operations, redrive, shown
 from app.queue.changes import Cancelled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.queue import consumer, holders
 from app.queue.consumer import Return
 from app.queue.model import Held

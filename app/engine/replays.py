@@ -10,7 +10,7 @@ import asyncpg
 from msgspec.structs import replace
 
 from app.base.outages import LOST_RACE
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.queue import archive
 from app.queue.archive import Most, Replay

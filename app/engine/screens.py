@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from app import tasks
 from app.base.outages import as_unavailable
-from app.engine.core import Core
+from app.engine.shared import Core
 from app.errors import HoldfastError, ShuttingDown, Throttled
 from app.metrics import catalogue
 

@@ -1,4 +1,4 @@
-"""What the parts of one engine have in common."""
+"""What the parts of one engine have in common, and what stands on it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from app.db.pool import Pool, Pools
     from app.engine.counters import Counters
     from app.engine.cursors import Cursors
+    from app.engine.engine import Engine
     from app.engine.fairness import Fairness
     from app.engine.groups import Groups
     from app.engine.lanes import Lanes
@@ -67,3 +68,17 @@ class Shared(msgspec.Struct, frozen=True):
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""
         return self.pools.verbs(durable=policy.config.durable)
+
+
+class Core:
+    """What a feature does on one engine: made where `engine.core` first asks for it, stopped and drained with it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._shared = engine.shared
+
+    def stop(self) -> None:
+        """The service is stopping: send away who waits, and begin nothing more."""
+
+    async def drain(self) -> None:
+        """Wait for what is under way."""

@@ -19,9 +19,9 @@ import msgspec
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
-from app.engine.core import Core
 from app.engine.readers import Parked
 from app.engine.reads import Read
+from app.engine.shared import Core
 from app.engine.sharing import SharedReads
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
 from app.metrics import catalogue

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from app.admin.frame import Page
     from app.api.route import Route
     from app.base.loops import Loop
-    from app.engine.core import Core
     from app.engine.engine import Engine
+    from app.engine.shared import Core
 
 
 class Feature(msgspec.Struct, frozen=True):

@@ -19,7 +19,6 @@ _BEGIN = sql.load(__package__, "begin_replay")
 _FIND = sql.load(__package__, "find_replay")
 _REPLAY = sql.load(__package__, "replay")
 _SWEEP = sql.load(__package__, "sweep_replays")
-_UNARCHIVED = sql.load(__package__, "unarchived")
 
 JOIN_MS: Final = 3_600_000  # for so long after its last batch, a replay that was cut off is gone on with
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
@@ -153,11 +152,6 @@ async def sweep_replays(db: Connection, limit: int) -> int:
     """Forget replays that can't be joined any more, at most `limit`: how many."""
     gone: int = await db.fetchval(_SWEEP, JOIN_MS, limit)
     return gone
-
-
-async def unarchived(db: Connection) -> dict[str, int]:
-    """How many days that are over have no files yet, by table: of events, of results, of the archive."""
-    return {row["of_table"]: row["days"] for row in await db.fetch(_UNARCHIVED)}
 
 
 def _further(run: Replay, row: asyncpg.Record) -> Replay:

@@ -165,6 +165,10 @@ async def page(
     return Page(seqs, seqs[-1] if len(seqs) == limit else None)
 
 
+MAX_PATH: Final = 256  # characters
+MAX_VALUE: Final = 1_024
+
+
 class Datum(msgspec.Struct, frozen=True):
     """Something in a payload: keys, and places in lists, from the outside in; and what is there, by its text."""
 

@@ -12,6 +12,7 @@ from app.queue.model import Connection, Topic
 from app.queue.sequences import rows_of
 
 _SURVEY = sql.load(__package__, "survey")
+_UNARCHIVED = sql.load(__package__, "unarchived")
 
 LOOKED_AT: Final = 100  # jobs of a queue, for its first live one
 LETTERS: Final = 10_000  # dead letters of a queue
@@ -48,3 +49,8 @@ async def survey(db: Connection, queues: Sequence[tuple[Topic, str | None]]) -> 
         LETTERS,
     )
     return {row["topic"]: Sight(**dict(row)) for row in rows}
+
+
+async def unarchived(db: Connection) -> dict[str, int]:
+    """How many days that are over have no files yet, by table: of events, of results, of the archive."""
+    return {row["of_table"]: row["days"] for row in await db.fetch(_UNARCHIVED)}

@@ -12,6 +12,7 @@ from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
 from app.db.pool import open_pools
 from app.engine.engine import Engine
+from app.engine.shared import Core
 from app.errors import HoldfastError, NotFound
 from app.metrics import catalogue
 from app.metrics.catalogue import Family
@@ -24,7 +25,7 @@ from app.topics.cache import Policies
 from app.topics.config import DEFAULTS, Defaults
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
+    pass
 
 EASE: Final = 4.0  # a fifth of one connection's time
 MORE_EASE: Final = 6.0  # of what may be a million jobs at one instant, and nobody waits for
@@ -61,37 +62,37 @@ class State(msgspec.Struct, frozen=True):
     last: Last | None
 
 
-class Reapers:
-    """The sweeps of a running service: as tasks, and on demand.
+class Reapers(Core):
+    """The sweeps of a running service: as tasks, and on demand."""
 
-    `phase`, from 0 to below 1, is the part of a sweep's interval that passes before its first run: the workers of one
-    service start together, and each has its own. `schedule` is when expired jobs are deleted, unless it is set.
-    """
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._pools = engine.pools
+        self._phase = 0.0
+        self.runner = Runner(engine.pools, engine)
+        self.deletion = Schedule(engine.pools, self.runner, DELETE)
+        self._loops: list[Loop] = []
+        engine.metrics.levels.append(self._levels)
 
-    def __init__(
-        self, pools: Pools, engine: Engine, *, phase: float = 0.0, schedule: str = "", times: Times | None = None
-    ) -> None:
-        self._pools = pools
-        self._engine = engine
-        self._phase = phase
-        self.runner = Runner(pools, engine, times)
-        self.deletion = Schedule(pools, self.runner, DELETE, schedule)
+    def start(self, *, phase: float = 0.0, schedule: str = "") -> None:
+        """Start one loop a sweep, and those that follow the schedule, look at the inbox and for
+        groups, and write down what was read.
+
+        `phase`, from 0 to below 1, is the part of a sweep's interval that passes before its first run: the workers of
+        one service start together, and each has its own. `schedule` is when expired jobs are deleted, unless it is set.
+        """
+        self._phase, self.deletion.default = phase, schedule
         self._loops = [
             *(self._loop(sweep, sweep.every) for sweep in SWEEPS if sweep.every),
             self.deletion.loop,
-            follow.inbox_rows(pools, engine),
-            follow.groups(engine),
-            follow.uses(engine),
+            follow.inbox_rows(self._pools, self._engine),
+            follow.groups(self._engine),
+            follow.uses(self._engine),
         ]
-        engine.metrics.levels.append(self._levels)
-
-    def start(self) -> None:
-        """Start one loop a sweep, and those that follow the schedule, look at the inbox and for
-        groups, and write down what was read."""
         for loop in self._loops:
             loop.start()
 
-    async def stop(self) -> None:
+    async def drain(self) -> None:
         """Stop them, and runs that were asked for; a statement under way is rolled back."""
         await asyncio.gather(*(loop.stop() for loop in self._loops), self.runner.stop())
 

@@ -22,17 +22,17 @@ LOOK_SECONDS: Final = 5.0  # within so long a schedule that was set elsewhere is
 class Schedule:
     """Of one sweep. `default` stands for a schedule that was never set, "" for none."""
 
-    def __init__(self, pools: Pools, runner: Runner, sweep: Sweep, default: str) -> None:
+    def __init__(self, pools: Pools, runner: Runner, sweep: Sweep) -> None:
         self._pools = pools
         self._runner = runner
         self._sweep = sweep
-        self._default = default
+        self.default = ""
         self.loop = Loop(f"follow the schedule of {sweep.name}", self.look, LOOK_SECONDS)
 
     async def get(self) -> str:
         """The schedule as of now; "" is none."""
         kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
-        return self._default if kept.schedule is None else kept.schedule
+        return self.default if kept.schedule is None else kept.schedule
 
     async def set(self, text: str, by: Actor) -> str:
         """Set it, "" for none: as it is kept. Raises InvalidSchedule."""
@@ -41,7 +41,7 @@ class Schedule:
         except ValueError as error:
             raise InvalidSchedule(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
         async with self._pools.rest.acquire() as db, db.transaction():
-            before, after = await runs.set_schedule(db, self._sweep.name, expression, self._default)
+            before, after = await runs.set_schedule(db, self._sweep.name, expression, self.default)
             if before != after:
                 await trail.record(
                     db, by, Action.SCHEDULE_CHANGED, self._sweep.name, {"schedule": {"from": before, "to": after}}
@@ -55,7 +55,7 @@ class Schedule:
         Of several times that went by while no process looked, one run is made.
         """
         kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
-        expression = self._default if kept.schedule is None else kept.schedule
+        expression = self.default if kept.schedule is None else kept.schedule
         due = cron.last_due(expression, kept.at)
         if due is not None and due > kept.due_after:
             await self._runner.in_turn(self._sweep, due=Due(due, kept.schedule))

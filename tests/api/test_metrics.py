@@ -16,6 +16,7 @@ from app.engine import levels
 from app.engine.levels import Levels
 from app.metrics.catalogue import PREFIX
 from app.reapers import loop
+from app.reapers.loop import Reapers
 from tests.api.dialect import Body, Topic, eventually, refused, until_waiting
 from tests.api.events import working
 from tests.api.test_health import Link
@@ -182,7 +183,7 @@ async def test_ways_out_are_counted(http: httpx.AsyncClient, topic: str, mine: R
     await plain.append({"data": 1, "ttl_ms": 1})
 
     async def expired() -> bool:
-        await mine.context.reapers.run("expiry")
+        await mine.context.core(Reapers).run("expiry")
         return (await scrape(http)).of("topic_expired_total", topic=plain.name) == 1
 
     await eventually(expired)
@@ -237,7 +238,7 @@ async def test_who_waits_and_who_streams_is_shown(queue: Topic, http: httpx.Asyn
 
 async def test_sweeps_and_the_process_are_shown(http: httpx.AsyncClient, mine: Running) -> None:
     for sweep in loop.SWEEPS:
-        await mine.context.reapers.run(sweep.name)
+        await mine.context.core(Reapers).run(sweep.name)
     now = await scrape(http)
     for sweep in loop.SWEEPS:
         assert now.of("sweep_runs_total", sweep=sweep.name, outcome="ok") >= 1

@@ -110,7 +110,9 @@ async def test_only_what_has_changed_is_told_and_never_what_is_older_than_ones_p
     await idle(every)
 
 
-async def test_what_is_known_to_have_moved_is_looked_at_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_known_to_have_moved_is_looked_at_before_its_time(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(screens, "IDLE_SECONDS", 1000.0)
     page, every = Page(), Screens(machine.engine)
     watcher = await page.watched_by(every, "a")
@@ -174,7 +176,7 @@ async def ended(watcher: Watcher) -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound("It is gone."), OSError("away"), ValueError("a fault")])
-async def test_a_page_that_fails_ends_for_all_and_can_be_opened_again(error: Exception) -> None:
+async def test_a_page_that_fails_ends_for_all_and_can_be_opened_again(machine: Machine, error: Exception) -> None:
     page, every = Page(), Screens(machine.engine)
     watcher = await page.watched_by(every, "a")
     page.error = error

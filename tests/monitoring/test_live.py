@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from app.engine import levels
 from app.reapers import loop
+from app.reapers.loop import Reapers
 from tests.api.dialect import Topic, eventually
 from tests.api.events import working
 from tests.conftest import Running
@@ -76,7 +77,7 @@ async def scraped(
             await Topic(http, "notes").put(type="log")
             await Topic(http, "notes").append({"data": 1})
             for sweep in loop.SWEEPS:
-                await service.context.reapers.run(sweep.name)
+                await service.context.core(Reapers).run(sweep.name)
             for acked in (4, 8):
                 await traffic(http)
                 await running.until(f'holdfast_topic_acked_total{{topic="mail"}} >= {acked}')

@@ -46,7 +46,9 @@ class Counted:
         if before_it_begins is not None:
             machine.log.before["begin_run"] = before_it_begins
         self._runners.append(Runner(machine.pools, machine.engine, QUICK))
-        return Schedule(machine.pools, self._runners[-1], Sweep(self.name, self.run, None), default)
+        made = Schedule(machine.pools, self._runners[-1], Sweep(self.name, self.run, None))
+        made.default = default
+        return made
 
     async def minutes_pass(self, minutes: int = 2) -> None:
         """As if nobody had looked for so long."""

@@ -217,14 +217,14 @@ async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
         return 1
 
     monkeypatch.setattr(loop, "SWEEPS", (Sweep("bad", bad, 0.01), Sweep("good", good, 0.01)))
-    reapers = Reapers(machine.pools, machine.engine)
+    reapers = Reapers(machine.engine)
     reapers.start()
 
     async def often() -> bool:
         return min(ran["bad"], ran["good"]) >= 4
 
     await until(often, "both run again and again")
-    await reapers.stop()
+    await reapers.drain()
     after = ran.copy()
     for _ in range(10):
         await asyncio.sleep(0.005)
@@ -241,8 +241,8 @@ async def test_the_workers_of_one_service_take_turns(machine: Machine, monkeypat
             return 0
 
         monkeypatch.setattr(loop, "SWEEPS", (Sweep(f"noting-{slot}", note, 0.8),))
-        reapers = Reapers(machine.pools, machine.engine, phase=slot / 4)
-        reapers.start()
+        reapers = Reapers(machine.engine)
+        reapers.start(phase=slot / 4)
         return reapers
 
     began = now()
@@ -253,6 +253,6 @@ async def test_the_workers_of_one_service_take_turns(machine: Machine, monkeypat
 
     await until(all_have_begun, "each runs")
     for reapers in workers:
-        await reapers.stop()
+        await reapers.drain()
     assert sorted(first, key=first.__getitem__) == [0, 1, 2, 3]
     assert all(first[slot] - began >= 0.8 * slot / 4 for slot in first)

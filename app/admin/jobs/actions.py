@@ -16,7 +16,8 @@ from app.admin.jobs.job import Said, page_of, print_of, show_with
 from app.admin.permissions import CHANGE_JOBS, must_be_allowed
 from app.admin.session import fields_of
 from app.edge.context import Context, context_of
-from app.edge.jobs import Leases, release, requeue_one, seq_in
+from app.edge.jobs import Leases, release, requeue_one
+from app.edge.parameters import seq_in
 from app.edge.payloads import JSON, kept
 from app.engine.changes import Changes
 from app.errors import HoldfastError, InvalidRequest, NotFound

@@ -20,7 +20,7 @@ from app.admin.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
 from app.admin.render import is_of_what_moves, page
 from app.admin.soon import soon
 from app.edge.context import context_of
-from app.edge.jobs import seq_in
+from app.edge.parameters import seq_in
 from app.edge.sight import WHY, as_seen
 from app.engine.changes import no_job
 from app.engine.explain import Explain

@@ -20,7 +20,8 @@ from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_all
 from app.admin.render import page
 from app.base.outages import TOO_SLOW
 from app.edge.context import Context, context_of
-from app.edge.jobs import STATES, match_of, path_of, whole
+from app.edge.jobs import STATES, match_of, path_of
+from app.edge.parameters import whole
 from app.edge.sight import as_seen, must_see_what_it_asks
 from app.engine.changes import LIVE
 from app.engine.levels import Levels, Looked

@@ -15,7 +15,7 @@ from app.api.body import read_json
 from app.api.messages.errors import operation
 from app.cron import MOST_LENGTH
 from app.edge.context import context_of
-from app.reapers.loop import ARCHIVE, DELETE, EXPIRY
+from app.reapers.loop import ARCHIVE, DELETE, EXPIRY, Reapers
 
 router = direct.router("messages")
 
@@ -123,7 +123,7 @@ async def get_schedule(request: Request) -> Response:
     """When expired messages are deleted."""
     context = context_of(request)
     context.access.check_server(request)
-    return _schedule(await context.reapers.deletion.get())
+    return _schedule(await context.core(Reapers).deletion.get())
 
 
 @router.put(
@@ -136,7 +136,7 @@ async def put_schedule(request: Request) -> Response:
     context = context_of(request)
     context.access.check_server(request)
     body = await read_json(request, _schedule_body, context.settings.max_body_bytes)
-    return _schedule(await context.reapers.deletion.set(body.schedule, context.access.actor(request)))
+    return _schedule(await context.core(Reapers).deletion.set(body.schedule, context.access.actor(request)))
 
 
 async def _run(request: Request, name: str, done: type[msgspec.Struct], so_far: type[msgspec.Struct]) -> Response:

@@ -21,7 +21,7 @@ from app.api.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.edge.jobs import seq_in, whole
+from app.edge.parameters import seq_in, whole
 from app.engine.explain import Explain
 from app.engine.pasts import Pasts
 from app.engine.reasons import Code, Verdict

@@ -28,9 +28,8 @@ from app.edge.jobs import (
     MAX_NODE,
     STATES,
     match_of,
-    seq_in,
-    whole,
 )
+from app.edge.parameters import seq_in, whole
 from app.edge.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.edge.sight import WHY, as_seen, must_see_what_it_asks
 from app.engine.changes import Changes

@@ -19,7 +19,7 @@ from app.api.openapi import operation, path
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.reapers.loop import DELETE, SWEEPS, State
+from app.reapers.loop import DELETE, SWEEPS, Reapers, State
 from app.reapers.runs import Last
 
 router = direct.router("admin")
@@ -94,8 +94,8 @@ async def page(request: Request) -> Response:
     context = context_of(request)
     context.access.check_server(request)
     known_parameters(request, set())
-    schedule = await context.reapers.deletion.get()
-    shown = [_shown(state, schedule) for state in await context.reapers.states()]
+    schedule = await context.core(Reapers).deletion.get()
+    shown = [_shown(state, schedule) for state in await context.core(Reapers).states()]
     return answer(b'"reapers":%b' % encode(shown), began)
 
 
@@ -111,7 +111,7 @@ async def earlier(request: Request) -> Response:
     context.access.check_server(request)
     known_parameters(request, set())
     name: str = request.path_params["name"]
-    found = await context.reapers.earlier(name)
+    found = await context.core(Reapers).earlier(name)
     return answer(encode({"name": name, "runs": [_run_shown(one) for one in found]})[1:-1], began)
 
 

@@ -14,9 +14,9 @@ from app import cron
 from app.audit import trail
 from app.audit.trail import Action, Actor
 from app.base.loops import Loop
-from app.engine.core import Core
 from app.engine.enqueues import Gone
 from app.engine.group import tried_again
+from app.engine.shared import Core
 from app.errors import AlreadyExists, NotFound, Throttled
 from app.features.schedules import store
 from app.features.schedules.fires import Fires
