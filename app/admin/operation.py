@@ -14,7 +14,7 @@ from app.admin.jobs import language
 from app.admin.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed
 from app.admin.render import page
 from app.edge.context import context_of
-from app.edge.dead_letters import find_operation
+from app.edge.operations import find_operation
 from app.engine.redrives import Redrives
 from app.errors import NotFound
 from app.queue.operations import Operation, State

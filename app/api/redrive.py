@@ -16,7 +16,7 @@ from app.api.fields import check_text, topic_in
 from app.api.openapi import path
 from app.edge import dead_letters
 from app.edge.context import Context, context_of
-from app.edge.dead_letters import MAX_RATE
+from app.edge.operations import MAX_RATE
 from app.engine.redrives import Redrives
 from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Key as ApiKey

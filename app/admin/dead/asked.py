@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from app.admin.permissions import SEE, allows
 from app.edge.context import Context
-from app.edge.dead_letters import queue_of_letters
+from app.edge.operations import queue_of_letters
 from app.errors import InvalidRequest
 from app.queue.operations import Canary, Wanted
 from app.queue.redrive import Filter

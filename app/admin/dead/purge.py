@@ -18,7 +18,7 @@ from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge import dead_letters
 from app.edge.context import Context, context_of
-from app.edge.dead_letters import must_cover_letters
+from app.edge.operations import must_cover_letters
 from app.engine.redrives import Redrives
 from app.keys import Scope
 from app.queue import shown

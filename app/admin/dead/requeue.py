@@ -15,7 +15,7 @@ from app.admin.permissions import REQUEUE, must_be_allowed
 from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import context_of
-from app.edge.dead_letters import MAX_RATE
+from app.edge.operations import MAX_RATE
 from app.engine.redrives import COUNTED, Redrives
 from app.queue.operations import Canary
 from app.topics.config import check_name

@@ -12,8 +12,8 @@ from app.admin.permissions import CHANGE_JOBS, must_be_allowed
 from app.admin.render import page
 from app.admin.session import fields_of
 from app.edge.context import context_of
-from app.edge.dead_letters import MAX_RATE
 from app.edge.jobs import cancels, match_of
+from app.edge.operations import MAX_RATE
 from app.edge.sight import must_see_what_it_asks
 from app.engine.redrives import Redrives
 from app.queue.operations import Matched, Wanted

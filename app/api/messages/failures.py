@@ -14,7 +14,7 @@ from app.api.messages.errors import operation
 from app.api.messages.show import time_of
 from app.api.openapi import TOPIC
 from app.edge.context import context_of
-from app.edge.dead_letters import must_cover_letters
+from app.edge.operations import must_cover_letters
 from app.engine.failures import FailureReader
 from app.errors import TopicNotFound
 from app.keys import Scope

@@ -14,7 +14,7 @@ from app.api.fields import encode, topic_in
 from app.api.messages.bodies import PurgeAnswer, PurgeBody
 from app.api.messages.errors import operation
 from app.api.openapi import TOPIC
-from app.edge import dead_letters
+from app.edge import dead_letters, operations
 from app.edge.context import context_of
 from app.errors import InvalidRequest, TopicNotFound
 from app.keys import Scope
@@ -56,7 +56,7 @@ async def purge(request: Request) -> Response:
         deleted = 0
     else:
         if body.cluster is None:
-            deleted = await dead_letters.purge(request, policy, statuses)
+            deleted = await operations.purge(request, policy, statuses)
         else:
             deleted = await dead_letters.purge_cluster(request, key, policy, body.cluster)
     return Response(encode({"deleted": deleted}), media_type="application/json")

@@ -19,8 +19,8 @@ from app.api.redrive import OperationCount, counted_as
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.edge.dead_letters import MAX_RATE
 from app.edge.jobs import MAX_DATA, MAX_ERROR_PART, MAX_NODE, cancel_matching, cancels, data_of, must_be_live
+from app.edge.operations import MAX_RATE
 from app.edge.sight import must_see_what_it_asks
 from app.engine.changes import Changes
 from app.engine.redrives import Redrives

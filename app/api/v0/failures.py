@@ -25,7 +25,8 @@ from app.api.openapi import TOPIC, operation
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
-from app.edge.dead_letters import must_cover_letters, purge_cluster
+from app.edge.dead_letters import purge_cluster
+from app.edge.operations import must_cover_letters
 from app.engine.failures import FailureReader
 from app.keys import Scope
 from app.queue.failures import Failure
