@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.db import sql
 from app.engine.levels import Levels
-from app.reapers import sweeps
 from app.reapers.pace import Pace
 from app.topics import store
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from app.engine.engine import Engine
     from app.topics.config import Policy
 
+PAGE: Final = 500  # topics at a time
+
 _WRITE = sql.load(__package__, "depths_write")
 _LOOKED = sql.load(__package__, "depths_looked")
 
@@ -26,7 +27,7 @@ _LOOKED = sql.load(__package__, "depths_looked")
 async def look(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Write down what queues hold, of those of which it is not what was written last: how many."""
     pace = pace or Pace()
-    async for queues in store.queues(pools.rest, sweeps.PAGE, defaults=engine.policies.defaults):
+    async for queues in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
         await pace.batch(partial(_write, pools, engine, queues))
     await pools.rest.execute(_LOOKED)
     return pace.moved
