@@ -22,9 +22,6 @@ from app.admin import (
     session,
 )
 from app.admin.frame import Handler, Page
-from app.admin.permissions import (
-    Permission,
-)
 from app.base.outages import UNREACHABLE
 from app.edge.access import UnknownKey
 from app.edge.context import context_of
@@ -48,18 +45,19 @@ async def look_again(request: Request, error: Exception) -> Response:
     return answer
 
 
-def _allowed(permission: Permission, handler: Handler) -> Handler:
-    """The handler, for who may do this; a change only by a form of the session's own."""
+def _endpoint(page: Page) -> Handler:
+    """The page, for who may do this; a change only by a form of the session's own."""
 
-    @functools.wraps(handler)
+    @functools.wraps(page.do)
     async def endpoint(request: Request) -> Response:
-        permissions.must_be_allowed(request, permission, request.path_params.get("topic"))
+        permissions.must_be_allowed(request, page.needs, request.path_params.get("topic"))
         if request.method == "POST":
             await session.fields_of(request)
         elif live.asks(request):
-            return await live.stream(request, handler)
-        return await handler(request)
+            return await live.stream(request, page.do)
+        return await page.do(request)
 
+    endpoint.counted_as = "pages", f"{page.method} {page.path}"  # type: ignore[attr-defined]
     return endpoint
 
 
@@ -76,7 +74,7 @@ def routes(pages: Iterable[Page]) -> list[BaseRoute]:
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
         routes=[
-            *(Told(page.path, _allowed(page.needs, page.do), methods=[page.method]) for page in pages),
+            *(Told(page.path, _endpoint(page), methods=[page.method]) for page in pages),
             Told("/sign-in", session.ask, methods=["GET"]),
             Told("/sign-in", session.sign_in, methods=["POST"]),
             Told("/sign-out", session.sign_out, methods=["POST"]),

@@ -23,6 +23,58 @@ ACCESS: Final = logging.getLogger("app.access")
 _VERB: Final = "holdfast.verb"
 # Modules whose functions are verbs by themselves; the others' are named with their module.
 _VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
+# By module of the routes that do not say by themselves what they are counted as: dialect, and name.
+_NAMED: Final = {
+    "app.api.direct": ("none", "direct"),
+    "app.api.health": ("none", "health"),
+    "app.api.ingest": ("none", "ingest"),
+    "app.api.messages.about": ("messages", "about"),
+    "app.api.messages.archive": ("messages", "archive"),
+    "app.api.messages.by_key": ("messages", "by_key"),
+    "app.api.messages.cancels": ("messages", "cancels"),
+    "app.api.messages.claims": ("messages", "claims"),
+    "app.api.messages.enqueues": ("messages", "enqueues"),
+    "app.api.messages.failures": ("messages", "failures"),
+    "app.api.messages.grants": ("messages", "grants"),
+    "app.api.messages.lists": ("messages", "lists"),
+    "app.api.messages.login": ("messages", "login"),
+    "app.api.messages.purges": ("messages", "purges"),
+    "app.api.messages.reapers": ("messages", "reapers"),
+    "app.api.messages.requeue": ("messages", "requeue"),
+    "app.api.messages.results": ("messages", "results"),
+    "app.api.messages.settlements": ("messages", "settlements"),
+    "app.api.messages.topic_configs": ("messages", "topic_configs"),
+    "app.api.messages.topic_schemas": ("messages", "topic_schemas"),
+    "app.api.messages.users": ("messages", "users"),
+    "app.api.metrics": ("none", "metrics"),
+    "app.api.v0.admin": ("v0", "admin"),
+    "app.api.v0.audit": ("v0", "audit"),
+    "app.api.v0.bench": ("v0", "bench"),
+    "app.api.v0.cancels": ("v0", "cancels"),
+    "app.api.v0.claims": ("v0", "claims"),
+    "app.api.v0.controls": ("v0", "controls"),
+    "app.api.v0.deletions": ("v0", "deletions"),
+    "app.api.v0.diffs": ("v0", "diffs"),
+    "app.api.v0.explain": ("v0", "explain"),
+    "app.api.v0.failures": ("v0", "failures"),
+    "app.api.v0.jobs": ("v0", "jobs"),
+    "app.api.v0.keys": ("v0", "keys"),
+    "app.api.v0.overview": ("v0", "overview"),
+    "app.api.v0.reapers": ("v0", "reapers"),
+    "app.api.v0.records": ("v0", "records"),
+    "app.api.v0.releases": ("v0", "releases"),
+    "app.api.v0.requeue": ("v0", "requeue"),
+    "app.api.v0.results": ("v0", "results"),
+    "app.api.v0.saved_views": ("v0", "saved_views"),
+    "app.api.v0.scale": ("v0", "scale"),
+    "app.api.v0.settlements": ("v0", "settlements"),
+    "app.api.v0.stats": ("v0", "stats"),
+    "app.api.v0.stats_history": ("v0", "stats_history"),
+    "app.api.v0.topics": ("v0", "topics"),
+    "app.api.v0.user_events": ("v0", "user_events"),
+    "app.api.v0.watches": ("v0", "watches"),
+    "app.api.v0.work": ("v0", "work"),
+}
 _RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
 _UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 
@@ -103,12 +155,11 @@ def _named(endpoint: Any) -> tuple[str, str]:
         return counted_as
     if not hasattr(endpoint, "__name__"):
         return "none", "none"
-    package, _, module = endpoint.__module__.rpartition(".")
-    dialect = package.rpartition(".")[2]
+    dialect, module = _NAMED.get(endpoint.__module__) or ("pages", endpoint.__module__.rpartition(".")[2])
     verb = _RENAMED.get(endpoint.__name__, endpoint.__name__)
     if module not in _VERBS and verb != module:
         verb = f"{module}_{verb}"
-    return "none" if dialect == "api" else dialect, verb
+    return dialect, verb
 
 
 def count_as(request: Request, verb: str) -> None:
