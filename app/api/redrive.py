@@ -14,7 +14,7 @@ from app.api.bounds import MAX_SEQS, Key, Seq, Tag, about, seq_within, text
 from app.api.failures import ClusterId
 from app.api.fields import check_text, topic_in
 from app.api.openapi import path
-from app.edge import dead_letters
+from app.edge import operations as operation_requests
 from app.edge.context import Context, context_of
 from app.edge.operations import MAX_RATE
 from app.engine.redrives import Redrives
@@ -110,14 +110,14 @@ async def read(request: Request) -> Operation:
     """The operation in the path. Raises NotFound, also where the request's key is not for its topic."""
     context = context_of(request)
     key = context.access.check(request, Scope.READ)
-    return await dead_letters.find_operation(context, request.path_params["id"], key)
+    return await operation_requests.find_operation(context, request.path_params["id"], key)
 
 
 async def cancel(request: Request) -> Operation:
     """Ask the operation in the path to end: as it is then. One that has ended stays as it is. Raises NotFound."""
     context = context_of(request)
     key = context.access.check(request, Scope.WRITE)
-    found = await dead_letters.find_operation(context, request.path_params["id"], key)
+    found = await operation_requests.find_operation(context, request.path_params["id"], key)
     return await context.core(Redrives).cancel(found.id, context.access.actor(request)) or found
 
 
@@ -132,7 +132,7 @@ async def _wanted(context: Context, policy: Policy, body: RequeueBody, key: ApiK
     match = Filter() if isinstance(body.filter, UnsetType) else _filter(body.filter)
     return Wanted(
         topic=(policy.topic.name, policy.topic.id),
-        dead=await dead_letters.queue_of_letters(context, policy),
+        dead=await operation_requests.queue_of_letters(context, policy),
         match=match,
         seqs=seqs,
         rate=body.rate or 0,

@@ -16,7 +16,7 @@ from app.admin.frame import tabs
 from app.admin.permissions import PURGE, must_be_allowed
 from app.admin.render import page
 from app.admin.session import fields_of
-from app.edge import dead_letters
+from app.edge import dead_letters, operations
 from app.edge.context import Context, context_of
 from app.edge.operations import must_cover_letters
 from app.engine.redrives import Redrives
@@ -55,7 +55,7 @@ async def run(request: Request) -> Response:
         key = context.access.check(request, Scope.DELETE, name)
         deleted = await dead_letters.purge_cluster(request, key, policy, cluster)
     else:
-        deleted = await dead_letters.purge(request, policy, statuses)
+        deleted = await operations.purge(request, policy, statuses)
     return RedirectResponse(f"/admin/topics/{name}/dead?deleted={deleted}", 303)
 
 
