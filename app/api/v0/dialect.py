@@ -31,4 +31,4 @@ def _timed(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
     )
 
 
-V0: Final = Dialect("v0", ErrorAnswer, _write, _timed)
+V0: Final = Dialect("v0", ErrorAnswer, _write, _timed, strict=True)
