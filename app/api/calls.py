@@ -49,7 +49,6 @@ _NAMED: Final = {
     "app.api.metrics": ("none", "metrics"),
     "app.api.v0.admin": ("v0", "admin"),
     "app.api.v0.audit": ("v0", "audit"),
-    "app.api.v0.bench": ("v0", "bench"),
     "app.api.v0.cancels": ("v0", "cancels"),
     "app.api.v0.claims": ("v0", "claims"),
     "app.api.v0.controls": ("v0", "controls"),
