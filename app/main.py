@@ -23,13 +23,10 @@ from app.api.calls import Service
 from app.api.errors import Dialect, Errors
 from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
 from app.api.messages import archive as message_log
-from app.api.messages import cancels as message_cancels
 from app.api.messages import claims as message_claims
 from app.api.messages import errors as message_errors
-from app.api.messages import failures as message_failures
 from app.api.messages import reapers as message_reapers
 from app.api.messages import requeue as message_requeues
-from app.api.messages import results as message_results
 from app.api.messages import settlements as message_settlements
 from app.api.traced import Traced
 from app.api.v0 import (
@@ -105,7 +102,6 @@ ROUTERS = (
     enqueues.router,
     message_claims.router,
     message_settlements.router,
-    message_cancels.router,
     work.router,
     ingest.router,
     user_event_routes.router,
@@ -134,9 +130,7 @@ ROUTERS = (
     admin.router,
     reaper_routes.router,
     lists.router,
-    message_results.router,
     purges.router,
-    message_failures.router,
     by_key.router,
     about.router,
     message_log.router,

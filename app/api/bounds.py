@@ -50,6 +50,8 @@ DATUM: Final = {  # of a filter of jobs: what is in a payload
     "pattern": "^([^=\\\\.\\u0000]|\\\\[^\\u0000])+(\\.([^=\\\\.\\u0000]|\\\\[^\\u0000])+)*=[^\\u0000]*$",
 }
 
+CLUSTER_PATTERN: Final = "^[0-9a-f]{16}$"
+
 Count = Annotated[int, Meta(ge=0)]
 Seq = Annotated[int, Meta(ge=0)]  # above what PostgreSQL can count to it means "beyond the end"
 Wait = Annotated[int, Meta(ge=0, le=30_000)]
@@ -76,6 +78,9 @@ DedupeId = Annotated[
         "are dropped, and answered with its job, even after that is done. In topics whose name ends in .fifo the "
         "payload's SHA-256 if absent."
     ),
+]
+ClusterId = Annotated[
+    str, Meta(pattern=CLUSTER_PATTERN, description="A cluster of failures, whatever its jobs' states are.")
 ]
 MAX_NAMED: Final = 100  # tenants of one claim
 Tenants = Annotated[

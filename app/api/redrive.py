@@ -1,4 +1,4 @@
-"""Requeues of many jobs, for both dialects: what is asked for, and how an operation is shown."""
+"""Requeues of many jobs, for both dialects: what is asked for, and what an operation begins with."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
 from app.api.body import read_json
-from app.api.bounds import MAX_SEQS, Key, Seq, Tag, about, seq_within, text
-from app.api.failures import ClusterId
+from app.api.bounds import MAX_SEQS, ClusterId, Key, Seq, Tag, about, seq_within, text
 from app.api.fields import check_text, topic_in
-from app.api.openapi import path
 from app.edge import operations as operation_requests
 from app.edge.context import Context, context_of
 from app.edge.operations import MAX_RATE
@@ -22,14 +20,13 @@ from app.errors import BatchTooLarge, InvalidRequest
 from app.keys import Key as ApiKey
 from app.keys import Scope
 from app.queue.model import MAX_JOB_KEY, MAX_TAG_BYTES
-from app.queue.operations import Canary, Matched, Operation, Wanted
+from app.queue.operations import Canary, Matched, Wanted
 from app.queue.redrive import Filter
 from app.topics.config import Policy, check_name
 from app.topics.settings import TEN_YEARS_MS
 
 MAX_ERROR_PART: Final = 1_024  # bytes
 MAX_TENANT: Final = 128
-ID: Final = {**path("id", "The operation's id.", {"type": "string"}), "example": "4d0e9d5b-3c1f-4f7a-9a57-2f9f7a1f8f00"}
 
 
 class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -104,21 +101,6 @@ async def begin(request: Request) -> OperationCount:
         return counted_as(None, await redrives.count(wanted))
     which, matched = await redrives.begin(wanted, context.access.actor(request))
     return counted_as(which, matched)
-
-
-async def read(request: Request) -> Operation:
-    """The operation in the path. Raises NotFound, also where the request's key is not for its topic."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.READ)
-    return await operation_requests.find_operation(context, request.path_params["id"], key)
-
-
-async def cancel(request: Request) -> Operation:
-    """Ask the operation in the path to end: as it is then. One that has ended stays as it is. Raises NotFound."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE)
-    found = await operation_requests.find_operation(context, request.path_params["id"], key)
-    return await context.core(Redrives).cancel(found.id, context.access.actor(request)) or found
 
 
 async def _wanted(context: Context, policy: Policy, body: RequeueBody, key: ApiKey | None) -> Wanted:

@@ -42,15 +42,13 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How one dialect writes. `error`: the shape of its errors. `gives`: what an answer looks like once it is written.
-    `nul`: bodies may have U+0000, and the route sees to where. `strict`: a parameter of the query that a route does not
-    have is refused."""
+    """How one dialect writes. `error`: the shape of its errors. `gives`: what an answer looks like once written.
+    `strict`: a parameter of the query that a route does not have is refused."""
 
     name: str
     error: type[msgspec.Struct]
     write: Callable[[msgspec.Struct, int, float], Response]  # an answer, its status, and when the call began
     gives: Callable[[type[msgspec.Struct]], type[msgspec.Struct]]
-    nul: bool = False
     strict: bool = False
 
 
@@ -154,8 +152,7 @@ class Route(_What, frozen=True, kw_only=True):
                 given = await self.do(call)
             else:
                 most = call.context.settings.max_body_bytes
-                body = await read_json(request, decoder, most, empty=self.empty, nul=self.dialect.nul)
-                given = await self.do(call, body)
+                given = await self.do(call, await read_json(request, decoder, most, empty=self.empty))
             if given is None:
                 return Response(status_code=usual)
             if isinstance(given, Response):

@@ -25,7 +25,7 @@ class Failure(msgspec.Struct, frozen=True):
     """A cluster: jobs that are out and whose errors are of one kind. Times are in ms since 1970.
 
     `title` is what their errors have in common, None where they have none. There are `count`, or `at_least` so many,
-    which had `fewest` to `most` deliveries. The newest is at topic, topic_id and seq; first_*: the job whose id it has.
+    which had `fewest` to `most` deliveries. The newest is at topic and seq.
     """
 
     cluster: str
@@ -38,10 +38,7 @@ class Failure(msgspec.Struct, frozen=True):
     mean: float
     most: int
     topic: str
-    topic_id: int
     seq: int
-    first_topic_id: int | None
-    first_seq: int | None
     error: str | None
 
 

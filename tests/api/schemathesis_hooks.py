@@ -174,11 +174,9 @@ def _timed(body: dict[str, Any]) -> None:
     """Most texts are no cron expression and no time zone; and a schedule says itself when its job may run."""
     if "cron" in body:
         body |= {"cron": "*/5 3 * * 1-5", "time_zone": "Europe/Berlin"}
-    for job in (body.get("record"), body.get("message")):
-        if isinstance(job, dict):
-            job.pop("run_at", None)
-            _record(job)
-            _payload(job)
+    if isinstance(body.get("record"), dict):
+        body["record"].pop("run_at", None)
+        _record(body["record"])
 
 
 def _job_change(case: Any, body: dict[str, Any]) -> None:

@@ -191,15 +191,15 @@ async def test_as_of_knows_of_a_change_of_time(queue: Topic) -> None:
     assert (past["ready"], past["scheduled"]) == (1, 1)
 
 
-async def test_a_message_can_be_cancelled(http: httpx.AsyncClient, topic: str) -> None:
+async def test_a_holder_in_the_messages_dialect_learns_of_a_cancel(http: httpx.AsyncClient, topic: str) -> None:
     ids = [
         (await http.post("/api/messages", json={"topic": topic, "payload": text})).json()["id"] for text in ("a", "b")
     ]
     [held] = (await http.post("/api/messages/dequeue", json={"topic": topic, "count": 1})).json()["messages"]
     assert held["id"] == ids[0]
-    answers = [await http.post(f"/api/messages/{one}/cancel") for one in ids]
-    assert [answer.json()["outcome"] for answer in answers] == ["marked", "cancelled"]
-    refused(await http.post(f"/api/messages/{ids[1]}/cancel"), 404, "not_found")
+    done = await Topic(http, topic).post("cancel", seqs=[1, 2])
+    assert (done["marked"], done["cancelled"]) == (1, 1)
+    refused(await http.get(f"/api/messages/{ids[1]}"), 404, "not_found")
     extended = (await http.post(f"/api/messages/{ids[0]}/extend")).json()
     assert extended["cancelled"] is True
     assert (await http.post(f"/api/messages/{ids[0]}/nack")).status_code == 204

@@ -14,7 +14,7 @@ import pytest
 
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
-from tests.api.messages.client import Messages, done
+from tests.api.messages.client import done
 from tests.api.people import add_user, basic
 from tests.queue.tallies import tallied
 
@@ -100,19 +100,6 @@ async def test_two_thousand_jobs_that_fail_in_five_ways_are_five_clusters(
         assert 0 < one["first_seen"] <= one["last_seen"]
         assert one["example"]["error"]
     assert len({one["cluster"] for one in shown}) == 5
-
-    # The messages dialect says the same.
-    messages = Messages(failing.http, failing.name)
-    theirs = done(await failing.http.get(f"/api/topics/{failing.name}/failures"))
-    assert theirs["more"] is False
-    for one, other in zip(shown, theirs["failures"], strict=True):
-        message = await messages.get(other["example"]["id"])
-        assert message["topic"] == one["example"]["topic"]
-        assert message["last_error"] == other["example"]["last_error"] == one["example"]["error"]
-        for field in ("cluster", "title", "count", "at_least", "deliveries"):
-            assert one[field] == other[field]
-        assert other["first_seen"] <= other["last_seen"]
-        assert other["last_seen"].endswith("Z")
 
     # A purge takes one kind and leaves the others.
     first, second, *others = shown
@@ -267,7 +254,6 @@ async def test_what_makes_no_sense_is_refused(queue: Topic) -> None:
     http, url = queue.http, f"{queue.path}/failures"
     for query in ({"limit": "x"}, {"since": "yesterday"}, {"since": "2026-01-01T00:00:00"}, {"cursor": "x"}):
         refused(await http.get(url, params=query), 400, "invalid_request")
-        refused(await http.get(f"/api/topics/{queue.name}/failures", params=query), 400, "invalid_request")
     for cluster in ("x", "A" * 16, "a" * 17):
         refused(await http.delete(f"{url}/{cluster}"), 400, "invalid_request")
         purge = f"/api/topics/{queue.name}/purge"
@@ -275,11 +261,9 @@ async def test_what_makes_no_sense_is_refused(queue: Topic) -> None:
     both = {"cluster": "a" * 16, "statuses": ["pending"]}
     refused(await http.post(f"/api/topics/{queue.name}/purge", json=both), 400, "invalid_request")
     refused(await http.get("/v0/topics/none-such/failures"), 404, "topic_not_found")
-    assert done(await http.get("/api/topics/none-such/failures")) == {"failures": [], "more": False}
     log = Topic(http, f"{queue.name}.log")
     await log.put(type="log")
     refused(await http.get(f"{log.path}/failures"), 409, "not_a_queue")
-    refused(await http.get(f"/api/topics/{log.name}/failures"), 409, "not_a_queue")
 
 
 async def test_a_key_that_is_not_for_the_dead_letters_learns_nothing_of_them(
@@ -297,7 +281,6 @@ async def test_a_key_that_is_not_for_the_dead_letters_learns_nothing_of_them(
         async with client(service) as http:
             http.headers.update(headers)
             refused(await http.get(f"{queue.path}/failures"), 403, "forbidden")
-            refused(await http.get(f"/api/topics/{queue.name}/failures"), 403, "forbidden")
             refused(await http.delete(f"{queue.path}/failures/{one['cluster']}"), 403, "forbidden")
             purged = await http.post(f"/api/topics/{queue.name}/purge", json={"cluster": one["cluster"]})
             refused(purged, 403, "forbidden")

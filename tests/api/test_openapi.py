@@ -30,11 +30,8 @@ UNPROCESSABLE = {
     "POST /in/{topic}",
     "POST /in/{topic}/{group}",
     "POST /in/{topic}/{group}/{dedupe}",
-    *(
-        f"{verb} /{start}/schedules/{{name}}{end}"
-        for verb, end in (("PUT", ""), ("POST", "/run"))
-        for start in ("v0", "api")
-    ),
+    "PUT /v0/schedules/{name}",
+    "POST /v0/schedules/{name}/run",
 }
 
 STREAMS = ("/work", "/{wid}", "/users/{id}/events")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,11 +43,11 @@ async def kill(queue: Topic, count: int, error: str = "boom", **fields: object) 
     return seqs
 
 
-async def ended(http: httpx.AsyncClient, which: str, path: str = "/v0/operations", seconds: float = 30) -> Body:
+async def ended(http: httpx.AsyncClient, which: str, seconds: float = 30) -> Body:
     async with asyncio.timeout(seconds):
         while True:
-            shown = done(await http.get(f"{path}/{which}"))
-            if "ended_at" in shown and shown["ended_at"] is not None:
+            shown = done(await http.get(f"/v0/operations/{which}"))
+            if shown["ended_at"] is not None:
                 return shown
             await asyncio.sleep(0.02)
 
@@ -176,11 +175,9 @@ async def test_many_messages_with_a_canary(messages: Messages) -> None:
         taken.append(message["id"])
         await messages.ack(message["id"])
     assert sorted(taken) == sorted(ids)
-    shown = await ended(http, begun["id"], "/api/operations")
+    shown = await ended(http, begun["id"])
     assert (shown["state"], shown["requeued"], shown["failed_again"]) == ("done", 4, 0)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", shown["ended_at"])
-    assert "reason" not in shown
-    again = done(await http.post(f"/api/operations/{begun['id']}/cancel"))
+    again = accepted(await http.post(f"/v0/operations/{begun['id']}/cancel"))
     assert again["state"] == "done", "it has ended"
 
 

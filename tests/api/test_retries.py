@@ -120,6 +120,17 @@ async def test_what_is_given_up_is_a_dead_letter_whatever_is_left_of_its_deliver
     assert (await queue.state())["queue"]["dead_lettered"] == 1
 
 
+async def test_a_dead_letter_that_is_given_up_has_failed(queue: Topic, dead: Topic) -> None:
+    await queue.put(dead_letter=dead.name)
+    (seq,) = await queue.add(1)
+    await queue.take()
+    await queue.fail("n", [seq])
+    letter = await dead.take()
+    assert (await dead.fail("n", [letter["$seq"]], errors=["still"]))["failed"] == 1
+    found = await queue.http.get(f"{dead.path}/jobs/{letter['$seq']}")
+    assert found.json()["state"] == "failed"
+
+
 async def test_a_lease_that_has_ended_gives_nothing_up(queue: Topic) -> None:
     await queue.put()
     (seq,) = await queue.add(1)

@@ -32,10 +32,8 @@ SHOW = {
     "/v0/topics/{topic}/jobs/{seq}/result",
     "/api/messages",
     "/api/messages/{id}",
-    "/api/messages/{id}/result",
     "/api/topics/{topic}/message-log",
     "/v0/schedules/{name}",
-    "/api/schedules/{name}",
     "/admin/topics/{topic}/jobs/{seq}",
     "/admin/topics/{topic}/dead/jobs",
     "/admin/schedules/{name}",
@@ -86,8 +84,6 @@ async def paths(http: httpx.AsyncClient, jobs: dict[str, int]) -> list[tuple[str
             found.append((path, re.sub(r"\{[a-z_]+\}", listed[0]["id"], one)))
         found.append((path, path.replace("{topic}", "mail.dlq").replace("{seq}", str(dead))))
     found.append(("/admin/topics/{topic}/dead/jobs", f"/admin/topics/mail/dead/jobs?at=mail.dlq:{dead}"))
-    done = listed[0]["id"][:-12] + f"{jobs['done']:012x}"
-    found.append(("/api/messages/{id}/result", f"/api/messages/{done}/result"))
     return found
 
 

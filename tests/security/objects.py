@@ -82,7 +82,6 @@ class Objects:
         if parameter == "id":
             return {
                 "/v0/operations/": "operation",
-                "/api/operations/": "operation",
                 "/v0/keys/": "api key",
                 "/api/messages/": "message",
                 "/api/users/": "user",

@@ -13,6 +13,7 @@ from app.api.bounds import (
     MAX_RECORDS,
     MAX_SEQS,
     BatchKey,
+    ClusterId,
     DedupeId,
     Group,
     Key,
@@ -20,7 +21,6 @@ from app.api.bounds import (
     about,
     text,
 )
-from app.api.failures import ClusterId
 from app.api.results import HandedIn, ProgressBody
 from app.api.users import UserId
 from app.edge.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
@@ -200,15 +200,6 @@ class MessageNacked(msgspec.Struct):
 
     id: str
     refunded: bool
-
-
-class MessageFail(msgspec.Struct, forbid_unknown_fields=True):
-    """What went wrong, and the lease, to be fenced."""
-
-    error: Annotated[
-        Annotated[str, text("Kept as the message's last_error.", most=MAX_ERROR_BYTES)] | None, about("Why.")
-    ] = None
-    lease_id: LeaseId | None = None
 
 
 class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):

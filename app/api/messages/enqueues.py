@@ -124,14 +124,6 @@ def _check_topic(name: str) -> None:
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters: nothing is enqueued there.")
 
 
-def batch_of(topic: str, message: Enqueued) -> Batch:
-    """A message that is to be enqueued later, as a batch of one. Raises InvalidRequest and RecordTooLarge; also for a
-    topic that no message is enqueued into."""
-    _check_topic(topic)
-    batch, _ = _columns([message])
-    return batch
-
-
 def _created(content: bytes) -> Response:
     return Response(content, 201, media_type="application/json")
 

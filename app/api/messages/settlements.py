@@ -1,4 +1,4 @@
-"""POST /api/messages/:id/ack, /nack, /fail and /extend, and /api/messages/ack: what holders do with their messages.
+"""POST /api/messages/:id/ack, /nack and /extend, and /api/messages/ack: what holders do with their messages.
 
 Who knows the id holds the message, as long as its visibility timeout has not ended; with a lease_id, that one only.
 """
@@ -24,7 +24,6 @@ from app.api.messages.bodies import (
     MessageAck,
     MessageExtend,
     MessageExtended,
-    MessageFail,
     MessageNack,
     MessageNacked,
 )
@@ -52,7 +51,6 @@ ERRORS: Final = [400, 401, 403, 404, 413, 415, 503]
 _ack_body = msgspec.json.Decoder(MessageAck)
 _ack_batch_body = msgspec.json.Decoder(AckBatchBody)
 _nack_body = msgspec.json.Decoder(MessageNack)
-_fail_body = msgspec.json.Decoder(MessageFail)
 _extend_body = msgspec.json.Decoder(MessageExtend)
 
 Settle = Callable[[Policy, Held], Awaitable[bool]]
@@ -111,28 +109,6 @@ async def nack(request: Request) -> Response:
         return Response(status_code=204)
     answer = encode({"id": request.path_params["id"].lower(), "refunded": bool(refunded)})
     return Response(answer, media_type="application/json")
-
-
-@router.post(
-    "/api/messages/{id}/fail",
-    status_code=204,
-    response_class=Response,
-    openapi_extra=_operation(MessageFail, {204: None}),
-)
-async def fail(request: Request) -> Response:
-    """Take a message out at once, whatever is left of its deliveries: to the dead letters, or as failed. 404 if the
-    caller does not hold it any more."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True)
-    body = await read_json(request, _fail_body, context.settings.max_body_bytes, empty=b"{}")
-    error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
-    settlements = context.engine.settlements
-
-    async def settle(policy: Policy, held: Held) -> bool:
-        return bool(await settlements.fail(policy, [held], [error]))
-
-    await _settle(request, "fail", key, body.lease_id, settle)
-    return Response(status_code=204)
 
 
 @router.post(

@@ -83,12 +83,6 @@ def _content(job: Shown, *, base64: bool) -> bytes:
     return b'%b,"metadata":%b' % (_payload(job.payload, job.content_type, base64=base64), _metadata(job.metadata))
 
 
-def unsent(payload: bytes, content_type: str | None, metadata: str | None) -> bytes:
-    """The payload and metadata of a message that is yet to be enqueued."""
-    given = b"" if metadata is None else b',"metadata":%b' % _metadata(metadata)
-    return b"{%b%b}" % (_payload(payload, content_type, base64=False), given)
-
-
 def progress_of(said: Progress) -> MessageProgress:
     """How far the work is."""
     return MessageProgress(said.percent, time_of(said.at_ms).decode(), UNSET if said.note is None else said.note)

@@ -13,11 +13,12 @@ from starlette.responses import Response
 from app.api import direct, redrive
 from app.api.bounds import about
 from app.api.fields import encode, known_parameters, topic_in
-from app.api.openapi import TOPIC, operation
-from app.api.redrive import ID, OperationCount, RequeueBody
+from app.api.openapi import TOPIC, operation, path
+from app.api.redrive import OperationCount, RequeueBody
 from app.api.v0.bodies import Performance
 from app.api.v0.fields import answer
 from app.edge.context import context_of
+from app.edge.operations import find_operation
 from app.engine.redrives import Redrives
 from app.keys import Scope
 from app.queue.operations import Operation
@@ -26,6 +27,7 @@ from app.topics.config import check_name
 router = direct.router("jobs")
 
 MOST: Final = 20  # of a topic's operations
+ID: Final = {**path("id", "The operation's id.", {"type": "string"}), "example": "4d0e9d5b-3c1f-4f7a-9a57-2f9f7a1f8f00"}
 
 
 class RequeueAnswer(OperationCount):
@@ -116,7 +118,9 @@ async def of_topic(request: Request) -> Response:
 async def read(request: Request) -> Response:
     """How far a requeue or cancel is. It is kept for 14 days after its end."""
     began = time.perf_counter()
-    return answer(_shown(await redrive.read(request)), began)
+    context = context_of(request)
+    key = context.access.check(request, Scope.READ)
+    return answer(_shown(await find_operation(context, request.path_params["id"], key)), began)
 
 
 @router.post(
@@ -127,7 +131,11 @@ async def read(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Ask a requeue or cancel to end after the batch that it is at. What it has done stays done."""
     began = time.perf_counter()
-    return answer(_shown(await redrive.cancel(request)), began)
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE)
+    found = await find_operation(context, request.path_params["id"], key)
+    ending = await context.core(Redrives).cancel(found.id, context.access.actor(request))
+    return answer(_shown(ending or found), began)
 
 
 def _shown(one: Operation) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -12,16 +13,37 @@ from starlette.responses import Response
 
 from app.api import direct
 from app.api.bounds import about
+from app.api.calls import count_as
+from app.api.departure import while_connected
 from app.api.fields import encode
-from app.api.openapi import TOPIC, operation
-from app.api.results import WAIT_MS, State, outcome_of, wait_ms_of
+from app.api.openapi import TOPIC, operation, query
 from app.api.v0.bodies import Performance
 from app.api.v0.explain import SEQ, job_asked, unknown
 from app.api.v0.fields import answer
-from app.edge.sight import WHY
+from app.edge.context import context_of
+from app.edge.sight import WHY, as_seen
 from app.engine.outcomes import COMPLETED, PENDING, Outcome
+from app.errors import InvalidRequest, Unauthorized
+from app.keys import Key, covers
+
+if TYPE_CHECKING:
+    from app.topics.config import Policy
 
 router = direct.router("jobs")
+
+MAX_WAIT_MS: Final = 60_000
+WAIT_MS: Final = query(
+    "wait_ms",
+    "For how long to wait for the job's end, in ms.",
+    {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS, "default": 0},
+)
+STATES: Final = (
+    *("pending", "completed", "failed", "dead_lettered", "expired"),
+    *("cancelled", "superseded", "deleted", "requeued"),
+)
+_MILLIS: Final = re.compile(r"[0-9]{1,6}\Z")
+
+State = Annotated[str, about("pending: it waits, or is worked on. Else how it ended.", enum=list(STATES))]
 
 
 class ShownProgress(msgspec.Struct):
@@ -67,11 +89,35 @@ async def result(request: Request) -> Response:
     """What a job was completed with, or how it ended otherwise; with `wait_ms`, wait so long for its end."""
     began = time.perf_counter()
     policy, seq, key = await job_asked(request, {"wait_ms"})
-    outcome = await outcome_of(request, key, policy, seq, wait_ms_of(request))
+    outcome = await _find_outcome(request, key, policy, seq, _parse_wait_ms(request))
     if outcome is None:
         raise unknown(policy, seq)
     fields = {"topic": policy.topic.name, "seq": seq, "state": outcome.state, **_shown(outcome)}
     return answer(encode(fields)[1:-1], began)
+
+
+def _parse_wait_ms(request: Request) -> int:
+    """For how long the caller would wait. Raises InvalidRequest."""
+    given = request.query_params.get("wait_ms", "0")
+    if _MILLIS.match(given) is None or int(given) > MAX_WAIT_MS:
+        raise InvalidRequest(f"wait_ms must be 0 to {MAX_WAIT_MS}.")
+    return int(given)
+
+
+async def _find_outcome(request: Request, key: Key | None, policy: Policy, seq: int, wait_ms: int) -> Outcome | None:
+    """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it.
+    Raises ClientDisconnect, and Unauthorized where the key is good no longer."""
+    context = context_of(request)
+    outcomes = context.core(Outcomes)
+    if not wait_ms:
+        outcome = await outcomes.of(policy, seq, covers=covers(key))
+        return None if outcome is None else as_seen(key, policy.topic.name, outcome)
+    count_as(request, "result_wait")  # its time is the wait's
+    await request.body()
+    outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covers(key)))
+    if not context.access.still_good(key):
+        raise Unauthorized("This key was revoked or has expired.")
+    return None if outcome is None else as_seen(key, policy.topic.name, outcome)
 
 
 def _shown(outcome: Outcome) -> dict[str, Any]:

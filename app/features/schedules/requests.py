@@ -1,4 +1,4 @@
-"""What both dialects and the pages share: who may do what, and what of a schedule is asked for and shown."""
+"""What the routes and the pages share: who may do what, and what of a schedule is asked for and shown."""
 
 from __future__ import annotations
 

@@ -3,26 +3,63 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
 
+from app import cron
+from app.api import openapi
 from app.api.bounds import about
+from app.api.fields import known_parameters
+from app.api.paging import cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.api.route import Call
 from app.api.v0.columns import columns_of
 from app.api.v0.record_bodies import AppendBody, Record
 from app.edge.sight import WHY
+from app.errors import InvalidRequest
 from app.features.schedules import requests
-from app.features.schedules.bodies import MissedPolicy, ScheduleError, When, error_of, page_of, put_when
-from app.features.schedules.store import Schedule
+from app.features.schedules.changes import Schedules
+from app.features.schedules.store import Missed, Schedule, Wanted
+from app.keys import Scope
 from app.queue.forms import as_json
+from app.topics.config import check_name
+from app.topics.settings import PATTERN
+
+MOST_ZONE: Final = 64
+NAME: Final = {**openapi.path("name", "The schedule's name.", openapi.NAME), "example": "nightly"}
+PREFIX: Final = prefix("schedules")
+
+MissedPolicy = Literal["skip", "once", "all"]
 
 
-class PutScheduleBody(When, kw_only=True):
+class PutScheduleBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """When to put what into which queue."""
 
+    topic: Annotated[str, about("A queue, which must be there.", pattern=PATTERN)]
+    cron: Annotated[
+        str,
+        Meta(extra_json_schema={"minLength": 1, "maxLength": cron.MOST_LENGTH}),
+        about("Five fields: minute, hour, day of month, month, day of week."),
+    ]
+    time_zone: Annotated[
+        Annotated[str, Meta(extra_json_schema={"maxLength": MOST_ZONE})] | None,
+        about("An IANA time zone, by whose clocks it is due.", "UTC"),
+    ] = None
+    missed: Annotated[
+        MissedPolicy | None,
+        about("What to make of times that were missed: nothing, one job for all, or one each, up to 1000.", "once"),
+    ] = None
+    paused: Annotated[bool | None, about("Whether it rests. Absent: as before; a new one does not.")] = None
     record: Annotated[Record, about("The job, as an append has it; without run_at.")]
+
+
+class ScheduleError(msgspec.Struct):
+    """Why nothing came of the last try; `code` as an enqueue would answer it."""
+
+    code: str
+    message: str
 
 
 class TopicScheduleItem(msgspec.Struct, kw_only=True):
@@ -78,14 +115,25 @@ class ScheduleRun(msgspec.Struct):
 
 async def page(call: Call) -> TopicSchedules:
     """Schedules by name, a page at a time, without their records."""
-    found, more = await page_of(call)
-    return TopicSchedules([_item(one) for one in found], UNSET if more is None else more)
+    request, context = call.request, call.context
+    allowed = context.access.prefixes(request, Scope.ADMIN)
+    known_parameters(request, {"prefix", "page_size", "cursor"})
+    size = page_size(request)
+    found = await context.core(Schedules).page(prefix_in(request), _after(request), size + 1, allowed)
+    more = cursor_to({"after": found[size - 1].name}) if len(found) > size else UNSET
+    return TopicSchedules([_item(one) for one in found[:size]], more)
 
 
 async def put(call: Call, body: PutScheduleBody) -> tuple[int, TopicSchedule]:
     """Make a schedule, or replace one. It counts from now on; one whose cron and time zone stay keeps what is due."""
     batch, _ = columns_of(AppendBody(records=[body.record]))
-    kept, made = await put_when(call, body, batch)
+    name = requests.name_in(call)
+    payload, fields = requests.job_of(batch)
+    expression = requests.check_cron(body.cron)
+    zone = requests.check_zone("UTC" if body.time_zone is None else body.time_zone)
+    missed = Missed(body.missed or "once")
+    wanted = Wanted(body.topic, expression, zone, missed, payload, fields, body.paused)
+    kept, made = await requests.put(call, name, wanted)
     return 201 if made else 200, _shown(kept)
 
 
@@ -135,11 +183,26 @@ def _item(one: Schedule) -> TopicScheduleItem:
         last_fire=_ms_or_none(one.last_fire),
         last_seq=one.last_seq,
         fires=one.fires,
-        last_error=error_of(one),
+        last_error=_error(one),
         last_error_at=_ms_or_none(one.error_at),
         created_at=_ms(one.created_at),
         updated_at=_ms(one.updated_at),
     )
+
+
+def _error(one: Schedule) -> ScheduleError | None:
+    """Why nothing came of its last try; None if a job did."""
+    if one.error_code is None or one.error_text is None:
+        return None
+    return ScheduleError(one.error_code, one.error_text)
+
+
+def _after(request: Request) -> str:
+    place = cursor_of(request, dict[str, str])
+    try:
+        return "" if place is None else check_name(place["after"])
+    except (KeyError, InvalidRequest):
+        raise foreign_cursor() from None
 
 
 def _ms(at: datetime) -> int:

@@ -57,9 +57,9 @@ WITH RECURSIVE t AS (
 )
 SELECT t.cluster, holdfast.error_title(e.last_error) AS title, t.count, t.at_least,
        (date_part('epoch', t.first) * 1000)::bigint AS first_ms, (date_part('epoch', t.last) * 1000)::bigint AS last_ms,
-       t.fewest, t.mean, t.most, e.topic, e.topic_id, e.seq, e.first_topic_id, e.first_seq, e.last_error AS error, t.cut
+       t.fewest, t.mean, t.most, e.topic, e.seq, e.last_error AS error, t.cut
 FROM sums t CROSS JOIN LATERAL (
-    SELECT j.topic, j.topic_id, j.seq, j.first_topic_id, j.first_seq, j.last_error FROM holdfast.jobs j
+    SELECT j.topic, j.seq, j.last_error FROM holdfast.jobs j
     WHERE j.topic = t.topic AND j.failed_in = t.failed_in AND j.cluster = t.cluster AND j.cluster IS NOT NULL
     ORDER BY j.failed_at DESC, j.seq DESC LIMIT 1
 ) e

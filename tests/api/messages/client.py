@@ -48,9 +48,6 @@ class Messages:
     async def nack(self, message_id: str, **fields: object) -> None:
         done(await self.verb(message_id, "nack", **fields), 204)
 
-    async def fail(self, message_id: str, **fields: object) -> None:
-        done(await self.verb(message_id, "fail", **fields), 204)
-
     async def extend(self, message_id: str, **fields: object) -> Body:
         return done(await self.verb(message_id, "extend", **fields))
 

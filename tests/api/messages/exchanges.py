@@ -13,25 +13,22 @@ NOBODY = {"authorization": "Bearer wrong"}
 
 async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
     """Successes, and refusals: of no key, of one that may not (`limited`), of bad bodies, and of a log."""
-    messages = Messages(http, topic)
+    messages, jobs = Messages(http, topic), Topic(http, topic)
     ids = [await messages.put('{"a": 1}', metadata={"k": "v"}, priority=3, ttl_seconds=3600.5)]
     ids += await messages.batch(
         {"payload": "AA==", "encoding": "base64"}, *({"payload": str(n), "max_deliveries": 1} for n in range(3))
     )
     await messages.dequeue(9, visibility_timeout_seconds=60)
     await messages.extend(ids[0], visibility_timeout_seconds=60)
-    await http.post(f"/api/messages/{ids[0]}/cancel")
+    await jobs.post("cancel", seqs=[1])
     await messages.extend(ids[0], visibility_timeout_seconds=60, progress={"percent": 40, "note": "half"})
-    await http.post(f"/api/messages/{await messages.put('x')}/cancel")
-    for headers in (NOBODY, limited, {}):
-        await http.post("/api/messages/x/cancel", headers=headers)
+    await messages.put("x")
+    await jobs.post("cancel", seqs=[6])
     await messages.verb(ids[1], "nack", refund=True)
     await messages.take()
-    await messages.fail(ids[1], error="boom")
+    await jobs.fail("messages", [2], errors=["boom"])
     await messages.nack(ids[2], error="boom")
     await messages.ack(ids[3], result={"n": 1})
-    for message_id in (ids[0], ids[2], ids[3]):  # held, a dead letter, and completed
-        await http.get(f"/api/messages/{message_id}/result")
     await http.post("/api/messages/ack", json={"ids": [ids[4], ids[3]], "lease_ids": ["", "lease_1a2b"]})
     for message_id in ids[:3]:  # held, bytes, and a dead letter
         await messages.get(message_id)
@@ -47,7 +44,7 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
         "/api/messages/batch": {"topic": topic, "messages": [{"payload": "x"}]},
         "/api/messages/dequeue": {"topic": topic},
         "/api/messages/ack": {"ids": []},
-        **{f"/api/messages/x/{verb}": {} for verb in ("ack", "nack", "fail", "extend")},
+        **{f"/api/messages/x/{verb}": {} for verb in ("ack", "nack", "extend")},
         f"/api/topics/{topic}/purge": {},
     }
     for path, body in bodies.items():
@@ -57,12 +54,10 @@ async def every_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str,
         await http.post(path, content=b"x" * 3_000, headers=JSON)
         await http.post(path, content=b"{}", headers={"content-type": "text/plain"})
         await http.post(path, json=body)
-    for path in ("/api/messages", "/api/messages/x", "/api/messages/x/result", "/api/stats"):
+    for path in ("/api/messages", "/api/messages/x", "/api/stats"):
         for headers in (NOBODY, limited):
             await http.get(path, headers=headers)
     for path in ("/api/messages?limit=x", "/api/messages/x?encoding=x", "/api/messages/x"):
-        await http.get(path)
-    for path in ("/api/messages/x/result?wait_ms=x", "/api/messages/x/result"):
         await http.get(path)
 
     log = f"{topic}.log"
@@ -181,7 +176,7 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
         for headers in ({}, NOBODY, limited):
             await http.get(f"/v0/topics/{name}/operations", headers=headers)
     await http.get(f"/v0/topics/{topic}/operations?nonsense=1")
-    for start in ("/v0/topics/", "/api/topics/"):
+    for start in ("/v0/topics/", "/api/topics/"):  # what begins in either is followed in v0
         many = f"{topic}.{start[1:-8]}"  # so many that the operation still runs when it is looked at
         await messages.of(many).batch(*({"payload": str(n), "max_deliveries": 1} for n in range(30)))
         await Topic(http, many).claim(max=30)
@@ -190,7 +185,7 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
         await http.post(path, json={**body, "dry_run": True})
         done = await http.post(path, json=body)
         assert done.is_success, done.text
-        operation = f"{start.replace('topics', 'operations')}{done.json()['id']}"
+        operation = f"/v0/operations/{done.json()['id']}"
         for url, method in ((operation, "GET"), (f"{operation}/cancel", "POST")):
             for headers in ({}, NOBODY, limited):
                 await http.request(method, url, headers=headers)
@@ -212,64 +207,60 @@ async def every_failure_exchange(http: httpx.AsyncClient, topic: str, limited: d
         message_id = await messages.put(max_deliveries=1)
         await messages.take()
         await messages.nack(message_id, **({} if error is None else {"error": error}))
-    for start in ("/api/topics/", "/v0/topics/"):
-        path = f"{start}{topic}/failures"
-        shown = (await http.get(path)).json()["failures"]
-        assert len(shown) == 2
-        asked = [("GET", path), ("DELETE", f"{path}/{shown[0]['cluster']}")] if "v0" in start else [("GET", path)]
-        for method, url in asked:
-            for headers in (NOBODY, limited, {}):
-                await http.request(method, url, headers=headers)
-            for other in (log, f"{topic}.none", "a b"):
-                await http.request(method, url.replace(topic, other))
+    path = f"/v0/topics/{topic}/failures"
+    shown = (await http.get(path)).json()["failures"]
+    assert len(shown) == 2
+    for method, url in (("GET", path), ("DELETE", f"{path}/{shown[0]['cluster']}")):
+        for headers in (NOBODY, limited, {}):
+            await http.request(method, url, headers=headers)
+        for other in (log, f"{topic}.none", "a b"):
+            await http.request(method, url.replace(topic, other))
     purge = f"/api/topics/{topic}/purge"
     assert (await http.post(purge, json={"cluster": shown[1]["cluster"]})).json() == {"deleted": 1}
 
 
 async def every_schedule_exchange(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -> None:
-    """Schedules, in both dialects: successes and refusals, as above."""
+    """Schedules: successes and refusals, as above."""
     log, checked = f"{topic}.log", f"{topic}.checked"
     await http.put(f"/v0/topics/{log}", json={"type": "log"})
     await http.put(f"/v0/topics/{topic}", json={"type": "queue"})
     await http.put(f"/v0/topics/{checked}", json={"type": "queue", "schema": {"type": "object"}})
     when: Body = {"cron": "0 0 1 1 *", "time_zone": "Europe/Berlin", "missed": "all"}
     record = {"data": [1], "tag": "t", "node": "p", "meta": {"k": [1]}, "priority": 3, "ttl_ms": 9, "key": "k"}
-    message = {"payload": "AA==", "encoding": "base64", "metadata": {"k": "v"}, "delay_seconds": 0.5}
-    for start, job in (("/v0", {"record": record}), ("/api", {"message": message})):
-        many, path = f"{start}/schedules", f"{start}/schedules/{topic}{start.replace('/', '.')}"
-        body = {"topic": topic, **when, **job}
-        for status in (201, 200):
-            assert (await http.put(path, json=body)).status_code == status
-        for url in (many, f"{many}?page_size=1&prefix={topic}", path):
-            for headers in ({}, NOBODY, limited):
-                await http.get(url, headers=headers)
-        for url in (f"{many}?cursor=!", f"{many}/a b"):
-            assert (await http.get(url)).status_code == 400
-        assert (await http.get(f"{many}/none")).status_code == 404
-        for verb in ("pause", "run", "resume"):
-            for headers in ({}, NOBODY, limited):
-                await http.post(f"{path}/{verb}", headers=headers)
-            assert (await http.post(f"{many}/none/{verb}")).status_code == 404
-            assert (await http.post(f"{many}/a b/{verb}")).status_code == 400
-        for headers in (NOBODY, limited):
-            await http.put(path, json=body, headers=headers)
-        for fault, status in (
-            ({"topic": f"{topic}.none"}, 404),
-            ({"topic": log}, 409),
-            ({"cron": "* * *"}, 422),
-            ({"time_zone": "Mars/Olympus"}, 422),
-            ({"unknown": 1}, 400),
-        ):
-            assert (await http.put(path, json={**body, **fault})).status_code == status
-        assert (await http.put(path, content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
-        assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
-        assert (await http.put(path, json={**body, "topic": checked})).status_code == 200
-        assert (await http.post(f"{path}/run")).status_code == 422
-        await http.delete(f"/v0/topics/{checked}")
-        await http.put(f"/v0/topics/{checked}", json={"type": "log"})
-        assert (await http.post(f"{path}/run")).status_code == 409
-        await http.delete(f"/v0/topics/{checked}")
-        await http.put(f"/v0/topics/{checked}", json={"type": "queue", "schema": {"type": "object"}})
-        for headers in (NOBODY, limited, {}, {}):
-            await http.delete(path, headers=headers)
-        assert (await http.delete(f"{many}/a b")).status_code == 400
+    many, path = "/v0/schedules", f"/v0/schedules/{topic}.v0"
+    body = {"topic": topic, **when, "record": record}
+    for status in (201, 200):
+        assert (await http.put(path, json=body)).status_code == status
+    for url in (many, f"{many}?page_size=1&prefix={topic}", path):
+        for headers in ({}, NOBODY, limited):
+            await http.get(url, headers=headers)
+    for url in (f"{many}?cursor=!", f"{many}/a b"):
+        assert (await http.get(url)).status_code == 400
+    assert (await http.get(f"{many}/none")).status_code == 404
+    for verb in ("pause", "run", "resume"):
+        for headers in ({}, NOBODY, limited):
+            await http.post(f"{path}/{verb}", headers=headers)
+        assert (await http.post(f"{many}/none/{verb}")).status_code == 404
+        assert (await http.post(f"{many}/a b/{verb}")).status_code == 400
+    for headers in (NOBODY, limited):
+        await http.put(path, json=body, headers=headers)
+    for fault, status in (
+        ({"topic": f"{topic}.none"}, 404),
+        ({"topic": log}, 409),
+        ({"cron": "* * *"}, 422),
+        ({"time_zone": "Mars/Olympus"}, 422),
+        ({"unknown": 1}, 400),
+    ):
+        assert (await http.put(path, json={**body, **fault})).status_code == status
+    assert (await http.put(path, content=b"{}", headers={"content-type": "text/plain"})).status_code == 415
+    assert (await http.put(path, content=b" " * 3_000, headers=JSON)).status_code == 413
+    assert (await http.put(path, json={**body, "topic": checked})).status_code == 200
+    assert (await http.post(f"{path}/run")).status_code == 422
+    await http.delete(f"/v0/topics/{checked}")
+    await http.put(f"/v0/topics/{checked}", json={"type": "log"})
+    assert (await http.post(f"{path}/run")).status_code == 409
+    await http.delete(f"/v0/topics/{checked}")
+    await http.put(f"/v0/topics/{checked}", json={"type": "queue", "schema": {"type": "object"}})
+    for headers in (NOBODY, limited, {}, {}):
+        await http.delete(path, headers=headers)
+    assert (await http.delete(f"{many}/a b")).status_code == 400

@@ -36,7 +36,7 @@ async def test_pending_processing_acknowledged_gone(messages: Messages) -> None:
     await messages.ack(one)
     assert await messages.gone(one)
     assert (await messages.page())["items"] == []
-    for verb in ("ack", "nack", "fail", "extend"):
+    for verb in ("ack", "nack", "extend"):
         refused(await messages.verb(one, verb), 404, "not_found")
 
 

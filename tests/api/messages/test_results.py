@@ -1,29 +1,27 @@
-"""Results and progress in the messages dialect: by id, wherever the message is."""
+"""Results and progress that are handed in over the messages dialect; v0 shows them."""
 
 from __future__ import annotations
 
-import asyncio
-from datetime import datetime, timedelta
-
-import httpx
 import pytest
 
+from tests.api.dialect import accepted
 from tests.api.messages.client import Body, Messages, done, refused
 
 
-async def result(messages: Messages, message_id: str, wait_ms: int = 0) -> Body:
-    return done(await messages.http.get(f"/api/messages/{message_id}/result?wait_ms={wait_ms}", timeout=70))
+async def result(messages: Messages, message_id: str) -> Body:
+    """An id ends with the job's seq."""
+    seq = int(message_id[-12:], 16)
+    return accepted(await messages.http.get(f"/v0/topics/{messages.topic}/jobs/{seq}/result"))
 
 
 async def test_a_result_is_kept_for_a_day(messages: Messages) -> None:
     one = await messages.put()
-    assert await result(messages, one) == {"id": one, "state": "pending"}
+    assert (await result(messages, one))["state"] == "pending"
     message = await messages.take()
     await messages.ack(one, lease_id=message["lease_id"], result={"n": [1, None]})
     found = await result(messages, one)
     assert (found["state"], found["result"]) == ("completed", {"n": [1, None]})
-    kept = datetime.fromisoformat(found["expires_at"]) - datetime.fromisoformat(found["completed_at"])
-    assert abs(kept - timedelta(days=1)) < timedelta(milliseconds=2)
+    assert found["expires_at"] - found["completed_at"] == pytest.approx(86_400_000, abs=1)
 
 
 async def test_the_same_lease_answers_the_same_again(messages: Messages) -> None:
@@ -55,37 +53,20 @@ async def test_a_batch_hands_in_one_for_each_id(messages: Messages) -> None:
     await other.dequeue()
     body: Body = {"ids": ids, "results": ["a", "b", None, "d"]}
     assert done(await messages.http.post("/api/messages/ack", json=body)) == {"acked": 4, "skipped": []}
-    assert [(await result(messages, one))["result"] for one in ids] == ["a", "b", None, "d"]
+    of = [messages, other, messages, messages]
+    assert [(await result(*one))["result"] for one in zip(of, ids, strict=True)] == ["a", "b", None, "d"]
     refused(await messages.http.post("/api/messages/ack", json={"ids": ids, "results": []}), 400, "invalid_request")
 
 
-async def test_a_caller_waits_for_an_ack(messages: Messages) -> None:
-    one = await messages.put()
-    waiting = asyncio.create_task(result(messages, one, 60_000))
+async def test_a_result_of_a_dead_letter_is_found_by_the_same_seq(messages: Messages) -> None:
+    one = await messages.put(max_deliveries=1)
     await messages.dequeue()
-    await messages.ack(one, result=5)
-    assert (await waiting)["result"] == 5
-
-
-async def test_a_dead_letter_and_what_is_handed_in_for_it_there(messages: Messages) -> None:
-    one = await messages.put()
-    await messages.dequeue()
-    await messages.fail(one, error="boom")
-    found = await result(messages, one)
-    assert (found["state"], found["error"], found["topic"]) == ("dead_lettered", "boom", f"{messages.topic}.dlq")
-    lease = (await messages.of(f"{messages.topic}.dlq").take())["lease_id"]
+    await messages.nack(one, error="boom")
+    letters = messages.of(f"{messages.topic}.dlq")
+    lease = (await letters.take())["lease_id"]
     for _ in range(2):
         await messages.ack(one, lease_id=lease, result="mended")
     assert (await result(messages, one))["result"] == "mended"
-
-
-async def test_failed(messages: Messages) -> None:
-    await messages.http.put(f"/api/topic-configs/{messages.topic}", json={"max_retries": 0})
-    one = await messages.put()
-    await messages.dequeue()
-    await messages.nack(one, error="boom")
-    found = await result(messages, one)
-    assert (found["state"], found["error"]) == ("failed", "boom")
 
 
 async def test_for_how_long_is_the_topics_choice(messages: Messages) -> None:
@@ -95,7 +76,7 @@ async def test_for_how_long_is_the_topics_choice(messages: Messages) -> None:
     one = await messages.put()
     await messages.dequeue()
     await messages.ack(one, result=1)
-    assert "expires_at" not in await result(messages, one)
+    assert (await result(messages, one))["expires_at"] is None
     assert done(await messages.http.put(path, json={}))["result_ttl_ms"] == 0, "what v0 names stays"
     assert done(await messages.http.put(path, json={"result_ttl_ms": None}))["result_ttl_ms"] == 86_400_000
 
@@ -108,21 +89,9 @@ async def test_progress_is_shown_with_the_message(messages: Messages) -> None:
     shown = (await messages.get(one))["progress"]
     assert {name: shown[name] for name in said} == said
     assert (await messages.page())["items"][0]["progress"] == shown
-    assert (await result(messages, one))["progress"] == shown
     await messages.extend(one, lease_id=lease, visibility_timeout_seconds=60, progress={"percent": 50})
     assert set((await messages.get(one))["progress"]) == {"percent", "at"}
     await messages.nack(one)
     assert "progress" not in await messages.get(one)
     await messages.take()
     assert "progress" not in await messages.get(one), "it was another delivery's"
-
-
-@pytest.mark.parametrize("query", ["wait_ms=60001", "wait_ms=x", "nonsense=1"])
-async def test_a_bad_question_is_refused(messages: Messages, query: str) -> None:
-    one = await messages.put()
-    refused(await messages.http.get(f"/api/messages/{one}/result?{query}"), 400, "invalid_request")
-
-
-async def test_no_message(http: httpx.AsyncClient) -> None:
-    for one in ("x", "00000001-0000-8000-8000-0000000fffff"):
-        refused(await http.get(f"/api/messages/{one}/result"), 404, "not_found")

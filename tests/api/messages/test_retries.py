@@ -82,38 +82,6 @@ async def test_a_dead_letter_keeps_what_it_was_suspected_of(http: httpx.AsyncCli
     assert told(fresh) == (0, 0, 0, False)
 
 
-async def test_what_is_given_up_is_a_dead_letter_at_once(messages: Messages) -> None:
-    one = await messages.put()
-    taken = await messages.take()
-    refused(await messages.verb(one, "fail", lease_id="lease_" + "0" * 32), 404, "not_found")
-    await messages.fail(one, error="not mail at all", lease_id=taken["lease_id"])
-    letter = await messages.get(one)
-    assert (letter["topic"], letter["last_error"]) == (f"{messages.topic}.dlq", "not mail at all")
-    refused(await messages.verb(one, "fail"), 404, "not_found")
-    refused(await messages.verb(one, "fail", why="x"), 400, "invalid_request")
-
-
-async def test_a_dead_letter_that_is_given_up_has_failed(messages: Messages) -> None:
-    one = await messages.put()
-    await messages.take()
-    await messages.fail(one)
-    letters = messages.of(f"{messages.topic}.dlq")
-    await letters.take()
-    await letters.fail(one, error="still")
-    assert ((await letters.get(one))["status"], (await letters.get(one))["topic"]) == ("failed", letters.topic)
-
-
-async def test_what_is_given_up_fails_where_there_are_no_dead_letters(
-    http: httpx.AsyncClient, messages: Messages
-) -> None:
-    await Configs(http, messages.topic).put(max_retries=5, dlq_threshold=0)
-    one = await messages.put()
-    await messages.take()
-    await messages.fail(one)
-    assert told(failed := await messages.get(one)) == (1, 0, 1, False)
-    assert failed["status"] == "failed"
-
-
 async def test_three_refunds_and_then_it_counts(messages: Messages) -> None:
     one = await messages.put()
     for given_back in (True, True, True, False):

@@ -206,7 +206,7 @@ FOREIGN = ["6c4836cc-0f55-4b9e-b9db-f721bc642d01", id_of(2**31 - 1, 1), "x", "ab
 @pytest.mark.parametrize("message_id", FOREIGN)
 async def test_an_id_that_no_message_has_is_a_404(http: httpx.AsyncClient, message_id: str) -> None:
     refused(await http.get(f"/api/messages/{message_id}"), 404, "not_found")
-    for verb in ("ack", "nack", "fail", "extend"):
+    for verb in ("ack", "nack", "extend"):
         refused(await http.post(f"/api/messages/{message_id}/{verb}"), 404, "not_found")
 
 
@@ -217,7 +217,7 @@ async def test_an_id_of_a_topic_that_was_made_anew_is_a_404(http: httpx.AsyncCli
     two = await messages.put()
     assert two != one
     await messages.dequeue()
-    for verb in ("ack", "nack", "fail", "extend"):
+    for verb in ("ack", "nack", "extend"):
         refused(await messages.verb(one, verb), 404, "not_found")
     assert await messages.gone(one)
     await messages.ack(two)
@@ -225,7 +225,7 @@ async def test_an_id_of_a_topic_that_was_made_anew_is_a_404(http: httpx.AsyncCli
 
 async def test_a_pending_message_is_nobodys_to_settle(messages: Messages) -> None:
     one = await messages.put()
-    for verb in ("ack", "nack", "fail", "extend"):
+    for verb in ("ack", "nack", "extend"):
         refused(await messages.verb(one, verb), 404, "not_found")
     assert (await messages.get(one))["status"] == "pending"
 
@@ -236,7 +236,7 @@ async def test_a_lease_id_fences(messages: Messages) -> None:
     second = await messages.take()
     assert second["id"] == one
     stale = first["lease_id"]
-    for verb in ("ack", "nack", "fail", "extend"):
+    for verb in ("ack", "nack", "extend"):
         refused(await messages.verb(one, verb, lease_id=stale), 404, "not_found")
         refused(await messages.verb(one, verb, lease_id="lease"), 400, "invalid_request")
     until = await messages.extend(one, lease_id=second["lease_id"], visibility_timeout_seconds=3_600)
