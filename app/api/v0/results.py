@@ -22,7 +22,7 @@ from app.api.v0.explain import SEQ, job_asked, unknown
 from app.api.v0.fields import answer
 from app.edge.context import context_of
 from app.edge.sight import WHY, as_seen
-from app.engine.outcomes import COMPLETED, PENDING, Outcome
+from app.engine.outcomes import COMPLETED, PENDING, Outcome, Outcomes
 from app.errors import InvalidRequest, Unauthorized
 from app.keys import Key, covers
 
