@@ -15,13 +15,14 @@ import msgspec
 from app.base.fresh import Fresh
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.engine import triage
+from app.engine.levels import Levels
 from app.engine.shared import Core
 from app.engine.triage import RECENT, Holds, Lately, Trouble
 from app.queue import stats
 
 if TYPE_CHECKING:
     from app.engine.engine import Engine
-    from app.engine.levels import Levels, Looked
+    from app.engine.levels import Looked
     from app.queue.model import Topic
     from app.queue.stats import Flow
     from app.topics.config import Policy

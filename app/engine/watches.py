@@ -19,6 +19,7 @@ import msgspec
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
+from app.engine.diffs import Diffs
 from app.engine.readers import Parked
 from app.engine.reads import Read
 from app.engine.shared import Core
@@ -35,7 +36,6 @@ from app.topics.watches import Options, Place, Taken
 
 if TYPE_CHECKING:
     from app.db.pool import Pool
-    from app.engine.diffs import Diffs
     from app.engine.engine import Engine
 
 SAVE_SECONDS: Final = 2.0
